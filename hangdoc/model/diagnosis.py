@@ -1,0 +1,171 @@
+"""The verdict and everything that supports it. ``codec.diagnosis_document`` turns it into the public JSON."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import Unavailable
+
+DIAGNOSIS_SCHEMA = "hangdoc.diagnosis/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What one rank does now.
+
+    ``kind``: 'in-collective', 'send', 'recv', 'store-wait', 'waiting-for-child', 'waiting-for-worker', 'lock',
+    'file-lock', 'pipe', 'terminal', 'debugger', 'sleeping', 'io', 'computing', 'compiling', 'stopped',
+    'uninterruptible', 'zombie', 'exited', 'absent', 'gil-held', 'shutting-down', 'not-visible'.
+    """
+
+    rank: int
+    host: str
+    pid: int | None
+    kind: str
+    text: str
+    """A few plain words: 'all_reduce  default_pg #1042', 'stopped (state T)'."""
+    where: Frame | None = None
+    """The user frame, innermost."""
+    stack: Stack = ()
+    moving: bool = False
+    """CPU time, I/O bytes or stacks changed between the two looks."""
+    op: str | None = None
+    group: str | None = None
+    members: tuple[int, ...] = ()
+    sequence: int | None = None
+    peer: int | None = None
+    landmark: str | None = None
+    """Plain words for a library frame ('DDP gradient bucket')."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """``waiter`` cannot go on until every rank of ``on`` does something."""
+
+    waiter: int
+    on: tuple[int, ...]
+    why: str
+    source: str
+    """'journal', 'stack', 'process', 'socket', 'store'."""
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two or more behaviours at the divergence."""
+
+    ranks: tuple[int, ...]
+    group: str
+    members: tuple[int, ...]
+    sequence: int | None
+    op: str
+    frame: Frame | None
+    stack: Stack = ()
+    thread: str = "MainThread"
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BranchValue:
+    """``name`` had ``value`` on ``ranks``; ``seen``: 'now', 'at-divergence' or 'inferred-from-path'."""
+
+    name: str
+    value: str
+    ranks: tuple[int, ...]
+    seen: str
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """The condition that parted the two sides."""
+
+    file: str
+    line: int
+    condition: str
+    kind: str
+    """'if', 'loop', 'try', 'return', 'match', 'expression'."""
+    values: tuple[BranchValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where the ranks parted: at least two sides."""
+
+    sides: tuple[Side, ...]
+    branch: Branch | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One step of the repair. ``edit``: 'delete', 'insert', 'replace', 'move' or 'revive'."""
+
+    rank: int
+    edit: str
+    call: str
+    frame: Frame | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """The smallest change after which every issued call can match."""
+
+    edits: tuple[Edit, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """One fact and where it came from."""
+
+    kind: str
+    """'journal', 'stack', 'process', 'socket', 'port', 'store', 'log', 'locals', 'source'."""
+    ranks: tuple[int, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """An entry of the catalogue."""
+
+    code: str
+    name: str
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritProcess:
+    """A process behind the hang. ``role``: rank, launcher, dataloader-worker, child, absent-node, foreign-job."""
+
+    rank: int | None
+    pid: int | None
+    host: str
+    role: str
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Who, where, why, and how sure."""
+
+    outcome: str
+    """'hang', 'slow', 'crashed', 'healthy' or 'blind'."""
+    verdict: str
+    confidence: str = "possible"
+    cause: Cause | None = None
+    culprits: tuple[int, ...] = ()
+    alternatives: tuple[tuple[int, ...], ...] = ()
+    culprit_processes: tuple[CulpritProcess, ...] = ()
+    victims: tuple[int, ...] = ()
+    why: str = ""
+    fix: str = ""
+    sure: str = ""
+    """Why this confidence: 'call sequences of all 4 ranks seen'."""
+    repair: Repair | None = None
+    divergence: Divergence | None = None
+    ranks: tuple[Activity, ...] = ()
+    waits: tuple[Wait, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    command: tuple[str, ...] = ()
+    stalled_for: float = 0.0
+    world_size: int | None = None

@@ -1,0 +1,108 @@
+"""What a rank did on the wire, in program order: collectives, point-to-point calls, waits on the store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.model.process import Stack
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessGroup:
+    """A process group as one rank knows it. Groups of two ranks are the same group if name and members agree."""
+
+    name: str
+    members: tuple[int, ...]
+    """Global ranks in group order; empty where it could not be read."""
+    description: str = ""
+    backend: str = ""
+    created_at: int = -1
+    """Index into ``Journal.stacks`` of the stack that made the group; -1: not seen."""
+
+    @property
+    def key(self) -> tuple[str, tuple[int, ...]]:
+        """What identifies the group across ranks."""
+        return self.name, self.members
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One collective. ``sequence`` counts the group's collectives from 1, ``op_id`` its collectives and
+    point-to-point calls together. ``stack`` indexes ``Journal.stacks``: the whole stack that issued it."""
+
+    group: str
+    sequence: int
+    op_id: int
+    op: str
+    stack: int
+    input_sizes: tuple[tuple[int, ...], ...] = ()
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    input_dtypes: tuple[str, ...] = ()
+    output_dtypes: tuple[str, ...] = ()
+    created_ns: int = 0
+    completed: bool = True
+    thread_id: int = 0
+    thread_name: str = ""
+    timeout_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PointToPoint:
+    """One send, recv, recv_anysource or monitored_barrier, recorded by the probe.
+
+    ``peer`` is the global rank (-1: any source, or a monitored_barrier). ``posted`` tells that the Python call
+    returned, which for an asynchronous backend means issued and not completed.
+    """
+
+    group: str
+    op_id: int
+    op: str
+    peer: int
+    tag: int
+    stack: int
+    created_ns: int = 0
+    completed: bool = True
+    thread_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWait:
+    """A wait on the rendezvous store that had not ended when the journal was taken."""
+
+    operation: str
+    keys: tuple[str, ...]
+    stack: int
+    since_ns: int = 0
+    thread_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A plain instance attribute of ``self`` in a user frame: read after a confirmed stall, strings masked."""
+
+    file: str
+    line: int
+    function: str
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Everything a rank's flight recorder and probe had to say."""
+
+    source: str
+    """'probe', 'dump' (a file written by the job) or 'injection'."""
+    groups: tuple[ProcessGroup, ...] = ()
+    calls: tuple[Call, ...] = ()
+    """In the order they were issued. Older ones may have left the ring: see ``Call.sequence``."""
+    point_to_points: tuple[PointToPoint, ...] = ()
+    store_waits: tuple[StoreWait, ...] = ()
+    stacks: tuple[Stack, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    counters: tuple[tuple[str, int, int], ...] = ()
+    """Per group name: last enqueued and last completed op_id."""
+
+    def stack(self, index: int) -> Stack:
+        """The stack with that index; empty for -1."""
+        return self.stacks[index] if 0 <= index < len(self.stacks) else ()

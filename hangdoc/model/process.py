@@ -1,0 +1,114 @@
+"""Processes, threads and stacks, as seen from outside at one moment."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    """One local variable of a frame; ``value`` is a masked, plain representation ('5', 'True', "'…'")."""
+
+    name: str
+    value: str
+    argument: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python (or, where asked for, native) frame. ``file`` is the path as the job saw it."""
+
+    file: str
+    line: int
+    function: str
+    locals: tuple[Local, ...] = ()
+
+
+Stack = tuple[Frame, ...]
+"""Frames innermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thread:
+    """One thread of a process at one look.
+
+    ``state`` is the letter of /proc/PID/task/TID/stat; ``syscall`` the raw first words of
+    /proc/PID/task/TID/syscall ('running', '202 0x7f… …'); ``cpu`` is user + system time in seconds.
+    ``active``, ``owns_gil`` and ``frames`` come from py-spy and are None/empty where it saw nothing.
+    """
+
+    tid: int
+    name: str
+    state: str
+    wchan: str | None = None
+    syscall: str | None = None
+    cpu: float = 0.0
+    voluntary_switches: int = 0
+    python_id: int | None = None
+    active: bool | None = None
+    owns_gil: bool | None = None
+    frames: Stack = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessState:
+    """One look at a process. ``at`` is Unix time in seconds; ``cpu`` in seconds; I/O in bytes (None: not readable)."""
+
+    at: float
+    state: str
+    tracer_pid: int = 0
+    cpu: float = 0.0
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    threads: tuple[Thread, ...] = ()
+
+    @property
+    def main(self) -> Thread | None:
+        """The main thread: the one whose tid is the pid (always first)."""
+        return self.threads[0] if self.threads else None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenFile:
+    """What a blocking system call of the main thread works on, or a lock file: fd, target of its link."""
+
+    fd: int
+    target: str
+    peers: tuple[int, ...] = ()
+    """Pids that hold the other end (a pipe's reader or writer, a lock's holder), where they could be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process and up to two looks at it, about a second apart."""
+
+    pid: int
+    ppid: int
+    role: str
+    """'rank', 'launcher', 'dataloader-worker', 'compiler' or 'child'."""
+    comm: str = ""
+    argv: tuple[str, ...] = ()
+    started: float = 0.0
+    looks: tuple[ProcessState, ...] = ()
+    blocking_files: tuple[OpenFile, ...] = ()
+    children: tuple[Process, ...] = ()
+
+    @property
+    def last(self) -> ProcessState | None:
+        """The latest look."""
+        return self.looks[-1] if self.looks else None
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessExit:
+    """How a process ended. ``status`` and ``signal`` are None where nobody could tell."""
+
+    at: float
+    status: int | None = None
+    signal: int | None = None
+    oom_kills: int | None = None
+    """OOM kills in the process's control group during the run (None: not readable)."""
+    exception: str | None = None
+    """Type name of the uncaught exception, where the probe saw one."""
+    stack: Stack = ()
+    """Where the exception was raised, innermost first."""

@@ -1,0 +1,102 @@
+"""The job, frozen: everything a diagnosis may use, and nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.model.journal import Journal
+from hangdoc.model.network import Connection, ListeningPort
+from hangdoc.model.process import Process, ProcessExit
+
+SNAPSHOT_SCHEMA = "hangdoc.snapshot/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A source that could not be read: what, why, and what would help. Data, not an exception."""
+
+    what: str
+    """'stack', 'journal', 'sockets', 'source', 'log', 'process', 'groups', …"""
+    why: str
+    remedy: str = ""
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LogTail:
+    """The last lines a rank wrote, where its output goes to a file."""
+
+    path: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceText:
+    """The source of one function (or module) involved, string literals scrubbed unless asked for.
+
+    ``first_line`` is the line number of the text's first line in ``file``. ``function`` is the plain code name,
+    '<module>' for a module body.
+    """
+
+    file: str
+    function: str
+    first_line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankSnapshot:
+    """One rank. Whatever could not be read is None or empty and has its ``Unavailable`` in the job."""
+
+    rank: int
+    host: str
+    identity: str
+    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store'."""
+    world_size: int | None = None
+    local_rank: int | None = None
+    restart: int = 0
+    environment: tuple[tuple[str, str], ...] = ()
+    """Allow-listed variables only (RANK, WORLD_SIZE, MASTER_ADDR, …)."""
+    process: Process | None = None
+    """None: no such process was ever seen."""
+    exit: ProcessExit | None = None
+    journal: Journal | None = None
+    log: LogTail | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostSnapshot:
+    """Facts of one machine."""
+
+    name: str
+    listening: tuple[ListeningPort, ...] = ()
+    connections: tuple[Connection, ...] = ()
+    cpu_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSnapshot:
+    """The whole job at one moment. Times in seconds."""
+
+    taken: float
+    """Unix time of the second look."""
+    mode: str
+    """'watch' or 'attach'."""
+    command: tuple[str, ...] = ()
+    run_id: str = ""
+    hangdoc_version: str = ""
+    stalled_for: float = 0.0
+    stall_after: float = 0.0
+    give_up_after: float = 600.0
+    world_size: int | None = None
+    ended: bool = False
+    """The launcher is gone: this is a post-mortem."""
+    exit_status: int | None = None
+    """The launcher's, negative for a signal, once it ended."""
+    launcher: Process | None = None
+    ranks: tuple[RankSnapshot, ...] = ()
+    """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
+    hosts: tuple[HostSnapshot, ...] = ()
+    sources: tuple[SourceText, ...] = ()
+    unavailable: tuple[Unavailable, ...] = ()
+    schema: str = SNAPSHOT_SCHEMA
