@@ -1,0 +1,58 @@
+"""Whose code is a frame? One rule for capture (whose source to keep) and diagnosis (which line to name)."""
+
+from __future__ import annotations
+
+import re
+
+from hangdoc.model.process import Frame, Stack
+
+# Where packages and the standard library live under every CPython layout on Linux (venv, conda, pyenv,
+# Debian, a zipped standard library), plus code that torch generates. hangdoc's own probe is nobody's code.
+_LIBRARY_PATH = re.compile(
+    r"""
+      (?:^|/)(?:site-packages|dist-packages)/
+    | (?:^|/)lib(?:64)?/(?:python|pypy)\d+\.\d+t?/
+    | (?:^|/)python\d+\.zip/
+    | (?:^|/)torchinductor_[^/]*/
+    | (?:^|/)hangdoc/probe/
+    | (?:^|/)hangdoc_probe\.py$
+    """,
+    re.VERBOSE,
+)
+
+# Names in angle brackets are no files. These are made by the interpreter or by libraries; every other one
+# (`<string>`, `<stdin>`, `<ipython-input-3-…>`) is what somebody typed.
+_LIBRARY_PSEUDO_FILES = (
+    "<frozen ",
+    "<attrs ",
+    "<eval_with_key>",
+    "<__array_function__ ",
+    "<decorator-gen",
+    "<shim>",
+    "<torch_package",
+)
+
+
+def is_library_file(path: str, roots: tuple[str, ...] = ()) -> bool:
+    """Tell whether ``path`` (as the job saw it) is library code: standard, installed or generated.
+
+    ``roots`` are further folders of library code, such as an editable install of torch. An empty path
+    is library code: nobody can be shown a line of it.
+    """
+    if not path or path.startswith(_LIBRARY_PSEUDO_FILES):
+        return True
+    if path.startswith("<"):
+        return False
+    if _LIBRARY_PATH.search(path):
+        return True
+    return any(path.startswith(root.rstrip("/") + "/") for root in roots if root.strip("/"))
+
+
+def user_frames(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
+    """The frames of ``stack`` that are user code, innermost first."""
+    return tuple(frame for frame in stack if not is_library_file(frame.file, roots))
+
+
+def innermost_user_frame(stack: Stack, roots: tuple[str, ...] = ()) -> Frame | None:
+    """The line a person recognises: the innermost user frame, None where there is none."""
+    return next((frame for frame in stack if not is_library_file(frame.file, roots)), None)
