@@ -1,0 +1,313 @@
+"""Snapshots and diagnoses to and from bytes.
+
+A snapshot is gzip-compressed JSON with the schema ``hangdoc.snapshot/1``. Reading refuses another schema,
+wrong types and anything above the limits with ``BadSnapshot``; it ignores fields it does not know, so that a
+field can be added within a schema. pydantic is imported on first use: the sidecar stays small until a stall.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import gzip
+import math
+import os
+import secrets
+import stat
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
+from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Branch, Diagnosis, Divergence, Repair, Side
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
+
+if TYPE_CHECKING:
+    from pydantic import RootModel
+
+MAX_COMPRESSED = 128 << 20
+"""Bytes of a snapshot file we are willing to read."""
+MAX_EXPANDED = 512 << 20
+"""Bytes of JSON we are willing to hold."""
+
+_GZIP_MAGIC = b"\x1f\x8b"
+_COMPRESSION = 3  # measured: a third of the time of level 6 for a tenth more bytes
+_RETAKE = "Take it again with `hangdoc watch` or `hangdoc attach --save FILE`."
+
+
+def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
+    """The snapshot as compressed JSON. Text that is not valid Unicode (file names) becomes backslash-escaped.
+
+    Raises ``HangdocError`` for a process tree nested deeper than JSON parsers accept (about 90 levels).
+    """
+    from pydantic_core import PydanticSerializationError
+
+    envelope = _envelope().model_construct(snapshot)
+    try:
+        try:
+            text = envelope.model_dump_json().encode()
+        except (PydanticSerializationError, UnicodeEncodeError):
+            import json
+
+            text = json.dumps(_encodable(envelope.model_dump()), ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        raise HangdocError(
+            "cannot save the snapshot: its process tree is nested too deeply",
+            "Look at the job's process tree: it seems to fork without end.",
+        ) from None
+    return gzip.compress(text, compresslevel=_COMPRESSION, mtime=0)
+
+
+def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnapshot:
+    """The snapshot in ``data`` (compressed, or the bare JSON). Raises ``BadSnapshot`` for anything else."""
+    from pydantic import ValidationError
+
+    text = _expand(data, origin)
+    try:
+        snapshot = _envelope().model_validate_json(text, strict=True).root
+    except ValidationError as error:
+        _refuse_schema(_peek_schema(text), origin)
+        first = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"]) or "the document"
+        raise BadSnapshot(f"{origin} is damaged: {place}: {first['msg']}", _RETAKE) from None
+    except RecursionError:
+        raise BadSnapshot(f"{origin} is damaged: nested too deeply", _RETAKE) from None
+    _refuse_schema(snapshot.schema, origin)
+    return snapshot
+
+
+def dump_snapshot(snapshot: JobSnapshot, path: str | os.PathLike[str]) -> None:
+    """Write ``snapshot`` to ``path``, whole or not at all, readable by its owner alone."""
+    write_atomically(Path(path), snapshot_to_bytes(snapshot), mode=0o600)
+
+
+def load_snapshot(path: str | os.PathLike[str]) -> JobSnapshot:
+    """Read a snapshot file. Raises ``CannotLook`` if there is no such file, ``BadSnapshot`` otherwise."""
+    return snapshot_from_bytes(_read(Path(path)), origin=str(path))
+
+
+def write_atomically(path: Path, data: bytes, *, mode: int = 0o666) -> None:
+    """Replace ``path`` by ``data`` in one step; ``mode`` is subject to the umask.
+
+    Raises ``UsageError`` where ``path`` cannot be a file, ``HangdocError`` where the disk refuses.
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+            temporary.replace(path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+    except (OSError, ValueError) as error:
+        raise _cannot_write(path, error) from error
+
+
+def _cannot_write(path: Path, error: OSError | ValueError) -> HangdocError:
+    if not isinstance(error, OSError):  # a null byte in the name
+        return UsageError(f"cannot write {str(path)!r}: {error}", "Give another file name.")
+    what = f"cannot write {path}: {error.strerror or error}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return HangdocError(what, "Free some space, or write to another disk.")
+    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG):
+        return UsageError(what, "Give a file name in a directory that exists.")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return HangdocError(what, "Write to a directory that is yours.")
+    return HangdocError(what, "Write to another place.")
+
+
+def _read(path: Path) -> bytes:
+    try:
+        # Not blocking: the name may turn out to be a FIFO that nobody writes to.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        raise CannotLook(f"no such file: {path}", "Check the path; snapshots are under .hangdoc/.") from None
+    except PermissionError:
+        raise BadSnapshot(f"{path} may not be read", f"Ask its owner, or try: chmod u+r {path}") from None
+    except (OSError, ValueError) as error:
+        raise BadSnapshot(f"cannot open {str(path)!r}: {error}", "Check the path.") from None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise BadSnapshot(f"{path} is not a regular file", "Give the snapshot file itself.")
+        if status.st_size > MAX_COMPRESSED:
+            raise BadSnapshot(f"{path} is too large ({status.st_size >> 20} MiB)", _RETAKE)
+        try:
+            return file.read(MAX_COMPRESSED + 1)
+        except OSError as error:
+            raise BadSnapshot(f"cannot read {path}: {error}", "Copy the file to a healthy disk.") from None
+
+
+def _expand(data: bytes, origin: str) -> bytes:
+    """The JSON text in ``data``, never more than ``MAX_EXPANDED`` bytes of it."""
+    if len(data) > MAX_COMPRESSED:
+        raise BadSnapshot(f"{origin} is too large ({len(data) >> 20} MiB)", _RETAKE)
+    if not data:
+        raise BadSnapshot(f"{origin} is empty", _RETAKE)
+    if data.lstrip()[:1] == b"{":
+        return data
+    if not data.startswith(_GZIP_MAGIC):
+        raise BadSnapshot(f"{origin} is not a hangdoc snapshot", "Give a file that `hangdoc watch` saved.")
+    expander = zlib.decompressobj(wbits=31)
+    try:
+        text = expander.decompress(data, MAX_EXPANDED)
+    except zlib.error as error:
+        raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
+    if expander.unconsumed_tail:
+        raise BadSnapshot(f"{origin} expands to more than {MAX_EXPANDED >> 20} MiB", _RETAKE)
+    if not expander.eof:
+        raise BadSnapshot(f"{origin} is cut short", "Copy the whole file, or take the snapshot again.")
+    if expander.unused_data:
+        raise BadSnapshot(f"{origin} is damaged: something follows the snapshot", _RETAKE)
+    return text
+
+
+def _peek_schema(text: bytes) -> object:
+    """The schema of a document that did not validate; '' where it has none."""
+    import pydantic_core
+
+    try:
+        document = pydantic_core.from_json(text)
+    except ValueError:
+        return SNAPSHOT_SCHEMA  # not JSON at all: the caller's own message says where
+    return document.get("schema", "") if isinstance(document, dict) else ""
+
+
+def _refuse_schema(schema: object, origin: str) -> None:
+    if schema == SNAPSHOT_SCHEMA:
+        return
+    if schema == DIAGNOSIS_SCHEMA:
+        raise BadSnapshot(f"{origin} is a diagnosis, not a snapshot", "Give the snapshot it was made from.")
+    if isinstance(schema, str) and schema.startswith("hangdoc.snapshot/"):
+        name = schema[:60].encode("ascii", "backslashreplace").decode()
+        raise BadSnapshot(
+            f"{origin} has the schema {name}; this version reads {SNAPSHOT_SCHEMA}",
+            "Read it with the version of hangdoc that wrote it.",
+        )
+    raise BadSnapshot(f"{origin} is not a hangdoc snapshot", "Give a file that `hangdoc watch` saved.")
+
+
+@functools.cache
+def _envelope() -> type[RootModel[JobSnapshot]]:
+    from pydantic import ConfigDict, RootModel
+
+    class Envelope(RootModel[JobSnapshot]):
+        # `--give-up-after inf` is legal, and by default pydantic writes an infinity as null.
+        model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    return Envelope
+
+
+def _encodable(value: Any) -> Any:
+    """``value`` with encodable text only: lone surrogates stand for the undecodable bytes of a file name."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {key: _encodable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_encodable(item) for item in value]
+    return value
+
+
+def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The public document ``hangdoc.diagnosis/1``: plain dicts, lists, numbers, texts and None."""
+    waits: dict[int, set[int]] = {}
+    for wait in diagnosis.waits:
+        waits.setdefault(wait.waiter, set()).update(wait.on)
+    cause = diagnosis.cause
+    return {
+        "schema": DIAGNOSIS_SCHEMA,
+        "outcome": diagnosis.outcome,
+        "verdict": diagnosis.verdict,
+        "cause": {"code": cause.code, "name": cause.name, "title": cause.title} if cause else None,
+        "culprits": sorted(diagnosis.culprits),
+        "alternatives": [sorted(ranks) for ranks in diagnosis.alternatives],
+        "culprit_processes": [
+            {"rank": item.rank, "pid": item.pid, "host": item.host, "role": item.role, "job": item.job}
+            for item in diagnosis.culprit_processes
+        ],
+        "victims": sorted(diagnosis.victims),
+        "confidence": diagnosis.confidence,
+        "sure": diagnosis.sure,
+        "why": diagnosis.why,
+        "fix": diagnosis.fix,
+        "repair": _repair(diagnosis.repair),
+        "divergence": _divergence(diagnosis.divergence),
+        "ranks": [
+            {
+                "rank": activity.rank,
+                "host": activity.host,
+                "pid": activity.pid,
+                "activity": activity.kind,
+                "text": activity.text,
+                "where": _frame(activity.where),
+                "waits_for": sorted(waits.get(activity.rank, ())),
+            }
+            for activity in diagnosis.ranks
+        ],
+        "evidence": [
+            {"kind": item.kind, "ranks": sorted(item.ranks), "text": item.text} for item in diagnosis.evidence
+        ],
+        "unavailable": [
+            {"rank": item.rank, "what": item.what, "why": item.why, "remedy": item.remedy}
+            for item in diagnosis.unavailable
+        ],
+        "command": list(diagnosis.command),
+        "stalled_for": diagnosis.stalled_for if math.isfinite(diagnosis.stalled_for) else None,
+        "world_size": diagnosis.world_size,
+    }
+
+
+def _frame(frame: Frame | None) -> dict[str, Any] | None:
+    return {"file": frame.file, "line": frame.line, "function": frame.function} if frame else None
+
+
+def _repair(repair: Repair | None) -> dict[str, Any] | None:
+    if repair is None:
+        return None
+    return {
+        "edits": [
+            {"rank": edit.rank, "edit": edit.edit, "call": edit.call, "frame": _frame(edit.frame)}
+            for edit in repair.edits
+        ],
+        "text": repair.text,
+    }
+
+
+def _divergence(divergence: Divergence | None) -> dict[str, Any] | None:
+    if divergence is None:
+        return None
+    return {"sides": [_side(side) for side in divergence.sides], "branch": _branch(divergence.branch)}
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "ranks": sorted(side.ranks),
+        "group": {"name": side.group, "members": list(side.members)},
+        "sequence": side.sequence,
+        "thread": side.thread,
+        "op": side.op,
+        "frame": _frame(side.frame),
+        "stack": [_frame(frame) for frame in side.stack],
+        "note": side.note,
+    }
+
+
+def _branch(branch: Branch | None) -> dict[str, Any] | None:
+    if branch is None:
+        return None
+    return {
+        "file": branch.file,
+        "line": branch.line,
+        "condition": branch.condition,
+        "kind": branch.kind,
+        "values": [
+            {"name": item.name, "value": item.value, "ranks": sorted(item.ranks), "seen": item.seen}
+            for item in branch.values
+        ],
+    }
