@@ -48,11 +48,23 @@ def is_library_file(path: str, roots: tuple[str, ...] = ()) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots if root.strip("/"))
 
 
+def own_frames(stack: Stack) -> Stack:
+    """``stack`` without the frames below multiprocessing's entry into the process.
+
+    A forked process (a DataLoader worker, say) still carries its parent's frames there, a spawned one the
+    ``<string>`` that started it; neither runs any more.
+    """
+    for index, frame in enumerate(stack):
+        if frame.file.endswith("/multiprocessing/process.py") and frame.function.endswith("_bootstrap"):
+            return stack[: index + 1]
+    return stack
+
+
 def user_frames(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
-    """The frames of ``stack`` that are user code, innermost first."""
-    return tuple(frame for frame in stack if not is_library_file(frame.file, roots))
+    """The frames of ``stack`` that are user code, innermost first, a forked process's parent's left out."""
+    return tuple(frame for frame in own_frames(stack) if not is_library_file(frame.file, roots))
 
 
 def innermost_user_frame(stack: Stack, roots: tuple[str, ...] = ()) -> Frame | None:
     """The line a person recognises: the innermost user frame, None where there is none."""
-    return next((frame for frame in stack if not is_library_file(frame.file, roots)), None)
+    return next((frame for frame in own_frames(stack) if not is_library_file(frame.file, roots)), None)

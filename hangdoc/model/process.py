@@ -44,6 +44,8 @@ class Thread:
     syscall: str | None = None
     cpu: float = 0.0
     voluntary_switches: int = 0
+    wakes_in: float | None = None
+    """Seconds until the timed wait it sits in (sleep, futex or poll with a timeout) ends at the latest."""
     python_id: int | None = None
     active: bool | None = None
     owns_gil: bool | None = None
@@ -52,7 +54,10 @@ class Thread:
 
 @dataclass(frozen=True, slots=True)
 class ProcessState:
-    """One look at a process. ``at`` is Unix time in seconds; ``cpu`` in seconds; I/O in bytes (None: not readable)."""
+    """One look at a process. ``at`` is Unix time, ``cpu`` in seconds, I/O in bytes (None: not readable).
+
+    I/O counts what passed through read and write calls, whatever the file (rchar and wchar of /proc/PID/io).
+    """
 
     at: float
     state: str
@@ -75,7 +80,9 @@ class OpenFile:
     fd: int
     target: str
     peers: tuple[int, ...] = ()
-    """Pids that hold the other end (a pipe's reader or writer, a lock's holder), where they could be found."""
+    """Pids that hold the other end (a pipe's reader or writer, a lock's holder), where they were found."""
+    operation: str = ""
+    """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
 
 
 @dataclass(frozen=True, slots=True)

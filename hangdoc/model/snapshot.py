@@ -34,8 +34,8 @@ class LogTail:
 class SourceText:
     """The source of one function (or module) involved, string literals scrubbed unless asked for.
 
-    ``first_line`` is the line number of the text's first line in ``file``. ``function`` is the plain code name,
-    '<module>' for a module body.
+    ``first_line`` is the line number of the text's first line in ``file``. ``function`` is the plain code
+    name, '<module>' for a module body.
     """
 
     file: str
@@ -51,7 +51,7 @@ class RankSnapshot:
     rank: int
     host: str
     identity: str
-    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store'."""
+    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store'; 'expected': never seen."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -98,5 +98,7 @@ class JobSnapshot:
     """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
     hosts: tuple[HostSnapshot, ...] = ()
     sources: tuple[SourceText, ...] = ()
+    library_roots: tuple[str, ...] = ()
+    """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
     schema: str = SNAPSHOT_SCHEMA

@@ -57,3 +57,11 @@ def test_user_frames_keep_their_order() -> None:
     assert user_frames((inner, user, main)) == (user, main)
     assert innermost_user_frame((inner, user, main)) is user
     assert innermost_user_frame((inner,)) is None
+
+
+def test_a_forked_workers_parent_frames_do_not_count() -> None:
+    worker = Frame("/home/me/data.py", 3, "__getitem__")
+    bootstrap = Frame("/usr/lib/python3.11/multiprocessing/process.py", 314, "BaseProcess._bootstrap")
+    parent = Frame("/home/me/train.py", 31, "step")
+    assert user_frames((worker, bootstrap, parent)) == (worker,)
+    assert innermost_user_frame((bootstrap, parent)) is None
