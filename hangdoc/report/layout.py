@@ -1,0 +1,232 @@
+"""Rows with a label and pieces of text, laid out for a width. Knows cells, wrapping and colours, no diagnosis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from hangdoc.model.wording import harmless
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+MAX_TEXT = 1200
+"""Characters of one piece; the whole of it is in the JSON document."""
+
+_INDENT = 2
+_GAP = "  "
+_ASCII = str.maketrans(
+    {
+        "✖": "x",
+        "◔": "~",
+        "✔": "ok",
+        "·": "-",
+        "…": "...",
+        "→": "->",
+        "–": "-",
+        "—": "-",
+        "‘": "'",
+        "’": "'",
+        "“": '"',
+        "”": '"',
+        "×": "x",
+        "≤": "<=",
+        "≥": ">=",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Text that is kept together where it fits. ``shorten``: cut it on the left before anything else."""
+
+    text: str
+    style: str = ""
+    shorten: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """``label`` and its pieces. Rows that are ``aligned`` share columns, if those fit."""
+
+    label: str
+    pieces: tuple[Piece, ...]
+    label_style: str = "cyan"
+    aligned: bool = False
+    separator: str = _GAP
+
+
+class ShortPaths:
+    """The shortest names that still tell the files of one report apart."""
+
+    def __init__(self, files: Iterable[str], directory: str | None) -> None:
+        self._files = frozenset(files)
+        self._directory = directory
+
+    def short(self, file: str) -> str:
+        """``file`` below the directory, or as many of its last parts as make it unique."""
+        if file.startswith("<"):
+            return file
+        parts = PurePosixPath(file).parts
+        if not parts:
+            return file
+        others = [PurePosixPath(other).parts for other in self._files if other != file]
+        for count in range(1, len(parts) + 1):
+            if all(other[-count:] != parts[-count:] for other in others):
+                break
+        shortest = os.path.join(*parts[-count:])  # noqa: PTH118 - the job's path, not ours
+        if self._directory and file.startswith(self._directory.rstrip("/") + "/"):
+            relative = file[len(self._directory.rstrip("/")) + 1 :]
+            if len(relative) <= max(24, len(shortest)):
+                return relative
+        return shortest
+
+
+class Layout:
+    """Collects lines. Every text is made harmless on its way in."""
+
+    def __init__(self, *, width: int, color: bool, unicode: bool) -> None:
+        from rich.console import Console
+
+        self._width = width
+        self._color = color
+        self._unicode = unicode
+        self._lines: list[Text] = []
+        self._console = Console(
+            width=width,
+            force_terminal=color,
+            color_system="standard" if color else None,
+            no_color=not color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+        )
+
+    def header(self, title: Iterable[Piece], facts: Iterable[str]) -> None:
+        """One line that names the outcome and the job; facts that do not fit go to the next line."""
+        texts = [self._text(piece.text, piece.style) for piece in title]
+        line = self._join(texts, " ")
+        self._flow([line, *(self._text(fact) for fact in facts)], " · ", first=0, rest=_INDENT)
+
+    def paragraph(self, text: str, style: str = "") -> None:
+        """A sentence, indented."""
+        self._flow([self._text(text, style)], "", first=_INDENT, rest=_INDENT)
+
+    def gap(self) -> None:
+        """An empty line, never two in a row."""
+        if self._lines and self._lines[-1].plain:
+            self._lines.append(self._text(""))
+
+    def rows(self, rows: Iterable[Row]) -> None:
+        """The rows under each other; their labels share one column."""
+        laid = [(row, [self._text(p.text, p.style) for p in row.pieces]) for row in rows]
+        widest = max((len(harmless(row.label)) for row, _ in laid), default=0)
+        column = min(max(8, widest), max(8, self._width // 4))
+        start = _INDENT + column + len(_GAP)
+        columns = self._columns([texts for row, texts in laid if row.aligned], self._width - start)
+        for row, texts in laid:
+            if not texts:
+                self.gap()
+                continue
+            label = self._text(row.label, row.label_style)
+            if label.cell_len > column:
+                self._flow([label], "", first=_INDENT, rest=_INDENT)
+                label = self._text("")
+            shown = self._pad(texts, columns) if row.aligned and columns else self._fit(row, texts, start)
+            before = len(self._lines)
+            self._flow(
+                shown, row.separator if not (row.aligned and columns) else _GAP, first=start, rest=start
+            )
+            if label.plain:
+                self._set_label(before, label)
+
+    def finish(self) -> str:
+        """All lines as one text."""
+        if not self._color:
+            return "".join(line.plain.rstrip() + "\n" for line in self._lines)
+        with self._console.capture() as capture:
+            for line in self._lines:
+                line.rstrip()
+                self._console.print(line, no_wrap=True, overflow="ignore", crop=False)
+        return capture.get()
+
+    def _text(self, text: str, style: str = "") -> Text:
+        from rich.text import Text
+
+        if len(text) > MAX_TEXT:
+            text = text[:MAX_TEXT] + "…"
+        text = harmless(text)
+        if not self._unicode:
+            text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+        styled = Text(text, style=style)
+        styled.highlight_regex(r"`[^`]+`", "cyan")
+        return styled
+
+    def _join(self, texts: Sequence[Text], separator: str) -> Text:
+        return self._text(separator).join(texts)
+
+    def _columns(self, rows: Sequence[Sequence[Text]], room: int) -> list[int]:
+        """Cells of each column but the last, or nothing where the widest row would not fit."""
+        count = max((len(texts) for texts in rows), default=0)
+        widths = [max((t[i].cell_len for t in rows if i < len(t)), default=0) for i in range(count)]
+        if sum(widths) + len(_GAP) * max(0, count - 1) > room:
+            return []
+        return widths
+
+    def _pad(self, texts: Sequence[Text], widths: Sequence[int]) -> list[Text]:
+        padded = []
+        for index, (text, width) in enumerate(zip(texts, widths, strict=False)):
+            if index < len(texts) - 1 and width:
+                text.pad_right(width - text.cell_len)
+            if width:
+                padded.append(text)
+        return padded
+
+    def _fit(self, row: Row, texts: Sequence[Text], start: int) -> list[Text]:
+        """The pieces with text, those that may be shortened cut on the left to one line."""
+        fitted = []
+        for piece, text in zip(row.pieces, texts, strict=True):
+            if not text.plain:
+                continue
+            room = self._width - start
+            fitted.append(self._cut_left(text, room) if piece.shorten and text.cell_len > room else text)
+        return fitted
+
+    def _cut_left(self, text: Text, room: int) -> Text:
+        mark = self._text("…")
+        while text.plain and text.cell_len + mark.cell_len > room:
+            text = text[1:]
+        return mark + text
+
+    def _flow(self, texts: Sequence[Text], separator: str, *, first: int, rest: int) -> None:
+        """Put the texts behind each other and break between them; break inside one only if it must be."""
+        parts = self._text(separator)
+        line: Text | None = None
+        indent = first
+        for text in texts:
+            if line is not None and indent + line.cell_len + parts.cell_len + text.cell_len <= self._width:
+                line = line + parts + text
+                continue
+            if line is not None:
+                self._emit(line, indent)
+                indent = rest
+            line = text
+        if line is not None:
+            self._emit(line, indent, rest)
+
+    def _emit(self, text: Text, indent: int, rest: int | None = None) -> None:
+        margin = max(indent, rest or 0)
+        for part in text.wrap(self._console, max(10, self._width - margin), overflow="fold"):
+            part.rstrip()
+            self._lines.append(self._text(" " * indent) + part)
+            indent = margin
+
+    def _set_label(self, index: int, label: Text) -> None:
+        """Write the label into the margin of the line that was put at ``index``."""
+        line = self._lines[index]
+        margin = self._text(" " * _INDENT) + label
+        self._lines[index] = margin + line[margin.cell_len :]

@@ -1,0 +1,279 @@
+"""The diagnosis for a person at a terminal: the answer first, then who is where, why, and what to do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, TextIO
+
+from hangdoc.model.diagnosis import Activity, Diagnosis, Side
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
+from hangdoc.report.layout import Layout, Piece, Row, ShortPaths
+
+if TYPE_CHECKING:
+    from hangdoc.model.snapshot import Unavailable
+
+MAX_ROWS = 12
+MAX_EVIDENCE = 6
+MAX_UNAVAILABLE = 6
+
+_MARKS = {
+    "hang": ("✖", "bold red"),
+    "crashed": ("✖", "bold red"),
+    "slow": ("◔", "bold yellow"),
+    "healthy": ("✔", "bold green"),
+    "blind": ("?", "bold yellow"),
+}
+
+
+def render(
+    diagnosis: Diagnosis,
+    *,
+    width: int = 100,
+    color: bool = False,
+    unicode: bool = True,
+    directory: str | None = None,
+) -> str:
+    """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
+
+    ``unicode`` False gives pure ASCII. Paths are shown relative to ``directory`` where they lie below it. Text
+    that comes from the job is escaped and never interpreted.
+    """
+    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
+    title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
+    if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
+        # The job works: one line is enough.
+        stalled = f"no progress for {name_duration(diagnosis.stalled_for)}"
+        layout.header(title, [stalled, *_job(diagnosis)])
+        layout.paragraph(diagnosis.verdict)
+        return layout.finish()
+
+    layout.header(title, [*_job(diagnosis, with_stall=True)])
+    if diagnosis.verdict:
+        layout.gap()
+        layout.paragraph(diagnosis.verdict, "bold")
+    if diagnosis.outcome != "healthy":
+        layout.gap()
+        layout.rows(_behaviours(diagnosis, ShortPaths(_files(diagnosis), directory)))
+        layout.gap()
+        layout.rows(_reasons(diagnosis))
+    return layout.finish()
+
+
+def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
+    """The report as ``stream`` can show it: its width, encoding and colours, NO_COLOR and TERM respected."""
+    environment = os.environ if environment is None else environment
+    terminal, columns = _terminal(stream)
+    if not columns:
+        chosen = environment.get("COLUMNS", "")
+        columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
+    dumb = environment.get("TERM", "") in ("dumb", "")
+    encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
+    try:
+        directory: str | None = os.getcwd()  # noqa: PTH109 - a text, as the job's paths are
+    except OSError:
+        directory = None
+    return render(
+        diagnosis,
+        width=min(columns, 140),
+        color=terminal and not dumb and not environment.get("NO_COLOR"),
+        unicode=encoding in ("utf8", "utf8sig"),
+        directory=directory,
+    )
+
+
+def _terminal(stream: TextIO) -> tuple[bool, int]:
+    try:
+        if not stream.isatty():
+            return False, 0
+        return True, os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError, AttributeError):
+        return False, 0
+
+
+def _job(diagnosis: Diagnosis, *, with_stall: bool = False) -> Iterator[str]:
+    size = diagnosis.world_size or len(diagnosis.ranks)
+    if size:
+        yield f"{size} rank{'s' if size != 1 else ''}"
+    if with_stall and diagnosis.outcome in ("hang", "slow", "blind") and diagnosis.stalled_for > 0:
+        yield f"stalled {name_duration(diagnosis.stalled_for)}"
+    if diagnosis.command:
+        yield _short_command(diagnosis.command)
+
+
+def _short_command(command: tuple[str, ...]) -> str:
+    """Program and script without their options, which are long and may hold secrets."""
+    program = PurePosixPath(command[0]).name or command[0]
+    for index, argument in enumerate(command[1:], start=1):
+        if argument.endswith(".py"):
+            return f"{program} {PurePosixPath(argument).name}"
+        if argument == "-m" and index + 1 < len(command):
+            return f"{program} -m {command[index + 1]}"
+    return program
+
+
+def _files(diagnosis: Diagnosis) -> Iterator[str]:
+    sides = diagnosis.divergence.sides if diagnosis.divergence else ()
+    frames = [*(side.frame for side in sides), *(activity.where for activity in diagnosis.ranks)]
+    for frame in frames:
+        if frame is not None:
+            yield frame.file
+
+
+# Who does what.
+
+
+def _behaviours(diagnosis: Diagnosis, paths: ShortPaths) -> Iterator[Row]:
+    if diagnosis.divergence is None:
+        yield from _activities(diagnosis, paths)
+        return
+    sides = sorted(
+        diagnosis.divergence.sides,
+        key=lambda side: (not set(side.ranks) & set(diagnosis.culprits), len(side.ranks), side.ranks),
+    )
+    for index, side in enumerate(sides[:MAX_ROWS]):
+        last = index == len(sides) - 1 and len(side.ranks) > 1
+        guilty = bool(set(side.ranks) & set(diagnosis.culprits))
+        others = last and not guilty and _covers_everyone(sides, diagnosis)
+        yield Row(
+            "others" if others else _label(side.ranks),
+            (_place(side.frame, paths), Piece(side.op, "bold"), *_group(side, diagnosis)),
+            "bold red" if guilty else "",
+            aligned=True,
+        )
+    if len(sides) > MAX_ROWS:
+        yield Row("", (Piece(f"… and {len(sides) - MAX_ROWS} more behaviours"),))
+    parted = {(side.frame.file, side.frame.line) for side in sides if side.frame}
+    elsewhere = [
+        activity
+        for activity in diagnosis.ranks
+        if activity.where is None or (activity.where.file, activity.where.line) not in parted
+    ]
+    if elsewhere:
+        yield Row("", ())
+        yield from _activities(diagnosis, paths, now="now: ")
+
+
+def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
+    everyone = {activity.rank for activity in diagnosis.ranks}
+    return bool(everyone) and everyone <= {rank for side in sides for rank in side.ranks}
+
+
+def _activities(diagnosis: Diagnosis, paths: ShortPaths, now: str = "") -> Iterator[Row]:
+    """Ranks that do the same thing at the same place are one row; culprits first."""
+    waits: dict[int, set[int]] = {}
+    for wait in diagnosis.waits:
+        waits.setdefault(wait.waiter, set()).update(wait.on)
+    folded: dict[tuple[object, ...], list[Activity]] = {}
+    for activity in diagnosis.ranks:
+        where = activity.where
+        place = (where.file, where.line, where.function) if where else None
+        guilty = activity.rank in diagnosis.culprits
+        # Members of one group wait for each other: what they have in common is whom outside they wait for.
+        outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
+        folded.setdefault((not guilty, place, activity.text, activity.landmark, outside), []).append(activity)
+    rows = sorted(folded.items(), key=lambda item: (item[0][0], item[1][0].rank))
+    for (innocent, *_, outside), members in rows[:MAX_ROWS]:
+        first = members[0]
+        pieces = [_place(first.where, paths), Piece(first.text, "bold")]
+        if first.landmark and first.landmark not in first.text:
+            pieces.append(Piece(f"({first.landmark})"))
+        if isinstance(outside, frozenset) and outside and innocent:
+            pieces.append(Piece(f"waits for {name_ranks(outside)}"))
+        label = now + _label(tuple(member.rank for member in members))
+        yield Row(label, tuple(pieces), "" if innocent else "bold red", aligned=True)
+    if len(rows) > MAX_ROWS:
+        yield Row("", (Piece(f"… and {len(rows) - MAX_ROWS} more behaviours"),))
+
+
+def _label(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+
+
+def _place(frame: Frame | None, paths: ShortPaths) -> Piece:
+    if frame is None:
+        return Piece("")
+    function = frame.function if frame.function.startswith("<") else f"{frame.function}()"
+    return Piece(f"{paths.short(frame.file)}:{frame.line} {function}", shorten=True)
+
+
+def _group(side: Side, diagnosis: Diagnosis) -> Iterator[Piece]:
+    size = diagnosis.world_size or len(diagnosis.ranks)
+    members = f"[{fold_ranks(side.members)}]" if side.members and len(side.members) < size else ""
+    number = f" #{side.sequence}" if side.sequence is not None else ""
+    if text := f"{side.group}{members}{number}".strip():
+        yield Piece(text)
+    if side.note:
+        yield Piece(f"({side.note})")
+
+
+# Why, what to do, and how sure.
+
+
+def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
+    for label, text in (("why", diagnosis.why), ("fix", diagnosis.fix)):
+        if text:
+            yield Row(label, (Piece(text),))
+        if label == "why":
+            yield from _branch(diagnosis)
+    if diagnosis.repair and diagnosis.repair.text:
+        yield Row("repair", (Piece(diagnosis.repair.text),))
+    if diagnosis.alternatives:
+        sets = " or ".join(name_ranks(ranks) for ranks in diagnosis.alternatives[:4])
+        yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
+    for index, item in enumerate(diagnosis.evidence[:MAX_EVIDENCE]):
+        text = f"{item.text}  ({item.kind}{', ' + _label(item.ranks) if item.ranks else ''})"
+        yield Row("" if index else "seen", (Piece(text),))
+    if len(diagnosis.evidence) > MAX_EVIDENCE:
+        rest = len(diagnosis.evidence) - MAX_EVIDENCE
+        yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
+    yield from _unavailable(diagnosis.unavailable)
+    yield from _sure(diagnosis)
+
+
+def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
+    """The condition and its values, where the sentences above did not name them."""
+    branch = diagnosis.divergence.branch if diagnosis.divergence else None
+    if branch is None:
+        return
+    label = "parted by" if diagnosis.why else "why"
+    place = f"{PurePosixPath(branch.file).name}:{branch.line}"
+    if place not in diagnosis.why:
+        yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
+        label = ""
+    by_name: dict[str, list[str]] = {}
+    for item in branch.values:
+        if f"{item.name} = " not in diagnosis.why:
+            seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
+            by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
+    for name, values in by_name.items():
+        yield Row(label, (Piece(f"{name} = {' | '.join(values)}"),))
+        label = ""
+
+
+def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:
+    folded: dict[tuple[str, str, str], list[int]] = {}
+    for item in items:
+        ranks = folded.setdefault((item.what, item.why, item.remedy), [])
+        if item.rank is not None:
+            ranks.append(item.rank)
+    for index, ((what, why, remedy), ranks) in enumerate(list(folded.items())[:MAX_UNAVAILABLE]):
+        whose = f" of {name_ranks(ranks)}" if ranks else ""
+        text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy else "")
+        yield Row("" if index else "not seen", (Piece(text, "yellow"),))
+    if len(folded) > MAX_UNAVAILABLE:
+        yield Row("", (Piece(f"… and {len(folded) - MAX_UNAVAILABLE} more"),))
+
+
+def _sure(diagnosis: Diagnosis) -> Iterator[Row]:
+    if diagnosis.outcome not in ("hang", "slow", "crashed"):
+        return
+    sure = diagnosis.confidence + (f": {diagnosis.sure}" if diagnosis.sure else "")
+    pieces = [Piece(sure)]
+    if diagnosis.cause:
+        pieces.append(Piece(f"{diagnosis.cause.code} {diagnosis.cause.name}"))
+        pieces.append(Piece(f"hangdoc explain {diagnosis.cause.code}"))
+    yield Row("sure?", tuple(pieces), separator="   ·   ")
