@@ -6,7 +6,7 @@ import unicodedata
 from collections.abc import Iterable
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
-"""Control, format (bidirectional, zero-width), surrogate, private, unassigned, line and paragraph separators."""
+"""Control, format (bidirectional, zero-width), surrogate, private, unassigned, line separators."""
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:

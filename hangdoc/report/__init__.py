@@ -27,7 +27,7 @@ _FORMATS: dict[str, Callable[[Diagnosis], str]] = {".json": _json, ".txt": _text
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
-    """Raise ``UsageError`` unless ``write`` knows a format for the suffix of ``path``: ask before the work."""
+    """Raise ``UsageError`` unless ``write`` knows the suffix of ``path``. To be asked before the work."""
     suffix = Path(path).suffix.lower()
     if suffix not in _FORMATS:
         raise UsageError(

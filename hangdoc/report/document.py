@@ -9,5 +9,5 @@ from hangdoc.model.diagnosis import Diagnosis
 
 
 def render(diagnosis: Diagnosis) -> str:
-    """The document, indented, pure ASCII (so that printing it can do a terminal no harm), newline at the end."""
+    """The document, indented; pure ASCII, so that printing it can do a terminal no harm."""
     return json.dumps(diagnosis_document(diagnosis), indent=2, ensure_ascii=True, allow_nan=False) + "\n"

@@ -1,4 +1,4 @@
-"""Rows with a label and pieces of text, laid out for a width. Knows cells, wrapping and colours, no diagnosis."""
+"""Rows with a label and pieces of text, laid out for a width: cells, wrapping, colours; no diagnosis."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ MAX_TEXT = 1200
 """Characters of one piece; the whole of it is in the JSON document."""
 
 _INDENT = 2
+_LABEL = 9
 _GAP = "  "
 _ASCII = str.maketrans(
     {
@@ -125,7 +126,7 @@ class Layout:
         """The rows under each other; their labels share one column."""
         laid = [(row, [self._text(p.text, p.style) for p in row.pieces]) for row in rows]
         widest = max((len(harmless(row.label)) for row, _ in laid), default=0)
-        column = min(max(8, widest), max(8, self._width // 4))
+        column = min(max(_LABEL, widest), max(_LABEL, self._width // 4))
         start = _INDENT + column + len(_GAP)
         columns = self._columns([texts for row, texts in laid if row.aligned], self._width - start)
         for row, texts in laid:
@@ -138,9 +139,7 @@ class Layout:
                 label = self._text("")
             shown = self._pad(texts, columns) if row.aligned and columns else self._fit(row, texts, start)
             before = len(self._lines)
-            self._flow(
-                shown, row.separator if not (row.aligned and columns) else _GAP, first=start, rest=start
-            )
+            self._flow(shown, row.separator, first=start, rest=start)
             if label.plain:
                 self._set_label(before, label)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from hangdoc.model.diagnosis import Activity, Diagnosis, Side
 from hangdoc.model.process import Frame
-from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
+from hangdoc.model.wording import fold_ranks, name_duration, name_ranks
 from hangdoc.report.layout import Layout, Piece, Row, ShortPaths
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ def render(
 ) -> str:
     """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
 
-    ``unicode`` False gives pure ASCII. Paths are shown relative to ``directory`` where they lie below it. Text
-    that comes from the job is escaped and never interpreted.
+    ``unicode`` False gives pure ASCII. Paths are shown relative to ``directory`` where they lie below it.
+    Text that comes from the job is escaped and never interpreted.
     """
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
@@ -167,21 +167,22 @@ def _activities(diagnosis: Diagnosis, paths: ShortPaths, now: str = "") -> Itera
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
-    folded: dict[tuple[object, ...], list[Activity]] = {}
+    folded: dict[tuple[bool, object, frozenset[int]], list[Activity]] = {}
     for activity in diagnosis.ranks:
         where = activity.where
         place = (where.file, where.line, where.function) if where else None
         guilty = activity.rank in diagnosis.culprits
         # Members of one group wait for each other: what they have in common is whom outside they wait for.
         outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
-        folded.setdefault((not guilty, place, activity.text, activity.landmark, outside), []).append(activity)
+        doing = (place, activity.text, activity.landmark)
+        folded.setdefault((not guilty, doing, outside), []).append(activity)
     rows = sorted(folded.items(), key=lambda item: (item[0][0], item[1][0].rank))
-    for (innocent, *_, outside), members in rows[:MAX_ROWS]:
+    for (innocent, _, outside), members in rows[:MAX_ROWS]:
         first = members[0]
         pieces = [_place(first.where, paths), Piece(first.text, "bold")]
         if first.landmark and first.landmark not in first.text:
             pieces.append(Piece(f"({first.landmark})"))
-        if isinstance(outside, frozenset) and outside and innocent:
+        if outside and innocent:
             pieces.append(Piece(f"waits for {name_ranks(outside)}"))
         label = now + _label(tuple(member.rank for member in members))
         yield Row(label, tuple(pieces), "" if innocent else "bold red", aligned=True)
