@@ -1,0 +1,112 @@
+"""Library frames in plain words: the reader of ``landmarks.toml``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import resources
+
+from hangdoc.diagnosis.sequences import library
+from hangdoc.model.process import Frame, Stack
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Calls whose name says that they communicate: whoever writes one of these asked for a collective.
+_EXPLICIT = frozenset(
+    """barrier all_reduce all_gather all_gather_object all_gather_into_tensor all_to_all all_to_all_single broadcast
+    broadcast_object_list gather gather_object reduce reduce_scatter reduce_scatter_tensor scatter
+    scatter_object_list monitored_barrier send recv isend irecv batch_isend_irecv wait_for_everyone
+    gather_for_metrics pad_across_processes reduce_tensor wait wait_tensor""".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """What a library frame is for. ``kind`` is an activity kind or ''."""
+
+    file: str
+    functions: frozenset[str]
+    words: str
+    kind: str = ""
+    implicit: bool = False
+
+    def matches(self, file: str, function: str) -> bool:
+        """Does the frame's path end in (or, for a folder, contain) this one's, and the function agree?"""
+        if self.file.endswith("/"):
+            if self.file not in file:
+                return False
+        elif not file.endswith("/" + self.file) and file != self.file:
+            return False
+        return "*" in self.functions or function in self.functions
+
+
+@lru_cache(maxsize=1)
+def _table() -> tuple[Landmark, ...]:
+    text = resources.files("hangdoc.diagnosis").joinpath("landmarks.toml").read_text(encoding="utf-8")
+    return tuple(
+        Landmark(
+            entry["file"],
+            frozenset(entry["function"]),
+            entry.get("words", ""),
+            entry.get("kind", ""),
+            entry.get("implicit", False),
+        )
+        for entry in tomllib.loads(text)["landmark"]
+    )
+
+
+@lru_cache(maxsize=65536)
+def _lookup(file: str, function: str) -> Landmark | None:
+    if not library(file):
+        return None
+    return next((mark for mark in _table() if mark.matches(file, function)), None)
+
+
+def landmark(frame: Frame) -> Landmark | None:
+    """The landmark of one frame; None for user code and unknown library code."""
+    return _lookup(frame.file, plain(frame.function))
+
+
+def plain(function: str) -> str:
+    """The code name without its class: 'Trainer.fit' → 'fit' (py-spy gives qualified names, torch plain ones)."""
+    return function.rsplit(".", 1)[-1]
+
+
+def below_user(stack: Stack) -> Stack:
+    """The library frames between the innermost user frame and the end of the stack, innermost first."""
+    for index, frame in enumerate(stack):
+        if not library(frame.file):
+            return stack[:index]
+    return stack
+
+
+def words(stack: Stack) -> str | None:
+    """What the library is doing for the user's line, in plain words: the landmark nearest to user code that
+    has any."""
+    for frame in reversed(below_user(stack)):
+        mark = landmark(frame)
+        if mark and mark.words:
+            return mark.words
+    return None
+
+
+def is_implicit(stack: Stack) -> bool:
+    """Did a library communicate on its own, in a call whose name does not say so?"""
+    below = below_user(stack)
+    if not below:
+        return False
+    if plain(below[-1].function) in _EXPLICIT:
+        return False
+    marks = [mark for mark in (landmark(f) for f in below) if mark]
+    if any(mark.implicit for mark in marks):
+        return True
+    # The user's own line calls into a package that, some frames deeper, calls torch.distributed.
+    return not _is_distributed(below[-1]) and any(_is_distributed(f) for f in below)
+
+
+def _is_distributed(frame: Frame) -> bool:
+    return "torch/distributed/" in frame.file

@@ -1,0 +1,174 @@
+"""The collectives of every group, rank by rank, joined across the job.
+
+Groups are matched by name *and* members (torch numbers new groups with a counter, so one name may mean two
+groups). A call's site is its whole user stack: the innermost line alone cannot tell two callers apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from hangdoc.model.frames import is_library_file
+from hangdoc.model.journal import Call, Journal, ProcessGroup
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+Site = tuple[tuple[str, int, str], ...]
+GroupKey = tuple[str, tuple[int, ...]]
+
+# Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
+_UNEVEN_BY_NATURE = ("scatter", "gather", "all_to_all", "alltoall", "broadcast_object", "send", "recv", "barrier")
+
+END = "end of program"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One call as the alignment sees it. ``order`` is its place in the rank's own program over all groups."""
+
+    rank: int
+    group: GroupKey
+    sequence: int
+    op: str
+    site: Site
+    sizes: tuple[tuple[int, ...], ...] | None
+    """Sizes and dtypes where the operation demands that all ranks agree, else None."""
+    dtypes: tuple[str, ...]
+    pending: bool
+    order: int
+    created_ns: int
+    stack: Stack
+    thread: str = "MainThread"
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost user frame."""
+        return next((f for f in self.stack if not library(f.file)), None)
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """All ranks' calls in one group. ``tokens[rank]`` is in order of issue and starts at ``first``."""
+
+    key: GroupKey
+    members: tuple[int, ...]
+    label: str
+    tokens: dict[int, list[Token]] = field(default_factory=dict)
+    blind: tuple[int, ...] = ()
+    """Members whose journal could not be read."""
+    first: int = 1
+
+    def issued(self, rank: int) -> int:
+        """The last sequence number that ``rank`` issued (0: none)."""
+        calls = self.tokens.get(rank)
+        return calls[-1].sequence if calls else 0
+
+    def arrived(self, sequence: int) -> bool:
+        """Has every member issued the call with that number?"""
+        return not self.blind and all(self.issued(rank) >= sequence for rank in self.members)
+
+    def at(self, rank: int, sequence: int) -> Token | None:
+        """The call of ``rank`` with that number, if it is still in its ring."""
+        calls = self.tokens.get(rank, [])
+        if not calls:
+            return None
+        offset = sequence - calls[0].sequence
+        if 0 <= offset < len(calls) and calls[offset].sequence == sequence:
+            return calls[offset]
+        return next((t for t in calls if t.sequence == sequence), None)
+
+
+@lru_cache(maxsize=65536)
+def library(path: str) -> bool:
+    """``is_library_file``, remembered: a snapshot names the same few files a hundred thousand times."""
+    return is_library_file(path)
+
+
+def user_stack(stack: Stack) -> Stack:
+    """The user frames, innermost first."""
+    return tuple(f for f in stack if not library(f.file))
+
+
+def site_of(stack: Stack) -> Site:
+    """What identifies a call site: the user frames, or the innermost library frames where there are none
+    (backward on another thread, finalizers)."""
+    frames = user_stack(stack) or stack[:4]
+    return tuple((f.file, f.line, f.function) for f in frames)
+
+
+def group_label(name: str, description: str) -> str:
+    """How people call the group: its description where torch gave it one ('default_pg'), else its name."""
+    if description and description != "undefined":
+        return description
+    return f"group {name}" if name.isdigit() else name
+
+
+def call_sizes(call: Call) -> tuple[tuple[int, ...], ...] | None:
+    """Sizes that all ranks must agree on, None where the operation does not demand it."""
+    if any(word in call.op for word in _UNEVEN_BY_NATURE) and call.op != "all_gather":
+        return None
+    return call.input_sizes
+
+
+class RankProgram:
+    """One rank's calls in program order, over all its groups."""
+
+    def __init__(self, snapshot: RankSnapshot, journal: Journal) -> None:
+        self.rank = snapshot.rank
+        self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
+        sites = [site_of(stack) for stack in journal.stacks]
+        self.tokens: list[Token] = []
+        for order, call in enumerate(journal.calls):
+            group = self.groups.get(call.group)
+            key: GroupKey = (call.group, group.members if group else ())
+            known = 0 <= call.stack < len(sites)
+            self.tokens.append(
+                Token(
+                    rank=snapshot.rank,
+                    group=key,
+                    sequence=call.sequence,
+                    op=call.op,
+                    site=sites[call.stack] if known else (),
+                    sizes=call_sizes(call),
+                    dtypes=call.input_dtypes,
+                    pending=not call.completed,
+                    order=order,
+                    created_ns=call.created_ns,
+                    stack=journal.stack(call.stack),
+                    thread=call.thread_name or "MainThread",
+                )
+            )
+
+
+def programs(job: JobSnapshot) -> dict[int, RankProgram]:
+    """Every rank's program, for ranks whose journal was read."""
+    return {r.rank: RankProgram(r, r.journal) for r in job.ranks if r.journal is not None}
+
+
+def histories(job: JobSnapshot, program_of: dict[int, RankProgram]) -> list[GroupHistory]:
+    """The joined histories of all groups that anyone used or made."""
+    found: dict[GroupKey, GroupHistory] = {}
+    for program in program_of.values():
+        for group in program.groups.values():
+            if group.key not in found:
+                members = group.members or tuple(sorted(program_of))
+                found[group.key] = GroupHistory(
+                    group.key, members, group_label(group.name, group.description)
+                )
+        for token in program.tokens:
+            history = found.get(token.group)
+            if history is None:
+                history = GroupHistory(token.group, tuple(sorted(program_of)), group_label(token.group[0], ""))
+                found[token.group] = history
+            history.tokens.setdefault(token.rank, []).append(token)
+    gone_without_journal = {r.rank for r in job.ranks} - set(program_of)
+    for history in found.values():
+        for calls in history.tokens.values():
+            calls.sort(key=lambda t: t.sequence)
+        history.blind = tuple(r for r in history.members if r not in program_of or r in gone_without_journal)
+        # Rings wrap at different points: compare from where everybody's memory begins.
+        history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
+        for rank, calls in history.tokens.items():
+            history.tokens[rank] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+    return list(found.values())
