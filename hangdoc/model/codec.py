@@ -27,6 +27,8 @@ from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 if TYPE_CHECKING:
     from pydantic import RootModel
 
+SNAPSHOT_SUFFIX = ".hangdoc"
+"""How the names of snapshot files end; a run directory may hold several."""
 MAX_COMPRESSED = 128 << 20
 """Bytes of a snapshot file we are willing to read."""
 MAX_EXPANDED = 512 << 20

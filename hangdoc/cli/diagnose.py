@@ -1,0 +1,41 @@
+"""``hangdoc diagnose PATH``: the verdict on a saved job."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
+"""By outcome; the statuses of attach and diagnose."""
+
+
+def diagnose(
+    path: Annotated[
+        Path, typer.Argument(help="Snapshot file, run directory, or directory of flight-recorder dumps.")
+    ],
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(help="Write a report too; .json or .txt. Repeatable.", envvar="HANGDOC_REPORT"),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar="HANGDOC_JSON")
+    ] = False,
+) -> None:
+    """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
+
+    Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
+    """
+    from hangdoc import api
+    from hangdoc.report import check_suffix, document, terminal, write
+
+    for file in report or ():
+        check_suffix(file)
+    diagnosis = api.diagnose(path)
+    text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
+    typer.echo(text, nl=False)
+    for file in report or ():
+        write(diagnosis, file)
+    raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))

@@ -1,0 +1,75 @@
+"""``hangdoc scenario list · show NAME · run NAME``: the reproductions."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from hangdoc.scenarios import Comparison
+
+app = typer.Typer(help="List, show and run the reproductions of real hangs.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_scenarios() -> None:
+    """List the scenarios: name, expected verdict, title."""
+    from hangdoc import scenarios
+
+    found = scenarios.available()
+    width = max((len(scenario.name) for scenario in found), default=0)
+    for scenario in found:
+        expected = scenario.cause or scenario.outcome
+        typer.echo(f"{scenario.name:<{width}}  {expected:<7}  {scenario.title}")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="Name of a scenario.")]) -> None:
+    """Print a scenario's script: its story, its expected verdict, its code."""
+    from hangdoc import scenarios
+
+    typer.echo(scenarios.find(name).path.read_text(encoding="utf-8"), nl=False)
+
+
+@app.command()
+def run(
+    names: Annotated[list[str], typer.Argument(help="Names of scenarios, or 'all'.")],
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the comparison only.")] = False,
+) -> None:
+    """Run scenarios under watch and compare each verdict with the expected one.
+
+    With FIXED=1 in the environment the corrected variants run, which must end healthy. Exit status: 0 all
+    verdicts are the expected ones, 1 they are not.
+    """
+    import tempfile
+
+    from hangdoc import scenarios
+
+    chosen = scenarios.available() if names == ["all"] else [scenarios.find(name) for name in names]
+    fixed = os.environ.get("FIXED") == "1"
+    agreed = True
+    for scenario in chosen:
+        with tempfile.TemporaryDirectory(prefix="hangdoc-output-") as folder:
+            output = Path(folder) / "output" if quiet else None
+            rows = scenarios.run(scenario, fixed=fixed, output=output)
+            good = all(row.agrees for row in rows)
+            if output is not None and not good:
+                typer.echo(output.read_text(encoding="utf-8", errors="backslashreplace")[-20_000:], err=True)
+        typer.echo(_table(scenario.name + (" (fixed)" if fixed else ""), rows))
+        agreed = agreed and good
+    raise typer.Exit(0 if agreed else 1)
+
+
+def _table(name: str, rows: list[Comparison]) -> str:
+    good = all(row.agrees for row in rows)
+    lines = [f"{'as expected' if good else 'NOT as expected'}: {name}"]
+    widths = [max(len(getattr(row, column)) for row in rows) for column in ("what", "expected", "found")]
+    lines += [
+        f"  {row.what:<{widths[0]}}  expected {row.expected:<{widths[1]}}  found {row.found:<{widths[2]}}"
+        f"  {'ok' if row.agrees else 'DIFFERS'}"
+        for row in rows
+    ]
+    return "\n".join(lines)
