@@ -64,6 +64,14 @@ class ExitWatch:
             self._forget(pid)
         return ended
 
+    def wait(self, seconds: float) -> None:
+        """Sleep until a watched process ends, at most ``seconds`` (just that long before Linux 5.3)."""
+        poller = select.poll()
+        for descriptor in self._descriptors.values():
+            if descriptor is not None:
+                poller.register(descriptor, select.POLLIN)
+        poller.poll(max(0.0, seconds) * 1000)
+
     def close(self) -> None:
         """Let go of all processes."""
         for pid in list(self._descriptors):
