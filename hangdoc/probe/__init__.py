@@ -1,0 +1,1 @@
+"""The folder that goes on the job's PYTHONPATH. Nothing here may import hangdoc."""

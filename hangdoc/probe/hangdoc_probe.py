@@ -1,0 +1,434 @@
+"""The probe's hooks: what runs inside a watched rank. Standard library and torch only; silent; never raises.
+
+``torch.backends`` calls :func:`_autoload` at the end of ``import torch``. It only replaces a few methods of
+c10d's pybind classes, so that *every* Python caller is seen however it imported them. The first store or
+process group of a rank then starts the answering thread (``hangdoc_probe_serve``): agents, DataLoader workers
+and compiler workers import torch too and make neither.
+
+Each replacement carries the name and the first parameter of what it replaces: pybind's trampolines recognise
+a call that comes from an override by exactly these two, and would otherwise call us for ever
+(``get_type_override``, pybind11 2.x and 3.x). Seen with torch 2.13.0.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import weakref
+from _thread import get_ident
+from collections import deque
+
+FOLDER_VARIABLE = "HANGDOC_PROBE"
+RING = 1000
+DEEPEST_STACK = 256
+
+AGENT_FOLDERS = tuple(f"/torch/distributed/elastic/{name}/" for name in ("agent", "rendezvous", "utils"))
+RANK_FILES = ("/torch/distributed/rendezvous.py", "/torch/distributed/distributed_c10d.py")
+
+_SENT, _RETURNED = 0, 1
+
+
+class State:
+    """All that the probe knows about this process. Plain containers: the GIL makes each step atomic."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.pid = 0  # the process that answers; 0: nobody yet
+        self.rank = None
+        self.world_size = None
+        self.ring = deque(maxlen=RING)
+        self.point_to_points = 0
+        self.store_calls = 0
+        self.store_waits = {}
+        self.created = {}  # group name -> packed stack
+        self.members = {}  # group name -> global ranks in group order
+        self.first_store = None
+        self.listener = None
+        self.clients = {}
+        self.socket_path = None
+        self.said_bye = False
+
+
+STATE = None
+
+
+def _autoload():
+    """The entry point. Whatever goes wrong here must never break the user's ``import torch``."""
+    global STATE  # noqa: PLW0603 - one process, one state
+    try:
+        folder = os.environ.get(FOLDER_VARIABLE)
+        if STATE is None and folder and _is_ours(folder):
+            STATE = State(folder)
+            _turn_recorder_on()
+            _patch()
+    except Exception:  # the job goes on without us
+        STATE = None
+
+
+def _is_ours(folder):
+    import stat
+
+    found = os.lstat(folder)
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+
+
+def _turn_recorder_on():
+    """Off by default before torch 2.11; from 2.8 on the older name would print a deprecation warning."""
+    import torch
+
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    if version < (2, 8):
+        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
+    elif version < (2, 11):
+        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+
+
+def _patch():
+    from torch._C import _distributed_c10d as c10d
+
+    for name in ("TCPStore", "FileStore", "HashStore"):
+        _replace(getattr(c10d, name, None), "__init__", _store_constructor)
+    for name in ("ProcessGroupGloo", "ProcessGroupNCCL"):
+        _replace(getattr(c10d, name, None), "__init__", _backend_constructor)
+    group = c10d.ProcessGroup
+    _replace(group, "__init__", _group_constructor)
+    _replace(group, "_set_group_name", _group_name_setter)
+    _replace(group, "split_group", _group_splitter)
+    for name, make in (
+        ("send", _send),
+        ("recv", _recv),
+        ("recv_anysource", _recv_anysource),
+        ("monitored_barrier", _monitored_barrier),
+    ):
+        _replace(group, name, make)
+    for name, make in (("get", _get), ("wait", _wait), ("multi_get", _multi_get), ("queue_pop", _queue_pop)):
+        _replace(c10d.Store, name, make)
+
+
+def _replace(owner, name, make):
+    original = owner.__dict__.get(name) if owner is not None else None
+    if original is None:
+        return
+    replacement = make(original)
+    replacement.__doc__ = getattr(original, "__doc__", None)
+    replacement.__qualname__ = f"{owner.__name__}.{name}"
+    replacement.__module__ = owner.__module__
+    replacement._torchdynamo_disable = True  # what torch._dynamo.disable sets, without importing it
+    setattr(owner, name, replacement)
+
+
+# Stacks
+
+
+def pack_stack(frame):
+    """(code, instruction, code, instruction, …), innermost first: cheap; lines are worked out later."""
+    packed = []
+    while frame is not None and len(packed) < 2 * DEEPEST_STACK:
+        packed.append(frame.f_code)
+        packed.append(frame.f_lasti)
+        frame = frame.f_back
+    return tuple(packed)
+
+
+# Stores and groups
+
+
+def _started(frame):
+    """Called before a store or group constructor may block: begin to answer if this process is a rank."""
+    state = STATE
+    if state is None or state.pid == os.getpid():
+        return
+    try:
+        identity = _identity(frame)
+        if identity is None:
+            return
+        state.rank, state.world_size = identity
+        state.first_store = pack_stack(frame)
+        import hangdoc_probe_serve
+
+        hangdoc_probe_serve.start(state)
+    except Exception:  # the job goes on without us
+        state.pid = os.getpid()
+
+
+def _identity(frame):
+    """(rank, world size), each None where nobody says; None for an agent of torchrun, which is no rank.
+
+    The innermost frame of torch.distributed decides: an elastic agent makes its stores in AGENT_FOLDERS,
+    a rank through init_process_group and a rendezvous handler (torch 2.13.0).
+    """
+    rank = world_size = None
+    inside = False
+    for _ in range(DEEPEST_STACK):
+        if frame is None:
+            break
+        file = frame.f_code.co_filename
+        if not inside and any(folder in file for folder in AGENT_FOLDERS):
+            return None
+        if file.endswith(RANK_FILES):
+            inside = True
+            values = frame.f_locals
+            rank = _count(values.get("rank")) if rank is None else rank
+            world_size = _count(values.get("world_size")) if world_size is None else world_size
+        frame = frame.f_back
+    if rank is None:
+        rank = _count(os.environ.get("RANK"))
+    if world_size is None:
+        world_size = _count(os.environ.get("WORLD_SIZE"))
+    return rank, world_size
+
+
+def _count(value):
+    try:
+        number = int(value) if type(value) in (int, str) else -1
+    except ValueError:
+        return None
+    return number if 0 <= number < 1 << 31 else None
+
+
+class _Waiting:
+    """Marks a call that may wait on the rendezvous store, for as long as it lasts."""
+
+    __slots__ = ("state",)
+
+    def __init__(self, operation, keys, frame):
+        state = self.state = STATE
+        if state is not None:
+            state.store_calls += 1
+            thread = get_ident()
+            # One thread waits in one call at a time; a constructor that waits inside another hides it.
+            state.store_waits[thread, operation] = (
+                operation,
+                keys,
+                pack_stack(frame),
+                time.time_ns(),
+                thread,
+            )
+
+    def end(self, operation):
+        if self.state is not None:
+            self.state.store_waits.pop((get_ident(), operation), None)
+
+
+def _store_constructor(original):
+    def __init__(self, *args, **kwargs):
+        frame = sys._getframe(1)
+        _started(frame)
+        where = (
+            kwargs.get("host_name", args[0] if args else ""),
+            kwargs.get("port", args[1] if len(args) > 1 else ""),
+        )
+        waiting = _Waiting("connect", where, frame)
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            waiting.end("connect")
+
+    return __init__
+
+
+def _backend_constructor(original):
+    def __init__(self, *args, **kwargs):
+        frame = sys._getframe(1)
+        _started(frame)
+        waiting = _Waiting("group", (), frame)
+        try:
+            original(self, *args, **kwargs)
+        finally:
+            waiting.end("group")
+
+    return __init__
+
+
+def _group_constructor(original):
+    def __init__(self, *args, **kwargs):
+        frame = sys._getframe(1)
+        _started(frame)
+        original(self, *args, **kwargs)
+        state = STATE
+        default_to_be = frame.f_code.co_name == "_new_process_group_helper" and _default_group() is None
+        if state is not None and default_to_be and len(args) >= 2:
+            rank, size = _count(args[-2]), _count(args[-1])
+            if rank is not None and size:
+                state.rank, state.world_size = rank, size
+
+    return __init__
+
+
+def _default_group():
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    return module._world.default_pg if module is not None else None
+
+
+def _made(name, frame):
+    state = STATE
+    if state is not None and type(name) is str:
+        state.members.pop(name, None)
+        state.created.pop(name, None)
+        state.created[name] = pack_stack(frame)
+        if len(state.created) > 4096:
+            state.created.pop(next(iter(state.created)), None)
+
+
+def _group_name_setter(original):
+    def _set_group_name(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if args:
+            _made(args[0], sys._getframe(1))
+
+    return _set_group_name
+
+
+def _group_splitter(original):
+    def split_group(self, *args, **kwargs):
+        group = original(self, *args, **kwargs)
+        if group is not None:
+            _made(getattr(group, "group_name", None), sys._getframe(1))
+        return group
+
+    return split_group
+
+
+# Store waits
+
+
+def _get(original):
+    def get(self, *args, **kwargs):
+        waiting = _Waiting("get", args[:1], sys._getframe(1))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            waiting.end("get")
+
+    return get
+
+
+def _wait(original):
+    def wait(self, *args, **kwargs):
+        waiting = _Waiting("wait", args[0] if args else (), sys._getframe(1))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            waiting.end("wait")
+
+    return wait
+
+
+def _multi_get(original):
+    def multi_get(self, *args, **kwargs):
+        waiting = _Waiting("multi_get", args[0] if args else (), sys._getframe(1))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            waiting.end("multi_get")
+
+    return multi_get
+
+
+def _queue_pop(original):
+    def queue_pop(self, *args, **kwargs):
+        waiting = _Waiting("queue_pop", args[:1], sys._getframe(1))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            waiting.end("queue_pop")
+
+    return queue_pop
+
+
+# Point to point. gloo's flight recorder leaves these out (torch 2.13.0).
+
+
+def _issued(group, op, peer, tag, frame):
+    """A ring entry: [op, group, op_id, peer (in the group), tag, stack, ns, thread, returned, work]."""
+    state = STATE
+    if state is None:
+        return None
+    try:
+        name = group.group_name
+        # gloo numbers collectives and point-to-point calls together and counts up in the call.
+        op_id = group._get_sequence_number_for_group() + 1
+    except Exception:  # a backend without numbers or names
+        name, op_id = "", -1
+    entry = [op, name, op_id, peer, tag, pack_stack(frame), time.time_ns(), get_ident(), _SENT, None]
+    if name not in state.members:
+        state.members[name] = _members(group)
+    state.ring.append(entry)
+    state.point_to_points += 1
+    return entry
+
+
+def _members(group):
+    try:
+        ranks = sys.modules["torch.distributed.distributed_c10d"]._world.pg_group_ranks[group]
+        return sorted(ranks, key=ranks.get)
+    except Exception:  # a group that torch.distributed does not know
+        return []
+
+
+def _returned(entry, work):
+    """A weak reference: the ring must not keep the user's tensors alive."""
+    if entry is not None:
+        try:
+            entry[9] = weakref.ref(work) if work is not None else None
+        except TypeError:  # a work type that takes no weak reference
+            entry[9] = None
+        entry[8] = _RETURNED
+
+
+def _send(original):
+    def send(self, *args, **kwargs):
+        entry = _issued(self, "send", *_peer_and_tag(args, kwargs, "dstRank"), sys._getframe(1))
+        work = None
+        try:
+            work = original(self, *args, **kwargs)
+            return work
+        finally:
+            _returned(entry, work)
+
+    return send
+
+
+def _recv(original):
+    def recv(self, *args, **kwargs):
+        entry = _issued(self, "recv", *_peer_and_tag(args, kwargs, "srcRank"), sys._getframe(1))
+        work = None
+        try:
+            work = original(self, *args, **kwargs)
+            return work
+        finally:
+            _returned(entry, work)
+
+    return recv
+
+
+def _recv_anysource(original):
+    def recv_anysource(self, *args, **kwargs):
+        tag = args[1] if len(args) > 1 else 0
+        entry = _issued(self, "recv_anysource", -1, tag, sys._getframe(1))
+        work = None
+        try:
+            work = original(self, *args, **kwargs)
+            return work
+        finally:
+            _returned(entry, work)
+
+    return recv_anysource
+
+
+def _monitored_barrier(original):
+    def monitored_barrier(self, *args, **kwargs):
+        entry = _issued(self, "monitored_barrier", -1, 0, sys._getframe(1))
+        try:
+            return original(self, *args, **kwargs)
+        finally:
+            _returned(entry, None)
+
+    return monitored_barrier
+
+
+def _peer_and_tag(args, kwargs, peer_name):
+    peer = args[1] if len(args) > 1 else kwargs.get(peer_name, -1)
+    tag = args[2] if len(args) > 2 else kwargs.get("tag", 0)
+    return peer, tag

@@ -1,0 +1,223 @@
+"""The probe's long answer, asked for after a stall and written at exit."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import types
+from _thread import get_ident
+
+MOST_ATTRIBUTES = 400
+MOST_KEYS = 64
+LONGEST_TEXT = 300
+
+
+class _Stacks:
+    """Each different stack once, as [file, line, function] innermost first."""
+
+    def __init__(self):
+        self.known = {}
+        self.listed = []
+        self.lines = {}
+
+    def add(self, packed):
+        if not packed:
+            return -1
+        # By identity: hashing a code object walks its constants.
+        key = tuple(id(item) if index % 2 == 0 else item for index, item in enumerate(packed))
+        if key not in self.known:
+            self.known[key] = len(self.listed)
+            pairs = zip(packed[::2], packed[1::2], strict=True)
+            self.listed.append([[code.co_filename, self._line(code, at), code.co_name] for code, at in pairs])
+        return self.known[key]
+
+    def _line(self, code, instruction):
+        key = id(code), instruction
+        if key not in self.lines:
+            self.lines[key] = _line_of(code, instruction)
+        return self.lines[key]
+
+
+def _line_of(code, instruction):
+    for start, end, line in code.co_lines():
+        if start <= instruction < end and line is not None:
+            return line
+    return code.co_firstlineno
+
+
+def collect(state, header, attributes=True, recorder=True, newest=None):
+    """(header, body): JSON-able facts and the flight recorder's pickle (empty where there is no recorder)."""
+    stacks = _Stacks()
+    ring = _copied(state.ring)[-newest:] if newest else _copied(state.ring)
+    header["point_to_point_calls"] = [_point_to_point(state, entry, stacks) for entry in ring]
+    header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
+    header["group_table"] = _groups(state, stacks)
+    header["first_store"] = stacks.add(state.first_store)
+    header["attributes"] = _attributes() if attributes else []
+    header["stacks"] = stacks.listed
+    header["python"] = platform.python_version()
+    header["torch"] = str(sys.modules["torch"].__version__)
+    header["library_roots"] = library_roots()
+    header["cwd"] = _cwd()
+    header["recorder_says"] = ""
+    try:
+        body = _recorder_pickle() if recorder else b""
+    except Exception as error:  # a torch without a recorder, or one that fails
+        body = b""
+        header["recorder_says"] = type(error).__name__
+    return header, body
+
+
+def _copied(ring):
+    for _ in range(5):
+        try:
+            return list(ring)
+        except RuntimeError:  # a thread of the job added to it meanwhile
+            continue
+    return []
+
+
+def _text(value):
+    return str(value)[:LONGEST_TEXT] if type(value) in (str, int, float) else "?"
+
+
+def _whole(value):
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return -1
+
+
+def _point_to_point(state, entry, stacks):
+    op, name, op_id, peer, tag, stack, at, thread, returned, work = entry
+    members = state.members.get(name) or []
+    peer = _whole(peer)
+    done = bool(returned)
+    pending = work() if done and work is not None else None
+    if pending is not None and type(pending).__module__.startswith(("torch._C", "torch.distributed")):
+        done = bool(pending.is_completed())
+    peer = members[peer] if 0 <= peer < len(members) else peer
+    return [op, name, op_id, peer, _whole(tag), stacks.add(stack), at, done, thread]
+
+
+def _store_wait(entry, stacks):
+    operation, keys, stack, since, thread = entry
+    keys = [_text(key) for key in list(keys)[:MOST_KEYS]] if type(keys) in (list, tuple) else []
+    return [operation, keys, stacks.add(stack), since, thread]
+
+
+def _groups(state, stacks):
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    table = []
+    for group, name in list(world.pg_names.items()):
+        ranks = world.pg_group_ranks.get(group) or {}
+        try:
+            description, backend = group.group_desc, world.pg_map[group][0]
+        except Exception:  # a group of an unusual make
+            description = backend = ""
+        created = stacks.add(state.created.get(name))
+        members = sorted(ranks, key=ranks.get)
+        table.append(
+            [_text(name), [int(rank) for rank in members], _text(description), _text(str(backend)), created]
+        )
+    return table
+
+
+# The flight recorder
+
+
+class _NoInductor:
+    """Stands where ``torch._inductor`` would be while c10d symbolises its stacks.
+
+    Its symboliser asks ``hasattr(torch, "_inductor")``, which imports 800 modules (one second) where the job
+    never used the compiler (torch 2.13.0). Other threads that look meanwhile get the real module.
+    """
+
+    def __init__(self):
+        object.__setattr__(self, "asker", get_ident())
+
+    def __getattr__(self, name):
+        if get_ident() == object.__getattribute__(self, "asker"):
+            raise AttributeError(name)
+        import importlib
+
+        return getattr(importlib.import_module("torch._inductor"), name)
+
+
+def _recorder_pickle():
+    torch = sys.modules["torch"]
+    names = torch.__dict__
+    stand_in = None
+    if "_inductor" not in names:
+        stand_in = names["_inductor"] = _NoInductor()
+    try:
+        return torch._C._distributed_c10d._dump_fr_trace(True, True, False)
+    finally:
+        if stand_in is not None and names.get("_inductor") is stand_in:
+            del names["_inductor"]
+
+
+# Values and places
+
+
+def library_roots():
+    """Folders whose files are not the user's: standard library, installed packages, torch, the probe."""
+    roots = {os.path.dirname(os.__file__), os.path.dirname(os.path.abspath(__file__))}
+    roots.add(os.path.dirname(sys.modules["torch"].__file__))
+    roots.update(path for path in sys.path if path.rstrip("/").endswith(("site-packages", "dist-packages")))
+    return sorted(roots)
+
+
+def _cwd():
+    try:
+        return os.getcwd()
+    except OSError:
+        return ""
+
+
+def _attributes():
+    """Plain instance attributes of ``self`` in the user's frames of all threads; runs no user code."""
+    found = []
+    roots = tuple(root.rstrip("/") + "/" for root in library_roots())
+    me = get_ident()
+    for thread, top in list(sys._current_frames().items()):
+        frame = top if thread != me else None
+        for _ in range(256):
+            if frame is None or len(found) >= MOST_ATTRIBUTES:
+                break
+            code = frame.f_code
+            first = code.co_varnames[:1] if code.co_argcount else ()
+            if first == ("self",) and not code.co_filename.startswith((*roots, "<")):
+                # On Python <= 3.12 this keeps the frame's locals alive until it ends: only after a stall.
+                found += _plain(frame.f_locals.get("self"), code.co_filename, frame.f_lineno, code.co_name)
+            frame = frame.f_back
+        del frame, top
+    return found[:MOST_ATTRIBUTES]
+
+
+def _plain(owner, file, line, function):
+    names = _instance_names(owner)
+    found = []
+    for name, value in list(names.items())[:200]:
+        if type(name) is not str:
+            continue
+        kind = type(value)
+        if kind is str:
+            shown = "'…'"
+        elif value is None or kind in (bool, float) or (kind is int and value.bit_length() <= 64):
+            shown = repr(value)
+        else:
+            continue
+        found.append([file, line, function, name[:LONGEST_TEXT], shown])
+    return found
+
+
+def _instance_names(owner):
+    """The instance's own ``__dict__``, past any property or ``__getattribute__`` of the user's."""
+    for base in type.__dict__["__mro__"].__get__(type(owner)):
+        own = type.__dict__["__dict__"].__get__(base).get("__dict__")
+        if own is not None:
+            found = own.__get__(owner) if type(own) is types.GetSetDescriptorType else None
+            return found if type(found) is dict else {}
+    return {}

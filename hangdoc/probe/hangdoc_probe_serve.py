@@ -1,0 +1,300 @@
+"""The probe's voice: one plain daemon thread that answers over a unix socket, and a word at exit.
+
+Protocol, version 1: the client sends one JSON object per line, ``{"q": "counters"}`` or ``{"q": "details"}``.
+The answer is one line of JSON whose ``bytes`` tells how many raw bytes follow: c10d's own JSON of counters,
+or the flight recorder's pickle. The note left at exit (``<pid>.bye``) has the same form as a details answer.
+
+The thread is plain (``_thread``): nothing of ``threading`` knows it, nobody joins it, no profiler is told.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from _thread import start_new_thread
+
+import hangdoc_probe
+import hangdoc_probe_details
+
+PROTOCOL = 1
+LONGEST_PATH = 107
+MOST_CLIENTS = 8
+LONGEST_REQUEST = 4096
+STALLED_CLIENT_S = 30.0
+PR_SET_PTRACER = 0x59616D61
+BYE_POINT_TO_POINTS = 100
+BYE_MOST_CALLS = 4000  # a longer history would delay the exit
+
+
+def start(state):
+    """Bind, listen, start the thread. Anything that fails leaves the job as if we were not there."""
+    state.pid = os.getpid()
+    path = os.path.join(state.folder, f"{state.pid}.sock")
+    if len(os.fsencode(path)) > LONGEST_PATH:
+        return
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if os.path.lexists(path):
+            os.unlink(path)  # left by an earlier process of the same number, or by us before an exec
+        listener.bind(path)
+        os.chmod(path, 0o600)
+        listener.listen(16)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        return
+    state.listener, state.socket_path = listener, path
+    allow_watcher(state)
+    os.register_at_fork(after_in_child=lambda: _forget(state))
+    atexit.register(_at_exit, state)
+    _at_exit_of_multiprocessing(state)
+    start_new_thread(_serve, (state,))
+
+
+def allow_watcher(state):
+    """Yama (ptrace_scope 1) lets only an ancestor read us unless we name another; EINVAL without Yama."""
+    try:
+        with open(os.path.join(state.folder, "watcher.pid"), "rb") as file:
+            watcher = int(file.read(32))
+        if watcher > 1:
+            ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(watcher), 0, 0, 0)
+    except (OSError, ValueError, AttributeError):
+        pass
+
+
+def _forget(state):
+    """In a forked child: it is not the rank. It becomes one of its own if it makes a store."""
+    try:
+        for held in [state.listener, *(client.socket for client in state.clients.values())]:
+            if held is not None:
+                held.close()
+        hangdoc_probe.STATE = hangdoc_probe.State(state.folder)
+        allow_watcher(state)
+    except Exception:  # never into the user's fork
+        hangdoc_probe.STATE = None
+
+
+class _Client:
+    __slots__ = ("answer", "asked", "moved", "socket")
+
+    def __init__(self, connection):
+        self.socket = connection
+        self.asked = b""
+        self.answer = memoryview(b"")
+        self.moved = time.monotonic()
+
+
+def _serve(state):
+    """Never blocks on a client. Ends for good on anything it did not expect."""
+    try:
+        poll = select.poll()
+        poll.register(state.listener, select.POLLIN)
+        identity = _inode(state.listener.fileno())
+        while state.pid == os.getpid():
+            busy = any(client.answer for client in state.clients.values())
+            events = poll.poll(1000 if busy else None)
+            if _inode(state.listener.fileno()) != identity:
+                return  # the job closed all its descriptors; the number may be someone else's by now
+            for descriptor, event in events:
+                if descriptor == state.listener.fileno():
+                    _accept(state, poll)
+                else:
+                    _attend(state, poll, descriptor, event)
+            if busy:
+                now = time.monotonic()
+                for descriptor, client in list(state.clients.items()):
+                    if client.answer and now - client.moved > STALLED_CLIENT_S:
+                        _drop(state, poll, descriptor)
+    except Exception:  # silence is an answer too: the watcher goes on from outside
+        return
+
+
+def _inode(descriptor):
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return None
+
+
+def _accept(state, poll):
+    try:
+        connection, _ = state.listener.accept()
+    except OSError:
+        return
+    try:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        if struct.unpack("3i", credentials)[1] not in (0, os.geteuid()):
+            connection.close()
+            return
+        connection.setblocking(False)
+        if len(state.clients) >= MOST_CLIENTS:
+            _drop(state, poll, min(state.clients, key=lambda known: state.clients[known].moved))
+        poll.register(connection, select.POLLIN)
+    except OSError:
+        connection.close()
+        return
+    state.clients[connection.fileno()] = _Client(connection)
+
+
+def _drop(state, poll, descriptor):
+    client = state.clients.pop(descriptor, None)
+    if client is not None:
+        poll.unregister(descriptor)
+        client.socket.close()
+
+
+def _attend(state, poll, descriptor, event):
+    client = state.clients.get(descriptor)
+    if client is None:
+        return
+    try:
+        if event & select.POLLOUT:
+            client.answer = client.answer[client.socket.send(client.answer) :]
+            client.moved = time.monotonic()
+        elif event & select.POLLIN:
+            received = client.socket.recv(LONGEST_REQUEST)
+            client.asked += received
+            client.moved = time.monotonic()
+            if not received or len(client.asked) > LONGEST_REQUEST:
+                _drop(state, poll, descriptor)
+                return
+        else:
+            _drop(state, poll, descriptor)
+            return
+        if not client.answer and b"\n" in client.asked:
+            line, client.asked = client.asked.split(b"\n", 1)
+            client.answer = memoryview(_answer(state, line))
+        poll.modify(descriptor, select.POLLOUT if client.answer else select.POLLIN)
+    except BlockingIOError:
+        return
+    except Exception:  # a client that went away, a question that makes no sense
+        _drop(state, poll, descriptor)
+
+
+def _answer(state, line):
+    question = json.loads(line)["q"]
+    if question == "counters":
+        return _framed(counters(state), _recorder_counters())
+    if question == "details":
+        return _framed(*hangdoc_probe_details.collect(state, counters(state)))
+    raise ValueError(question)
+
+
+def _framed(header, body):
+    header["bytes"] = len(body)
+    header["protocol"] = PROTOCOL
+    return json.dumps(header).encode("ascii", "replace") + b"\n" + body
+
+
+# What it says
+
+
+def _c10d():
+    import torch
+
+    return torch._C._distributed_c10d
+
+
+def _recorder_counters():
+    try:
+        return _c10d()._dump_fr_trace_json(False, False)
+    except Exception:  # a torch without a recorder
+        return b""
+
+
+def counters(state):
+    """The cheap facts, taken once a second."""
+    main = threading.main_thread().ident
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    default = world.default_pg
+    if default is not None:
+        group = _c10d().ProcessGroup  # not through a subclass of the user's
+        state.rank, state.world_size = group.rank(default), group.size(default)
+    return {
+        "pid": state.pid,
+        "rank": state.rank,
+        "world_size": state.world_size,
+        "local_rank": hangdoc_probe._count(os.environ.get("LOCAL_RANK")),
+        "restart": hangdoc_probe._count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+        "groups": len(world.pg_names),
+        "initialized": default is not None,
+        "point_to_points": state.point_to_points,
+        "store_calls": state.store_calls,
+        "in_store": any(thread == main for thread, _ in list(state.store_waits)),
+        "sequences": _sequences(world),
+    }
+
+
+def _sequences(world):
+    """Per group: its own count of what it issued, for backends that the recorder does not know."""
+    found = {}
+    for group, name in list(world.pg_names.items()):
+        try:
+            found[str(name)] = int(group._get_sequence_number_for_group())
+        except Exception:  # a backend that does not count
+            continue
+    return found
+
+
+# The word at exit
+
+
+def _at_exit_of_multiprocessing(state):
+    """A forked multiprocessing child ends by os._exit, past atexit, but runs multiprocessing's finalizers."""
+    util = sys.modules.get("multiprocessing.util")
+    process = sys.modules.get("multiprocessing.process")
+    if util is not None and process is not None and process.parent_process() is not None:
+        util.Finalize(None, _at_exit, args=(state,), exitpriority=-1000)
+
+
+def _at_exit(state):
+    try:
+        if state.said_bye or state.pid != os.getpid():
+            return
+        state.said_bye = True
+        _leave_note(state)
+        os.unlink(state.socket_path)
+    except Exception:  # the exit goes on
+        return
+
+
+def _leave_note(state):
+    long = (hangdoc_probe._count(os.environ.get("TORCH_FR_BUFFER_SIZE")) or 0) > BYE_MOST_CALLS
+    header, body = hangdoc_probe_details.collect(
+        state, counters(state), attributes=False, recorder=not long, newest=BYE_POINT_TO_POINTS
+    )
+    header.update(_uncaught())
+    header["at"] = time.time()
+    path = os.path.join(state.folder, f"{state.pid}.bye")
+    try:
+        with open(f"{path}.new", "wb", opener=_private) as file:
+            file.write(_framed(header, body))
+        os.replace(f"{path}.new", path)
+    except OSError:
+        os.unlink(f"{path}.new")
+
+
+def _private(path, flags):
+    return os.open(path, flags, 0o600)
+
+
+def _uncaught():
+    """Type and place of the exception that ends the process, never its message."""
+    kind = getattr(sys, "last_type", None)
+    if kind is None:
+        return {"exception": None, "raised_at": []}
+    frames = []
+    step = getattr(sys, "last_traceback", None)
+    while step is not None and len(frames) < 4096:
+        code = step.tb_frame.f_code
+        frames.append([code.co_filename, step.tb_lineno, code.co_name])
+        step = step.tb_next
+    return {"exception": type.__dict__["__name__"].__get__(kind), "raised_at": frames[::-1][:256]}
