@@ -45,6 +45,7 @@ class Scenario:
     cause: str | None = None
     culprits: tuple[int, ...] | None = None
     lines: tuple[int, ...] = ()
+    """The verdict must name one of them."""
     source: str = ""
     environment: tuple[tuple[str, str], ...] = ()
     watch: tuple[str, ...] = ()
@@ -111,7 +112,7 @@ def read(path: Path) -> Scenario | None:
             lines=tuple(table.get("lines", ())),
             source=str(table.get("source", "")),
             environment=tuple((str(key), str(value)) for key, value in table.get("env", {}).items()),
-            watch=tuple(map(str, table.get("watch", ()))),
+            watch=tuple(shlex.split(table.get("watch", ""))),
             timeout=float(table.get("timeout", TIME_LIMIT)),
         )
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
@@ -196,7 +197,9 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
     if scenario.lines:
         named = named_lines(document, scenario.path.name)
         rows.append(
-            Comparison("lines", _listed(scenario.lines), _listed(sorted(named)), set(scenario.lines) <= named)
+            Comparison(
+                "line", _listed(scenario.lines), _listed(sorted(named)), bool(named & set(scenario.lines))
+            )
         )
     return rows
 

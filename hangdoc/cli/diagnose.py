@@ -12,6 +12,10 @@ EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
 """By outcome; the statuses of attach and diagnose."""
 
 
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
 def diagnose(
     path: Annotated[
         Path, typer.Argument(help="Snapshot file, run directory, or directory of flight-recorder dumps.")

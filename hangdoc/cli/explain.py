@@ -8,7 +8,10 @@ import typer
 
 from hangdoc.model.catalogue import CatalogueEntry
 
+app = typer.Typer(rich_markup_mode=None)
 
+
+@app.command()
 def explain(
     code: Annotated[str | None, typer.Argument(help="Code or name of a cause; without it, list all.")] = None,
 ) -> None:
@@ -19,7 +22,7 @@ def explain(
 
     if code is None:
         for entry in catalogue().values():
-            typer.echo(f"{entry.code}  {entry.name:<26}{'' if entry.recognised else ' *'}  {entry.title}")
+            typer.echo(f"{entry.code}{' ' if entry.recognised else '*'} {entry.name:<26} {entry.title}")
         typer.echo("\n* explained here, and not yet recognised by this version")
         return
     found = find(code)

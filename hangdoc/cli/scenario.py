@@ -11,7 +11,9 @@ import typer
 if TYPE_CHECKING:
     from hangdoc.scenarios import Comparison
 
-app = typer.Typer(help="List, show and run the reproductions of real hangs.", no_args_is_help=True)
+app = typer.Typer(
+    help="List, show and run the reproductions of real hangs.", no_args_is_help=True, rich_markup_mode=None
+)
 
 
 @app.command("list")

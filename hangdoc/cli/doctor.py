@@ -1,0 +1,31 @@
+"""``hangdoc doctor``: can hangdoc work here?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(rich_markup_mode=None)
+
+
+@app.command()
+def doctor(
+    python: Annotated[
+        str | None, typer.Option(help="The job's Python (default: python on PATH).", envvar="HANGDOC_PYTHON")
+    ] = None,
+) -> None:
+    """Check whether hangdoc can work here; each blocker comes with its fix.
+
+    Exit status: 0 it can (perhaps seeing less), 3 it cannot.
+    """
+    from hangdoc.doctor import check_all
+    from hangdoc.model.wording import harmless
+
+    blocked = False
+    for check in check_all(python):
+        typer.echo(f"{check.state:<8} {check.name}: {harmless(check.finding)}")
+        if check.fix and check.state != "ok":
+            typer.echo(f"         {harmless(check.fix)}")
+        blocked = blocked or check.state == "blocked"
+    raise typer.Exit(3 if blocked else 0)
