@@ -1,0 +1,281 @@
+"""The terminal report: what it says, and that no width, terminal or hostile text breaks it."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from sample_diagnosis import SAMPLE
+
+from hangdoc.model.diagnosis import Activity, Diagnosis, Wait
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
+from hangdoc.report.layout import ShortPaths
+from hangdoc.report.terminal import render, render_for
+
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+
+EXPECTED = """\
+hangdoc ✖ hang · 4 ranks · stalled 31 s · torchrun train.py
+
+  Rank 2 left the training loop early; ranks 0, 1 and 3 wait for it in backward().
+
+  rank 2     train.py:88 evaluate()  all_gather  default_pg #1042
+  others     train.py:61 train()     all_reduce  default_pg #1042  (DDP gradient bucket)
+
+  why        `for batch in loader:` (train.py:57) ended after 519 batches on rank 2 and not on the others
+             (step = 519 | 520)
+  fix        give every rank the same number of batches (DistributedSampler(drop_last=True)) or wrap the loop
+             in `Join`
+  repair     without the all_gather at train.py:88 on rank 2 all 1042 calls match
+  seen       all_gather where the others call all_reduce (#1042)  (journal, rank 2)
+  not seen   stack of ranks 1 and 3: Permission Denied → run hangdoc as the job's user
+  sure?      certain: call sequences of all 4 ranks seen   ·   HD102 uneven-iterations
+             hangdoc explain HD102
+"""
+
+
+def test_the_whole_report():
+    assert render(SAMPLE, width=110) == EXPECTED
+
+
+def test_the_last_row_is_one_line_where_it_fits():
+    last = render(SAMPLE, width=130).splitlines()[-1]
+    assert last.endswith("·   HD102 uneven-iterations   ·   hangdoc explain HD102")
+
+
+@pytest.mark.parametrize("width", range(40, 201, 7))
+@pytest.mark.parametrize("unicode", [True, False])
+def test_no_line_is_wider_than_asked(width, unicode):
+    long = dataclasses.replace(
+        SAMPLE,
+        why="x" * 300 + " 日本語" * 40,
+        ranks=tuple(
+            dataclasses.replace(a, where=Frame("/a/" + "very_long_directory/" * 9 + "m.py", 1, "f" * 90))
+            for a in SAMPLE.ranks
+        ),
+        divergence=None,
+    )
+    for diagnosis in (SAMPLE, long):
+        text = render(diagnosis, width=width, unicode=unicode)
+        assert max(cell_len(line) for line in text.splitlines()) <= width
+        assert unicode or text.isascii()
+
+
+def test_a_narrow_terminal_loses_nothing():
+    words = re.sub(r"\s+", "", render(SAMPLE, width=40))
+    for text in ("train.py:88evaluate()", "all_gather", "default_pg#1042", "DDPgradientbucket", "HD102"):
+        assert text in words
+
+
+def test_colour_changes_nothing_but_colour():
+    colored = render(SAMPLE, width=100, color=True)
+    assert ANSI.search(colored)
+    assert ANSI.sub("", colored) == render(SAMPLE, width=100)
+
+
+def test_without_a_divergence_activities_are_folded():
+    where = Frame("/x/t.py", 9, "main")
+    waiting = Activity(0, "h", 1, "in-collective", "all_reduce  default_pg #7", where)
+    ranks = [dataclasses.replace(waiting, rank=rank) for rank in range(6)]
+    ranks[3] = Activity(3, "h", 1, "stopped", "stopped (state T)", where)
+    waits = tuple(Wait(rank, (3,), "", "journal") for rank in range(6) if rank != 3)
+    diagnosis = dataclasses.replace(
+        SAMPLE, divergence=None, world_size=6, ranks=tuple(ranks), culprits=(3,), waits=waits
+    )
+    lines = render(diagnosis).splitlines()
+    assert lines[4].split() == ["rank", "3", "t.py:9", "main()", "stopped", "(state", "T)"]
+    assert lines[5].split()[:4] == ["ranks", "0-2,4,5", "t.py:9", "main()"]
+    assert lines[5].endswith("waits for rank 3")
+
+
+def test_ranks_that_moved_on_since_the_divergence_are_shown():
+    elsewhere = dataclasses.replace(SAMPLE.ranks[2], where=Frame("/home/me/project/train.py", 99, "save"))
+    diagnosis = dataclasses.replace(SAMPLE, ranks=(*SAMPLE.ranks[:2], elsewhere, SAMPLE.ranks[3]))
+    text = render(diagnosis)
+    assert "train.py:88 evaluate()" in text
+    assert "now: rank 2" in text
+    assert "train.py:99 save()" in text
+
+
+def test_two_sides_of_one_rank_each_are_named():
+    sides = tuple(dataclasses.replace(side, ranks=(i,)) for i, side in enumerate(SAMPLE.divergence.sides))
+    diagnosis = dataclasses.replace(
+        SAMPLE,
+        divergence=dataclasses.replace(SAMPLE.divergence, sides=sides),
+        ranks=SAMPLE.ranks[:2],
+        culprits=(1,),
+        alternatives=((0,),),
+        confidence="possible",
+    )
+    text = render(diagnosis)
+    assert "others" not in text.split("why")[0]
+    assert "rank 0 could be to blame as well" in text
+
+
+def test_many_behaviours_are_cut_off():
+    ranks = tuple(Activity(r, "h", r, "computing", f"step {r}", Frame("/x/t.py", r, "f")) for r in range(500))
+    text = render(dataclasses.replace(SAMPLE, divergence=None, ranks=ranks, culprits=(77,)))
+    assert text.count("\n") < 40
+    assert "rank 77 " in text
+    assert "… and 488 more behaviours" in text
+
+
+def test_a_working_job_gets_one_sentence():
+    ranks = (dataclasses.replace(SAMPLE.ranks[0], moving=True), *SAMPLE.ranks[1:])
+    text = render(dataclasses.replace(SAMPLE, outcome="slow", ranks=ranks, verdict="Rank 0 computes."))
+    assert text == "hangdoc ◔ slow · no progress for 31 s · 4 ranks · torchrun train.py\n  Rank 0 computes.\n"
+
+
+def test_a_job_that_waits_on_the_outside_gets_the_whole_report():
+    text = render(dataclasses.replace(SAMPLE, outcome="slow"))
+    assert text.startswith("hangdoc ◔ slow")
+    assert "fix " in text
+
+
+def test_healthy_and_blind():
+    healthy = render(Diagnosis("healthy", "All ranks move."))
+    assert healthy == "hangdoc ✔ healthy\n\n  All ranks move.\n"
+    blind = render(
+        Diagnosis("blind", "No rank was found.", unavailable=(Unavailable("process", "gone", "wait"),))
+    )
+    assert "not seen   process: gone → wait" in blind
+    assert "sure?" not in blind
+
+
+def test_options_of_the_command_are_not_shown():
+    assert "secret" not in render(SAMPLE)
+
+
+HOSTILE = "\x1b[31m\x1b]0;t\x07[bold red]x[/] :smile: \u202e\u2066\x9b\r\x00\u200b\udcff\u2028end"
+
+
+def test_hostile_text_is_shown_and_not_obeyed():
+    diagnosis = dataclasses.replace(
+        SAMPLE,
+        verdict=HOSTILE,
+        why=HOSTILE,
+        fix=HOSTILE,
+        ranks=tuple(
+            dataclasses.replace(a, text=HOSTILE, where=Frame(HOSTILE, 1, HOSTILE)) for a in SAMPLE.ranks
+        ),
+        command=(HOSTILE, HOSTILE + ".py"),
+    )
+    for color in (False, True):
+        text = render(diagnosis, width=200, color=color)
+        visible = ANSI.sub("", text) if color else text
+        assert harmless(visible.replace("\n", "")) == visible.replace("\n", "")
+        assert "[bold red]x[/] :smile:" in visible
+    assert "\x1b" not in render(diagnosis)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.text(max_size=80), st.integers(40, 90), st.booleans())
+def test_any_text_at_any_width(text, width, unicode):
+    diagnosis = dataclasses.replace(SAMPLE, verdict=text, why=text, fix=text + text)
+    for line in render(diagnosis, width=width, unicode=unicode).splitlines():
+        assert cell_len(line) <= width
+        assert harmless(line) == line
+
+
+class Terminal(io.StringIO):
+    encoding = "utf-8"
+
+    def isatty(self):
+        return True
+
+    def fileno(self):
+        raise OSError("not a real one")
+
+
+class Ascii(io.StringIO):
+    encoding = "ANSI_X3.4-1968"
+
+
+def test_colours_only_where_they_are_wanted():
+    # The size of a terminal that cannot tell it makes it no terminal: take a pseudo-terminal below.
+    for environment in ({"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}, {}):
+        assert "\x1b" not in render_for(Terminal(), SAMPLE, environment)
+    assert "✖" in render_for(Terminal(), SAMPLE, {})
+    assert render_for(Ascii(), SAMPLE, {}).isascii()
+
+
+def test_a_real_terminal_gets_its_width_and_colours():
+    import fcntl
+    import os
+    import struct
+    import termios
+
+    master, slave = os.openpty()
+    try:
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
+        with open(slave, "w", encoding="utf-8", closefd=False) as stream:
+            colored = render_for(stream, SAMPLE, {"TERM": "xterm"})
+            assert "\x1b[" in colored
+            assert max(cell_len(ANSI.sub("", line)) for line in colored.splitlines()) <= 50
+            assert "\x1b" not in render_for(stream, SAMPLE, {"TERM": "dumb"})
+            assert "\x1b" not in render_for(stream, SAMPLE, {"TERM": "xterm", "NO_COLOR": "1"})
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_columns_is_respected_without_a_terminal():
+    text = render_for(Ascii(), SAMPLE, {"COLUMNS": "50"})
+    assert max(map(len, text.splitlines())) <= 50
+    assert render_for(Ascii(), SAMPLE, {"COLUMNS": "many"})
+
+
+def test_paths_are_as_short_as_they_stay_unique():
+    paths = ShortPaths(["/a/b/train.py", "/a/c/train.py", "/a/c/model.py", "<string>"], None)
+    assert paths.short("/a/b/train.py") == "b/train.py"
+    assert paths.short("/a/c/train.py") == "c/train.py"
+    assert paths.short("/a/c/model.py") == "model.py"
+    assert paths.short("<string>") == "<string>"
+    assert ShortPaths(["/a/b/pkg/train.py"], "/a/b").short("/a/b/pkg/train.py") == "pkg/train.py"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "folded", "named"),
+    [
+        ((), "", "no rank"),
+        ((2,), "2", "rank 2"),
+        ((1, 0), "0,1", "ranks 0 and 1"),
+        ((0, 1, 3), "0,1,3", "ranks 0, 1 and 3"),
+        ((0, 1, 2, 3, 4, 5, 7), "0-5,7", "ranks 0-5,7"),
+        ((0, 2, 4, 6, 8), "0,2,4,6,8", "ranks 0,2,4,6,8"),
+    ],
+)
+def test_ranks_in_words(ranks, folded, named):
+    assert fold_ranks(ranks) == folded
+    assert name_ranks(ranks) == named
+
+
+@given(st.sets(st.integers(0, 300)))
+def test_folded_ranks_can_be_unfolded(ranks):
+    unfolded = set()
+    for part in filter(None, fold_ranks(ranks).split(",")):
+        first, _, last = part.partition("-")
+        unfolded |= set(range(int(first), int(last or first) + 1))
+    assert unfolded == ranks
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-1, "0 s"),
+        (31.2, "31 s"),
+        (119.6, "2 min"),
+        (125, "2 min 5 s"),
+        (7380, "2 h 3 min"),
+        (float("inf"), None),
+    ],
+)
+def test_durations(seconds, text):
+    assert name_duration(seconds) == text if text else name_duration(seconds)
