@@ -13,7 +13,7 @@ import json
 import pickle
 import pickletools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -128,8 +128,13 @@ class Recorded:
     counters: tuple[tuple[str, int, int], ...]
 
 
-def parse(dump: dict[Any, Any], table: StackTable) -> Recorded | Unavailable:
-    """Dump → calls in the order they were issued. Entries that make no sense are left out."""
+def parse(
+    dump: dict[Any, Any], table: StackTable, known_groups: tuple[ProcessGroup, ...] = ()
+) -> Recorded | Unavailable:
+    """Dump → calls in the order they were issued. Entries that make no sense are left out.
+
+    ``known_groups`` translate the peers of point-to-point calls; without them the dump's own groups do.
+    """
     version = dump.get("version")
     if not isinstance(version, str) or not _SCHEMA.match(version):
         return _unavailable(f"its schema is {str(version)[:40]!r}; this hangdoc knows 2.x")
@@ -141,10 +146,12 @@ def parse(dump: dict[Any, Any], table: StackTable) -> Recorded | Unavailable:
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 reader.read(entry)
+    groups = _groups(dump.get("pg_config"))
+    members = {group.name: group.members for group in known_groups or groups}
     return Recorded(
         tuple(reader.calls),
-        tuple(reader.point_to_points),
-        _groups(dump.get("pg_config")),
+        tuple(_global(call, members.get(call.group, ())) for call in reader.point_to_points),
+        groups,
         counters(dump.get("pg_status"), reader.names),
     )
 
@@ -208,6 +215,11 @@ class _Reader:
         return known
 
 
+def _global(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
+    known = 0 <= call.peer < len(members)
+    return replace(call, peer=members[call.peer]) if known else call
+
+
 def operation(profiling_name: str) -> tuple[str, int]:
     """'gloo:all_reduce' → ('all_reduce', -1); 'nccl:send 0->1' → ('send', 1); 'nccl:recv 0<-1' → ('recv', 1).
 
@@ -217,7 +229,7 @@ def operation(profiling_name: str) -> tuple[str, int]:
     peer = -1
     if match := re.match(r"(send|recv) \d+(?:->|<-)(\d+)$", name):
         return match[1], int(match[2])
-    name = name.removeprefix("c10d::").rstrip("_") or name
+    name = name.rstrip("_") or name
     return _OPERATIONS.get(name, name), peer
 
 

@@ -278,7 +278,7 @@ def _details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value))
         for file, line, function, name, value in _rows(header.get("attributes"), 5)
     )
-    recorded = _recorded(header, body, table)
+    recorded = _recorded(header, body, table, groups)
     unavailable: tuple[Unavailable, ...] = ()
     if isinstance(recorded, Unavailable):
         unavailable = (recorded,)
@@ -287,7 +287,7 @@ def _details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         source="probe",
         groups=groups,
         calls=recorded.calls,
-        point_to_points=_merged(point_to_points, recorded.point_to_points, groups),
+        point_to_points=_merged(point_to_points, recorded.point_to_points),
         store_waits=store_waits,
         stacks=tuple(table.stacks),
         attributes=attributes,
@@ -306,7 +306,7 @@ def _details(header: dict[str, Any], body: bytes) -> ProbeDetails:
 
 
 def _recorded(
-    header: dict[str, Any], body: bytes, table: StackTable
+    header: dict[str, Any], body: bytes, table: StackTable, groups: tuple[ProcessGroup, ...]
 ) -> flight_recorder.Recorded | Unavailable:
     if not body:
         failure = _text(header.get("recorder_says")) or "it was left out"
@@ -317,34 +317,14 @@ def _recorded(
         )
     # The socket's owner is our own user, and the probe copies what torch itself wrote.
     dump = flight_recorder.unpickle(body, foreign=False)
-    return dump if isinstance(dump, Unavailable) else flight_recorder.parse(dump, table)
+    return dump if isinstance(dump, Unavailable) else flight_recorder.parse(dump, table, groups)
 
 
-def _merged(
-    probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]
-) -> tuple[PointToPoint, ...]:
+def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
     """Where the recorder has a group's point-to-point calls (nccl), its word counts: it knows their end."""
     known = {call.group for call in recorded}
-    members = {group.name: group.members for group in groups}
-    translated = [_global(call, members.get(call.group, ())) for call in recorded]
     kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
-    return tuple(sorted([*translated, *kept], key=lambda call: call.created_ns))
-
-
-def _global(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
-    if not 0 <= call.peer < len(members):
-        return call
-    return PointToPoint(
-        call.group,
-        call.op_id,
-        call.op,
-        members[call.peer],
-        call.tag,
-        call.stack,
-        call.created_ns,
-        call.completed,
-        call.thread_id,
-    )
+    return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
 
 
 def _frame(row: list[Any]) -> Frame:

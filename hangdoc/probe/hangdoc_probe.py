@@ -21,6 +21,7 @@ from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
 RING = 1000
+MOST_GROUPS = 4096
 DEEPEST_STACK = 256
 
 AGENT_FOLDERS = tuple(f"/torch/distributed/elastic/{name}/" for name in ("agent", "rendezvous", "utils"))
@@ -41,8 +42,7 @@ class State:
         self.point_to_points = 0
         self.store_calls = 0
         self.store_waits = {}
-        self.created = {}  # group name -> packed stack
-        self.members = {}  # group name -> global ranks in group order
+        self.groups = {}  # name -> (global ranks in group order, description, backend, packed stack)
         self.first_store = None
         self.listener = None
         self.clients = {}
@@ -87,35 +87,39 @@ def _turn_recorder_on():
 def _patch():
     from torch._C import _distributed_c10d as c10d
 
-    for name in ("TCPStore", "FileStore", "HashStore"):
-        _replace(getattr(c10d, name, None), "__init__", _store_constructor)
-    for name in ("ProcessGroupGloo", "ProcessGroupNCCL"):
-        _replace(getattr(c10d, name, None), "__init__", _backend_constructor)
     group = c10d.ProcessGroup
-    _replace(group, "__init__", _group_constructor)
-    _replace(group, "_set_group_name", _group_name_setter)
-    _replace(group, "split_group", _group_splitter)
-    for name, make in (
-        ("send", _send),
-        ("recv", _recv),
-        ("recv_anysource", _recv_anysource),
-        ("monitored_barrier", _monitored_barrier),
+    for owner, name, make in (
+        (getattr(c10d, "TCPStore", None), "__init__", _store_constructor),
+        (getattr(c10d, "FileStore", None), "__init__", _store_constructor),
+        (getattr(c10d, "HashStore", None), "__init__", _store_constructor),
+        (getattr(c10d, "ProcessGroupGloo", None), "__init__", _backend_constructor),
+        (getattr(c10d, "ProcessGroupNCCL", None), "__init__", _backend_constructor),
+        (group, "__init__", _group_constructor),
+        (group, "_set_group_name", _group_name_setter),
+        (group, "split_group", _group_splitter),
+        (group, "send", _point_to_point("send", "dstRank")),
+        (group, "recv", _point_to_point("recv", "srcRank")),
+        (group, "recv_anysource", _point_to_point("recv_anysource", None)),
+        (group, "monitored_barrier", _monitored_barrier),
+        (c10d.Store, "get", _store_wait("get")),
+        (c10d.Store, "wait", _store_wait("wait")),
+        (c10d.Store, "multi_get", _store_wait("multi_get")),
+        (c10d.Store, "queue_pop", _store_wait("queue_pop")),
     ):
-        _replace(group, name, make)
-    for name, make in (("get", _get), ("wait", _wait), ("multi_get", _multi_get), ("queue_pop", _queue_pop)):
-        _replace(c10d.Store, name, make)
+        original = owner.__dict__.get(name) if owner is not None else None
+        if original is not None:
+            setattr(owner, name, _disguised(make(original), original, owner, name))
 
 
-def _replace(owner, name, make):
-    original = owner.__dict__.get(name) if owner is not None else None
-    if original is None:
-        return
-    replacement = make(original)
-    replacement.__doc__ = getattr(original, "__doc__", None)
+def _disguised(replacement, original, owner, name):
+    """Give ``replacement`` the looks that pybind's trampolines, help() and torch.compile go by."""
+    replacement.__code__ = replacement.__code__.replace(co_name=name)
+    replacement.__name__ = name
     replacement.__qualname__ = f"{owner.__name__}.{name}"
     replacement.__module__ = owner.__module__
+    replacement.__doc__ = getattr(original, "__doc__", None)
     replacement._torchdynamo_disable = True  # what torch._dynamo.disable sets, without importing it
-    setattr(owner, name, replacement)
+    return replacement
 
 
 # Stacks
@@ -190,70 +194,98 @@ def _count(value):
 class _Waiting:
     """Marks a call that may wait on the rendezvous store, for as long as it lasts."""
 
-    __slots__ = ("state",)
+    __slots__ = ("key", "state")
 
     def __init__(self, operation, keys, frame):
         state = self.state = STATE
         if state is not None:
             state.store_calls += 1
             thread = get_ident()
-            # One thread waits in one call at a time; a constructor that waits inside another hides it.
-            state.store_waits[thread, operation] = (
-                operation,
-                keys,
-                pack_stack(frame),
-                time.time_ns(),
-                thread,
-            )
+            # Calls nest (a constructor that gets), but no thread is twice in the same one.
+            self.key = thread, operation
+            state.store_waits[self.key] = (operation, keys, pack_stack(frame), time.time_ns(), thread)
 
-    def end(self, operation):
+    def end(self):
         if self.state is not None:
-            self.state.store_waits.pop((get_ident(), operation), None)
+            self.state.store_waits.pop(self.key, None)
 
 
 def _store_constructor(original):
-    def __init__(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         frame = sys._getframe(1)
         _started(frame)
-        where = (
-            kwargs.get("host_name", args[0] if args else ""),
-            kwargs.get("port", args[1] if len(args) > 1 else ""),
-        )
-        waiting = _Waiting("connect", where, frame)
+        host = kwargs.get("host_name", args[0] if args else "")
+        port = kwargs.get("port", args[1] if len(args) > 1 else "")
+        waiting = _Waiting("connect", (host, port), frame)
         try:
             original(self, *args, **kwargs)
         finally:
-            waiting.end("connect")
+            waiting.end()
 
-    return __init__
+    return replacement
 
 
 def _backend_constructor(original):
-    def __init__(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         frame = sys._getframe(1)
         _started(frame)
-        waiting = _Waiting("group", (), frame)
+        name, *_ = _new_group(frame)
+        waiting = _Waiting("group", (name,) if name else (), frame)
         try:
             original(self, *args, **kwargs)
         finally:
-            waiting.end("group")
+            waiting.end()
 
-    return __init__
+    return replacement
+
+
+def _store_wait(operation):
+    def make(original):
+        def replacement(self, *args, **kwargs):
+            keys = args[0] if args else ()
+            waiting = _Waiting(operation, (keys,) if type(keys) is str else keys, sys._getframe(1))
+            try:
+                return original(self, *args, **kwargs)
+            finally:
+                waiting.end()
+
+        return replacement
+
+    return make
 
 
 def _group_constructor(original):
-    def __init__(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         frame = sys._getframe(1)
         _started(frame)
         original(self, *args, **kwargs)
         state = STATE
-        default_to_be = frame.f_code.co_name == "_new_process_group_helper" and _default_group() is None
-        if state is not None and default_to_be and len(args) >= 2:
+        # The default group is made first, and its rank is the global one.
+        if state is not None and frame.f_code.co_name == "_new_process_group_helper" and len(args) > 1:
             rank, size = _count(args[-2]), _count(args[-1])
-            if rank is not None and size:
+            if rank is not None and size and _default_group() is None:
                 state.rank, state.world_size = rank, size
 
-    return __init__
+    return replacement
+
+
+def _group_name_setter(original):
+    def replacement(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if args:
+            _made(args[0], sys._getframe(1))
+
+    return replacement
+
+
+def _group_splitter(original):
+    def replacement(self, *args, **kwargs):
+        group = original(self, *args, **kwargs)
+        if group is not None:
+            _made(getattr(group, "group_name", None), sys._getframe(1))
+        return group
+
+    return replacement
 
 
 def _default_group():
@@ -261,80 +293,82 @@ def _default_group():
     return module._world.default_pg if module is not None else None
 
 
+def _new_group(frame):
+    """(name, global ranks, description, backend) of the group that c10d makes in ``frame``; empty if none.
+
+    Read here because destroy_process_group forgets them, and a rank that ends is asked after that.
+    """
+    try:
+        if frame.f_code.co_name == "_new_process_group_helper":
+            values = frame.f_locals
+            ranks, size = values.get("global_ranks_in_group"), _count(values.get("group_size"))
+            # c10d passes no ranks for the default group, which has them all.
+            members = [rank for rank in map(_count, ranks or range(size or 0)) if rank is not None]
+            return values.get("group_name"), members, values.get("group_desc"), str(values.get("backend"))
+    except Exception:  # an unheard-of way to make groups
+        pass
+    return "", [], "", ""
+
+
 def _made(name, frame):
     state = STATE
     if state is not None and type(name) is str:
-        state.members.pop(name, None)
-        state.created.pop(name, None)
-        state.created[name] = pack_stack(frame)
-        if len(state.created) > 4096:
-            state.created.pop(next(iter(state.created)), None)
+        _, members, description, backend = _new_group(frame)
+        state.groups.pop(name, None)
+        state.groups[name] = members, description, backend, pack_stack(frame)
+        if len(state.groups) > MOST_GROUPS:
+            state.groups.pop(next(iter(state.groups)), None)
 
 
 def _group_name_setter(original):
-    def _set_group_name(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if args:
             _made(args[0], sys._getframe(1))
 
-    return _set_group_name
+    return replacement
 
 
 def _group_splitter(original):
-    def split_group(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         group = original(self, *args, **kwargs)
         if group is not None:
             _made(getattr(group, "group_name", None), sys._getframe(1))
         return group
 
-    return split_group
+    return replacement
 
 
-# Store waits
+def _default_group():
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    return module._world.default_pg if module is not None else None
 
 
-def _get(original):
-    def get(self, *args, **kwargs):
-        waiting = _Waiting("get", args[:1], sys._getframe(1))
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            waiting.end("get")
+def _new_group(frame):
+    """(name, global ranks, description, backend) of the group that c10d makes in ``frame``; empty if it does not.
 
-    return get
-
-
-def _wait(original):
-    def wait(self, *args, **kwargs):
-        waiting = _Waiting("wait", args[0] if args else (), sys._getframe(1))
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            waiting.end("wait")
-
-    return wait
+    Read here because destroy_process_group forgets them, and a rank that ends is asked after that.
+    """
+    if frame.f_code.co_name != "_new_process_group_helper":
+        return "", [], "", ""
+    values = frame.f_locals
+    ranks, size = values.get("global_ranks_in_group"), _count(values.get("group_size"))
+    # c10d passes no ranks for the default group, which has them all.
+    members = [rank for rank in map(_count, ranks or range(size or 0)) if rank is not None]
+    return values.get("group_name"), members, values.get("group_desc"), str(values.get("backend"))
 
 
-def _multi_get(original):
-    def multi_get(self, *args, **kwargs):
-        waiting = _Waiting("multi_get", args[0] if args else (), sys._getframe(1))
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            waiting.end("multi_get")
-
-    return multi_get
-
-
-def _queue_pop(original):
-    def queue_pop(self, *args, **kwargs):
-        waiting = _Waiting("queue_pop", args[:1], sys._getframe(1))
-        try:
-            return original(self, *args, **kwargs)
-        finally:
-            waiting.end("queue_pop")
-
-    return queue_pop
+def _made(name, frame):
+    state = STATE
+    try:
+        if state is not None and type(name) is str:
+            _, members, description, backend = _new_group(frame)
+            state.groups.pop(name, None)
+            state.groups[name] = members, description, backend, pack_stack(frame)
+            if len(state.groups) > MOST_GROUPS:
+                state.groups.pop(next(iter(state.groups)), None)
+    except Exception:  # an unheard-of way to make groups
+        return
 
 
 # Point to point. gloo's flight recorder leaves these out (torch 2.13.0).
@@ -352,19 +386,9 @@ def _issued(group, op, peer, tag, frame):
     except Exception:  # a backend without numbers or names
         name, op_id = "", -1
     entry = [op, name, op_id, peer, tag, pack_stack(frame), time.time_ns(), get_ident(), _SENT, None]
-    if name not in state.members:
-        state.members[name] = _members(group)
     state.ring.append(entry)
     state.point_to_points += 1
     return entry
-
-
-def _members(group):
-    try:
-        ranks = sys.modules["torch.distributed.distributed_c10d"]._world.pg_group_ranks[group]
-        return sorted(ranks, key=ranks.get)
-    except Exception:  # a group that torch.distributed does not know
-        return []
 
 
 def _returned(entry, work):
@@ -377,58 +401,33 @@ def _returned(entry, work):
         entry[8] = _RETURNED
 
 
-def _send(original):
-    def send(self, *args, **kwargs):
-        entry = _issued(self, "send", *_peer_and_tag(args, kwargs, "dstRank"), sys._getframe(1))
-        work = None
-        try:
-            work = original(self, *args, **kwargs)
-            return work
-        finally:
-            _returned(entry, work)
+def _point_to_point(op, peer_name):
+    def make(original):
+        def replacement(self, *args, **kwargs):
+            if peer_name is None:
+                peer, tag = -1, args[1] if len(args) > 1 else 0
+            else:
+                peer = args[1] if len(args) > 1 else kwargs.get(peer_name, -1)
+                tag = args[2] if len(args) > 2 else kwargs.get("tag", 0)
+            entry = _issued(self, op, peer, tag, sys._getframe(1))
+            work = None
+            try:
+                work = original(self, *args, **kwargs)
+                return work
+            finally:
+                _returned(entry, work)
 
-    return send
+        return replacement
 
-
-def _recv(original):
-    def recv(self, *args, **kwargs):
-        entry = _issued(self, "recv", *_peer_and_tag(args, kwargs, "srcRank"), sys._getframe(1))
-        work = None
-        try:
-            work = original(self, *args, **kwargs)
-            return work
-        finally:
-            _returned(entry, work)
-
-    return recv
-
-
-def _recv_anysource(original):
-    def recv_anysource(self, *args, **kwargs):
-        tag = args[1] if len(args) > 1 else 0
-        entry = _issued(self, "recv_anysource", -1, tag, sys._getframe(1))
-        work = None
-        try:
-            work = original(self, *args, **kwargs)
-            return work
-        finally:
-            _returned(entry, work)
-
-    return recv_anysource
+    return make
 
 
 def _monitored_barrier(original):
-    def monitored_barrier(self, *args, **kwargs):
+    def replacement(self, *args, **kwargs):
         entry = _issued(self, "monitored_barrier", -1, 0, sys._getframe(1))
         try:
             return original(self, *args, **kwargs)
         finally:
             _returned(entry, None)
 
-    return monitored_barrier
-
-
-def _peer_and_tag(args, kwargs, peer_name):
-    peer = args[1] if len(args) > 1 else kwargs.get(peer_name, -1)
-    tag = args[2] if len(args) > 2 else kwargs.get("tag", 0)
-    return peer, tag
+    return replacement

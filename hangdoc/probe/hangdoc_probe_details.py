@@ -50,9 +50,11 @@ def collect(state, header, attributes=True, recorder=True, newest=None):
     """(header, body): JSON-able facts and the flight recorder's pickle (empty where there is no recorder)."""
     stacks = _Stacks()
     ring = _copied(state.ring)[-newest:] if newest else _copied(state.ring)
-    header["point_to_point_calls"] = [_point_to_point(state, entry, stacks) for entry in ring]
+    groups = _groups(state, stacks)
+    members = {row[0]: row[1] for row in groups}
+    header["group_table"] = groups
+    header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
     header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
-    header["group_table"] = _groups(state, stacks)
     header["first_store"] = stacks.add(state.first_store)
     header["attributes"] = _attributes() if attributes else []
     header["stacks"] = stacks.listed
@@ -89,9 +91,9 @@ def _whole(value):
         return -1
 
 
-def _point_to_point(state, entry, stacks):
+def _point_to_point(entry, members, stacks):
     op, name, op_id, peer, tag, stack, at, thread, returned, work = entry
-    members = state.members.get(name) or []
+    members = members.get(name) or []
     peer = _whole(peer)
     done = bool(returned)
     pending = work() if done and work is not None else None
@@ -108,20 +110,26 @@ def _store_wait(entry, stacks):
 
 
 def _groups(state, stacks):
+    """Living groups, then destroyed ones: [name, global ranks, description, backend, stack]."""
     world = sys.modules["torch.distributed.distributed_c10d"]._world
+    remembered = dict(state.groups)
     table = []
     for group, name in list(world.pg_names.items()):
+        made = remembered.pop(name, ([], "", "", None))
         ranks = world.pg_group_ranks.get(group) or {}
+        members = sorted(ranks, key=ranks.get) or made[0]
         try:
             description, backend = group.group_desc, world.pg_map[group][0]
         except Exception:  # a group of an unusual make
-            description = backend = ""
-        created = stacks.add(state.created.get(name))
-        members = sorted(ranks, key=ranks.get)
-        table.append(
-            [_text(name), [int(rank) for rank in members], _text(description), _text(str(backend)), created]
-        )
+            description, backend = made[1:3]
+        table.append(_group_row(name, members, description, backend, stacks.add(made[3])))
+    for name, (members, description, backend, stack) in remembered.items():
+        table.append(_group_row(name, members, description, backend, stacks.add(stack)))
     return table
+
+
+def _group_row(name, members, description, backend, stack):
+    return [_text(name), [_whole(rank) for rank in members], _text(description), _text(str(backend)), stack]
 
 
 # The flight recorder

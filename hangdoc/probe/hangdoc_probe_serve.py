@@ -248,20 +248,19 @@ def _sequences(world):
 
 
 def _at_exit_of_multiprocessing(state):
-    """A forked multiprocessing child ends by os._exit, past atexit, but runs multiprocessing's finalizers."""
+    """A multiprocessing child swallows its exception, and a forked one ends by os._exit, past atexit."""
     util = sys.modules.get("multiprocessing.util")
     process = sys.modules.get("multiprocessing.process")
     if util is not None and process is not None and process.parent_process() is not None:
-        util.Finalize(None, _at_exit, args=(state,), exitpriority=-1000)
+        util.Finalize(None, _at_exit, args=(state,), exitpriority=10)
 
 
 def _at_exit(state):
+    """Leave ``<pid>.bye``. The socket stays: what blocks an exit is asked for there."""
     try:
-        if state.said_bye or state.pid != os.getpid():
-            return
-        state.said_bye = True
-        _leave_note(state)
-        os.unlink(state.socket_path)
+        if not state.said_bye and state.pid == os.getpid():
+            state.said_bye = True
+            _leave_note(state)
     except Exception:  # the exit goes on
         return
 
@@ -273,13 +272,13 @@ def _leave_note(state):
     )
     header.update(_uncaught())
     header["at"] = time.time()
-    path = os.path.join(state.folder, f"{state.pid}.bye")
+    path = os.path.join(state.folder, f"{state.pid}.tmp")
     try:
-        with open(f"{path}.new", "wb", opener=_private) as file:
+        with open(path, "wb", opener=_private) as file:
             file.write(_framed(header, body))
-        os.replace(f"{path}.new", path)
-    except OSError:
-        os.unlink(f"{path}.new")
+        os.replace(path, os.path.join(state.folder, f"{state.pid}.bye"))
+    except OSError:  # a full disk
+        os.unlink(path)
 
 
 def _private(path, flags):
@@ -288,11 +287,17 @@ def _private(path, flags):
 
 def _uncaught():
     """Type and place of the exception that ends the process, never its message."""
-    kind = getattr(sys, "last_type", None)
+    kind, step = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
+    if kind is None:
+        # In a multiprocessing child's last finally; torch's spawn turns the exception into an exit status.
+        error = sys.exc_info()[1]
+        if type(error) is SystemExit and error.code not in (0, None):
+            error = error.__context__
+        if error is not None and type(error) is not SystemExit:
+            kind, step = type(error), error.__traceback__
     if kind is None:
         return {"exception": None, "raised_at": []}
     frames = []
-    step = getattr(sys, "last_traceback", None)
     while step is not None and len(frames) < 4096:
         code = step.tb_frame.f_code
         frames.append([code.co_filename, step.tb_lineno, code.co_name])
