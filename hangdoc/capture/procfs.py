@@ -19,16 +19,18 @@ _MAX_THREADS = 1024
 _MAX_ARGV = 64
 
 # Variables that say who a process is in the job, none of which can hold a secret.
-_ENVIRONMENT = {
-    *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK"),
-    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-    *("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE"),
-    *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_NODEID"),
-    *("SLURM_JOB_ID", "SLURM_STEP_ID", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONHASHSEED"),
-    *("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_DISTRIBUTED_DEBUG", "TORCH_DIST_USE_NCCL2"),
-    *("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_BLOCKING_WAIT"),
-    *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "HANGDOC_PROBE"),
-}
+ENVIRONMENT_NAMES = frozenset(
+    {
+        *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK"),
+        *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("PMI_RANK", "PMI_SIZE", "PMIX_RANK", "PMIX_NAMESPACE"),
+        *("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NNODES", "SLURM_NODEID"),
+        *("SLURM_JOB_ID", "SLURM_STEP_ID", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONHASHSEED"),
+        *("TORCH_DEVICE_BACKEND_AUTOLOAD", "TORCH_DISTRIBUTED_DEBUG", "TORCH_DIST_USE_NCCL2"),
+        *("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_NCCL_BLOCKING_WAIT"),
+        *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "HANGDOC_PROBE"),
+    }
+)
 _ENVIRONMENT_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "NCCL_", "GLOO_")
 
 
@@ -128,6 +130,12 @@ def descendants(root: int, processes: Mapping[int, Stat]) -> list[int]:
     return order
 
 
+def children(pid: int) -> list[int]:
+    """Processes that the main thread of ``pid`` started, in one small read; empty on kernels that do not list them."""
+    data = read_bytes(f"/proc/{pid}/task/{pid}/children", 1 << 16) or b""
+    return [int(word) for word in data.split() if word.isdigit()]
+
+
 def start_time(entry: Stat) -> float:
     """Unix time at which the process started."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + entry.started
@@ -151,7 +159,7 @@ def environment(pid: int) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for item in data.split(b"\0"):
         name, separator, value = item.decode("utf-8", "backslashreplace").partition("=")
-        if separator and (name in _ENVIRONMENT or name.startswith(_ENVIRONMENT_PREFIXES)):
+        if separator and (name in ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)):
             found[name] = clean(value, 512)
     return found
 

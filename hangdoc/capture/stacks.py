@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -72,8 +73,9 @@ def dump(
 ) -> dict[int, tuple[PythonThread, ...] | Unavailable]:
     """The Python threads of each process, or why there are none.
 
-    ``deadline`` in seconds for each process; a few more py-spy run at once than there are processors.
+    ``deadline`` in seconds for all of them; a few more py-spy run at once than there are processors.
     """
+    until = time.monotonic() + deadline
     wanted = list(dict.fromkeys(pids))
     program = find_py_spy()
     if program is None:
@@ -83,7 +85,7 @@ def dump(
         return {}
     workers = min(len(wanted), 2 + (os.cpu_count() or 1), 64)
     with ThreadPoolExecutor(workers, thread_name_prefix="py-spy") as pool:
-        results = pool.map(lambda pid: _dump_one(program, pid, deadline, keep_strings), wanted)
+        results = pool.map(lambda pid: _dump_one(program, pid, until, keep_strings), wanted)
         return dict(zip(wanted, results, strict=True))
 
 
@@ -117,10 +119,11 @@ def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> Pro
     return replace(state, threads=tuple(merged))
 
 
-def _dump_one(
-    program: str, pid: int, deadline: float, keep_strings: bool
-) -> tuple[PythonThread, ...] | Unavailable:
+def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
     command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
+    left = until - time.monotonic()
+    if left <= 0:
+        return _too_late()
     try:
         process = subprocess.Popen(
             command,
@@ -133,12 +136,10 @@ def _dump_one(
     except OSError as error:
         return Unavailable("stack", f"py-spy could not be started: {error.strerror}", "reinstall py-spy")
     try:
-        output, errors = process.communicate(timeout=deadline)
+        output, errors = process.communicate(timeout=left)
     except subprocess.TimeoutExpired:
         _end(process)
-        return Unavailable(
-            "stack", f"py-spy gave no answer within {deadline:g} s", "the machine is overloaded: look again"
-        )
+        return _too_late()
     if process.returncode != 0:
         return _failure(errors.decode("utf-8", "replace"), process.returncode)
     try:
@@ -149,13 +150,15 @@ def _dump_one(
         return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")
 
 
+def _too_late() -> Unavailable:
+    return Unavailable("stack", "py-spy gave no answer in time", "the machine is overloaded: look again")
+
+
 def _end(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     try:
         process.communicate(timeout=0.5)
-    except (
-        subprocess.TimeoutExpired
-    ):  # in the kernel and not to be killed: leave it, it holds nothing of ours
+    except subprocess.TimeoutExpired:  # in the kernel and not to be killed: leave it, it holds nothing of ours
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hangdoc.model.journal import Journal
 from hangdoc.model.network import Connection, ListeningPort
-from hangdoc.model.process import Process, ProcessExit
+from hangdoc.model.process import Process, ProcessExit, Stack
 
 SNAPSHOT_SCHEMA = "hangdoc.snapshot/1"
 
@@ -61,6 +61,8 @@ class RankSnapshot:
     """None: no such process was ever seen."""
     exit: ProcessExit | None = None
     journal: Journal | None = None
+    first_store: Stack = ()
+    """Where the rank made its first store or process group: the call that launched it."""
     log: LogTail | None = None
 
 

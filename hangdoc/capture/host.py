@@ -1,0 +1,359 @@
+"""All facts about a job's processes on this machine, collected at once, each source with its own deadline."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
+from typing import TypeVar
+
+from hangdoc.capture import blocking, logs, procfs, sockets, sources, stacks
+from hangdoc.capture.children import Subject, subject
+from hangdoc.capture.discovery import RankTarget, host_name
+from hangdoc.capture.exits import ExitWatch
+from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.model.journal import Journal
+from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Stack
+from hangdoc.model.snapshot import (
+    HostSnapshot,
+    JobSnapshot,
+    LogTail,
+    RankSnapshot,
+    SourceText,
+    Unavailable,
+)
+
+_T = TypeVar("_T")
+_Threads = tuple[stacks.PythonThread, ...]
+_MAX_STACKS_OF_CHILDREN = 64
+_LAUNCHER = -1
+_PATIENCE = 2.5
+"""Seconds after the second look for sources that still owe an answer."""
+_START_WATCHED = "start the job with `hangdoc watch` to have the ranks' call history"
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureOptions:
+    """``gap``: seconds between the two looks."""
+
+    gap: float = 1.0
+    keep_strings: bool = False
+    no_source: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CaptureRequest:
+    """What to capture, and what the caller knows already.
+
+    ``clients`` (by pid) are connections to probes that nobody else uses meanwhile; probes without one are
+    asked over ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
+    (paths) are by rank. Times in seconds.
+    """
+
+    targets: Sequence[RankTarget]
+    launcher_pid: int | None = None
+    mode: str = "attach"
+    command: tuple[str, ...] = ()
+    run_id: str = ""
+    stalled_for: float = 0.0
+    stall_after: float = 0.0
+    give_up_after: float = 600.0
+    ended: bool = False
+    exit_status: int | None = None
+    clients: Mapping[int, ProbeClient] = field(default_factory=dict)
+    exits: Mapping[int, ProcessExit] = field(default_factory=dict)
+    journals: Mapping[int, Journal] = field(default_factory=dict)
+    byes: Mapping[int, ProbeBye] = field(default_factory=dict)
+    logs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    options: CaptureOptions = CaptureOptions()
+
+
+def capture_job(request: CaptureRequest) -> JobSnapshot:
+    """Look at every process twice and ask every other source in between. Never raises for what it finds.
+
+    Takes the gap plus about a second; a source that is silent costs at most three seconds more. What could
+    not be had is in ``JobSnapshot.unavailable``.
+    """
+    capture = _Capture(request)
+    try:
+        return capture.run()
+    finally:
+        capture.close()
+
+
+class _Capture:
+    """The working state of one capture."""
+
+    def __init__(self, request: CaptureRequest) -> None:
+        self.request = request
+        self.options = request.options
+        self.missing: list[Unavailable] = []
+        self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
+        self.exit_watch = ExitWatch()
+        self.pool = ThreadPoolExecutor(min(32, len(self.rank_of) + 4), thread_name_prefix="capture")
+
+    def close(self) -> None:
+        self.exit_watch.close()
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def run(self) -> JobSnapshot:
+        request = self.request
+        for pid in self.rank_of:
+            self.exit_watch.add(pid)
+        families: dict[int, Subject] = self._guard("process", self._families, {})
+        everyone = [member for family in families.values() for member in family.family()]
+        began = time.monotonic()
+        first = self._look(everyone)
+        asked = {target.rank: self.pool.submit(self._ask_probe, target) for target in request.targets}
+        tails = {target.rank: self.pool.submit(self._log, target) for target in request.targets}
+        open_sockets = self.pool.submit(sockets.read_sockets, [member.pid for member in everyone])
+        time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
+        second = self._look(everyone, first)
+        taken = time.time()
+
+        until = time.monotonic() + _PATIENCE
+        network = self._result(open_sockets, "sockets", until, sockets.Sockets())
+        self.missing.extend(network.unavailable)
+        details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
+        roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
+        blocked: dict[int, tuple[OpenFile, ...]] = self._guard("files", lambda: _blocking_files(second, network), {})
+        exits: dict[int, ProcessExit] = self._guard("process", self._exits, {})
+        ranks = tuple(
+            self._rank(
+                target,
+                _process(families.get(target.rank), (first, second), blocked),
+                details[target.rank],
+                exits.get(target.rank),
+                self._result(tails[target.rank], "log", until, None, target.rank),
+            )
+            for target in sorted(request.targets, key=lambda target: target.rank)
+        )
+        return JobSnapshot(
+            taken=taken,
+            mode=request.mode,
+            command=request.command,
+            run_id=request.run_id,
+            hangdoc_version=_version(),
+            stalled_for=request.stalled_for,
+            stall_after=request.stall_after,
+            give_up_after=request.give_up_after,
+            world_size=max((rank.world_size or 0 for rank in ranks), default=0) or None,
+            ended=request.ended,
+            exit_status=request.exit_status,
+            launcher=_process(families.get(_LAUNCHER), (first, second), blocked),
+            ranks=ranks,
+            hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
+            sources=self._guard("source", lambda: self._sources(ranks, families, roots), ()),
+            library_roots=roots,
+            unavailable=tuple(dict.fromkeys(self.missing)),
+        )
+
+    def _families(self) -> dict[int, Subject]:
+        """Per rank (and the launcher) the process and what is below it."""
+        processes = procfs.table()
+        ranks = self.rank_of.keys()
+        families = {rank: subject(pid, "rank", processes, ranks) for pid, rank in self.rank_of.items()}
+        launcher = self.request.launcher_pid
+        if launcher is not None and launcher not in ranks and launcher in processes:
+            # Its other children are the ranks or nobody's business.
+            families[_LAUNCHER] = replace(subject(launcher, "launcher", processes, ranks), children=())
+        return families
+
+    def _look(
+        self, everyone: Sequence[Subject], before: Mapping[int, ProcessState] | None = None
+    ) -> dict[int, ProcessState]:
+        """One look at all: /proc of everybody first, stacks after it. ``before``: the earlier look."""
+        states: dict[int, ProcessState] = {}
+        for member in everyone:
+            state = self._guard("process", partial(procfs.look, member.pid), None)
+            if state is not None:
+                states[member.pid] = _with_alarm(member.pid, state)
+        with_stack = [member for member in everyone if member.pid in states and _may_be_python(member)]
+        pids = [member.pid for member in with_stack[: len(self.rank_of) + _MAX_STACKS_OF_CHILDREN]]
+        deadline = 1.5 + 0.05 * len(pids)
+        dumped: dict[int, _Threads | Unavailable] = self._guard(
+            "stack",
+            lambda: stacks.dump(pids, deadline=deadline, keep_strings=self.options.keep_strings),
+            {},
+        )
+        for pid, threads in dumped.items():
+            if not isinstance(threads, Unavailable):
+                states[pid] = stacks.merge(pid, states[pid], threads)
+            elif before is not None and pid in self.rank_of and procfs.exists(pid):
+                self.missing.append(replace(threads, rank=self.rank_of[pid]))
+        return states
+
+    def _ask_probe(self, target: RankTarget) -> ProbeDetails | None:
+        if target.pid is None or not procfs.exists(target.pid):
+            return None
+        client = self.request.clients.get(target.pid)
+        own = client is None
+        if client is None and target.socket is not None:
+            client = ProbeClient(target.socket)
+        if client is None:
+            raise _NoAnswerError(Unavailable("journal", "there is no probe in this process", _START_WATCHED))
+        try:
+            answer = client.details(self.options.gap + 1.5)
+        finally:
+            if own:
+                client.close()
+        if isinstance(answer, Unavailable):
+            raise _NoAnswerError(answer)
+        return answer
+
+    def _log(self, target: RankTarget) -> LogTail | None:
+        found = logs.log_paths(target.pid) if target.pid is not None else ()
+        return logs.read_log(found or self.request.logs.get(target.rank, ()))
+
+    def _exits(self) -> dict[int, ProcessExit]:
+        """Per rank how it ended: the caller's knowledge first, then what happened since."""
+        found = {self.rank_of[pid]: ended for pid, ended in self.exit_watch.poll().items()}
+        for pid, rank in self.rank_of.items():
+            if rank not in found and not procfs.exists(pid):
+                found[rank] = ProcessExit(at=time.time())
+        found.update(self.request.exits)
+        return found
+
+    def _rank(
+        self,
+        target: RankTarget,
+        process: Process | None,
+        details: ProbeDetails | None,
+        ended: ProcessExit | None,
+        log: LogTail | None,
+    ) -> RankSnapshot:
+        rank = target.rank
+        bye = self.request.byes.get(rank)
+        if details is not None:
+            self.missing.extend(replace(item, rank=rank) for item in details.unavailable)
+        elif bye is not None:
+            details = bye.details
+        if ended is not None and bye is not None:
+            ended = replace(ended, exception=bye.exception, stack=bye.stack)
+        counters = details.counters if details is not None else None
+        return RankSnapshot(
+            rank=rank,
+            host=target.host,
+            identity=target.identity,
+            world_size=(counters.world_size if counters else None) or target.world_size,
+            local_rank=target.local_rank,
+            restart=target.restart,
+            environment=target.environment,
+            process=process,
+            exit=ended,
+            journal=details.journal if details is not None else self.request.journals.get(rank),
+            first_store=details.first_store if details is not None else (),
+            log=log,
+        )
+
+    def _sources(
+        self, ranks: Sequence[RankSnapshot], families: Mapping[int, Subject], roots: tuple[str, ...]
+    ) -> tuple[SourceText, ...]:
+        if self.options.no_source:
+            return ()
+        witnesses = [
+            sources.Witness(family.pid, family.started)
+            for rank, family in families.items()
+            if rank != _LAUNCHER and family.started
+        ]
+        texts, missing = sources.collect(
+            (stack for rank in ranks for stack in _stacks(rank)),
+            witnesses,
+            library_roots=roots,
+            keep_strings=self.options.keep_strings,
+        )
+        self.missing.extend(missing)
+        return texts
+
+    def _result(self, future: Future[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
+        """The future's result; on failure, or ``until`` (monotonic), the default and a note."""
+        try:
+            return future.result(max(0.0, until - time.monotonic()))
+        except _NoAnswerError as error:
+            self.missing.append(replace(error.answer, rank=rank))
+        except FutureTimeoutError:
+            self.missing.append(Unavailable(what, "no answer in time", rank=rank))
+        except Exception as error:  # a fault of ours must not cost the other sources
+            self.missing.append(Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300], rank=rank))
+        return default
+
+    def _guard(self, what: str, source: Callable[[], _T], default: _T) -> _T:
+        try:
+            return source()
+        except Exception as error:  # as above
+            self.missing.append(Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300]))
+            return default
+
+
+class _NoAnswerError(Exception):
+    """A source said why it has nothing."""
+
+    def __init__(self, answer: Unavailable) -> None:
+        super().__init__(answer.why)
+        self.answer = answer
+
+
+def _with_alarm(pid: int, state: ProcessState) -> ProcessState:
+    """The state with the main thread's ``wakes_in``."""
+    main = state.main
+    seconds = blocking.wakes_in(pid, main) if main is not None else None
+    if main is None or seconds is None:
+        return state
+    return replace(state, threads=(replace(main, wakes_in=seconds), *state.threads[1:]))
+
+
+def _may_be_python(member: Subject) -> bool:
+    return member.role in ("rank", "dataloader-worker") or procfs.is_python(member.pid)
+
+
+def _blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
+    """Per process what its main thread blocks on, with the processes at the other ends."""
+    files = [(pid, blocking.blocking_files(pid, state.main)) for pid, state in states.items()]
+    found = blocking.find_peers([(pid, some) for pid, some in files if some], states)
+    return {pid: sockets.name_sockets(some, network) for pid, some in found.items()}
+
+
+def _process(
+    family: Subject | None,
+    looks: Sequence[Mapping[int, ProcessState]],
+    blocked: Mapping[int, tuple[OpenFile, ...]],
+) -> Process | None:
+    if family is None:
+        return None
+    return Process(
+        pid=family.pid,
+        ppid=family.ppid,
+        role=family.role,
+        comm=family.comm,
+        argv=family.argv,
+        started=family.started,
+        looks=tuple(look[family.pid] for look in looks if family.pid in look),
+        blocking_files=blocked.get(family.pid, ()),
+        children=tuple(found for child in family.children if (found := _process(child, looks, blocked))),
+    )
+
+
+def _stacks(rank: RankSnapshot) -> Iterable[Stack]:
+    """Every stack of a rank: its threads' and its children's now, its history's, its end's."""
+    pending = [rank.process] if rank.process is not None else []
+    while pending:
+        process = pending.pop()
+        pending.extend(process.children)
+        yield from (thread.frames for look in process.looks for thread in look.threads)
+    if rank.journal is not None:
+        yield from rank.journal.stacks
+    if rank.exit is not None:
+        yield rank.exit.stack
+    yield rank.first_store
+
+
+def _version() -> str:
+    try:
+        return version("hangdoc")
+    except PackageNotFoundError:
+        return ""
