@@ -36,7 +36,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
                         stack=rank.exit.stack if rank.exit else ())  # fmt: skip
     process = rank.process
     assert process is not None  # _gone covers it
-    thread = blocking_thread(process, program)
+    thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     moving = is_moving(process)
     kind, text, token, peer = _what(rank, process, thread, stack, program, moving)
@@ -127,7 +127,7 @@ def _lines(stack: Stack) -> list[tuple[str, int]]:
     return [(f.file, f.line) for f in stack]
 
 
-def blocking_thread(process: Process, program: RankProgram | None) -> Thread | None:
+def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates."""
     last = process.last
     main = last.main if last else None
@@ -292,7 +292,5 @@ def _gil_holder(process: Process) -> bool:
     """A thread that owns the GIL in both looks without running Python."""
     if len(process.looks) < 2:
         return False
-    holders = [
-        {t.tid for t in look.threads if t.owns_gil and not t.active} for look in process.looks
-    ]
+    holders = [{t.tid for t in look.threads if t.owns_gil and not t.active} for look in process.looks]
     return bool(holders[0] & holders[-1])

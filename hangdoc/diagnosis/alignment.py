@@ -152,9 +152,7 @@ def _gap(step: tuple[str, int, int], consensus: list[Token], behaviour: Behaviou
     return Gap(kind, behaviour.ranks, token, mine, theirs)
 
 
-def pairing(
-    history: GroupHistory, left: Sequence[Token], right: Sequence[Token]
-) -> Callable[[Token, Token], int]:
+def pairing(history: GroupHistory, left: Sequence[Token], right: Sequence[Token]) -> Callable[[Token, Token], int]:
     """The cost of letting two calls match. Cheap where correct programs differ, dear where they cannot match."""
     left_sites = {t.site for t in left}
     right_sites = {t.site for t in right}

@@ -17,10 +17,36 @@ else:
 
 # Calls whose name says that they communicate: whoever writes one of these asked for a collective.
 _EXPLICIT = frozenset(
-    """barrier all_reduce all_gather all_gather_object all_gather_into_tensor all_to_all all_to_all_single broadcast
-    broadcast_object_list gather gather_object reduce reduce_scatter reduce_scatter_tensor scatter
-    scatter_object_list monitored_barrier send recv isend irecv batch_isend_irecv wait_for_everyone
-    gather_for_metrics pad_across_processes reduce_tensor wait wait_tensor""".split()
+    [
+        "barrier",
+        "all_reduce",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "scatter",
+        "scatter_object_list",
+        "monitored_barrier",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "batch_isend_irecv",
+        "wait_for_everyone",
+        "gather_for_metrics",
+        "pad_across_processes",
+        "reduce_tensor",
+        "wait",
+        "wait_tensor",
+    ]
 )
 
 

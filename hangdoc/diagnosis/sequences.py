@@ -18,7 +18,16 @@ Site = tuple[tuple[str, int, str], ...]
 GroupKey = tuple[str, tuple[int, ...]]
 
 # Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
-_UNEVEN_BY_NATURE = ("scatter", "gather", "all_to_all", "alltoall", "broadcast_object", "send", "recv", "barrier")
+_UNEVEN_BY_NATURE = (
+    "scatter",
+    "gather",
+    "all_to_all",
+    "alltoall",
+    "broadcast_object",
+    "send",
+    "recv",
+    "barrier",
+)
 
 END = "end of program"
 
@@ -153,9 +162,7 @@ def histories(job: JobSnapshot, program_of: dict[int, RankProgram]) -> list[Grou
         for group in program.groups.values():
             if group.key not in found:
                 members = group.members or tuple(sorted(program_of))
-                found[group.key] = GroupHistory(
-                    group.key, members, group_label(group.name, group.description)
-                )
+                found[group.key] = GroupHistory(group.key, members, group_label(group.name, group.description))
         for token in program.tokens:
             history = found.get(token.group)
             if history is None:

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.sequences import GroupHistory, Token
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
-_IMMOVABLE = GONE | {"stopped", "debugger"}
+IMMOVABLE = GONE | {"stopped", "debugger"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def _wait_of(
     if activity.kind in ("send", "recv") and activity.peer is not None and activity.peer in everyone:
         return Wait(rank, (activity.peer,), activity.text, "journal" if snapshots[rank].journal else "stack")
     if activity.kind == "store-wait":
-        return Wait(rank, _not_joined(rank, activity, activities, snapshots), activity.text, "stack")
+        return Wait(rank, _not_joined(rank, activities, snapshots), activity.text, "stack")
     if activity.kind in ("file-lock", "pipe", "io"):
         process = snapshots[rank].process
         held_by = {owners[p] for f in (process.blocking_files if process else ()) for p in f.peers if p in owners}
@@ -74,11 +74,7 @@ def _collective_wait(
     rank: int, activity: Activity, activities: dict[int, Activity], history: GroupHistory
 ) -> Wait | None:
     sequence = activity.sequence or 0
-    behind = [
-        r
-        for r in history.members
-        if r != rank and not _has_issued(r, sequence, activity, activities, history)
-    ]
+    behind = [r for r in history.members if r != rank and not _has_issued(r, sequence, activity, activities, history)]
     call = f"{activity.op} {history.label} #{sequence}"
     if behind:
         return Wait(rank, tuple(behind), f"has not issued {call}", "journal")
@@ -112,9 +108,7 @@ def _mismatch(history: GroupHistory, mine: Token | None, other: Token | None) ->
     return pairing(history, left, right)(mine, other) >= 8  # anything dearer than an asymmetric pair
 
 
-def _not_joined(
-    rank: int, activity: Activity, activities: dict[int, Activity], snapshots: dict[int, RankSnapshot]
-) -> tuple[int, ...]:
+def _not_joined(rank: int, activities: dict[int, Activity], snapshots: dict[int, RankSnapshot]) -> tuple[int, ...]:
     """Ranks that are not (yet) where this one waits on the store."""
 
     def groups_of(r: int) -> int:
@@ -147,7 +141,7 @@ def _solve(waits: tuple[Wait, ...], activities: dict[int, Activity]) -> Graph:
     needs: dict[int, set[int]] = {}
     for wait in waits:
         needs.setdefault(wait.waiter, set()).update(wait.on)
-    free = {r for r, a in activities.items() if r not in needs and a.kind not in _IMMOVABLE}
+    free = {r for r, a in activities.items() if r not in needs and a.kind not in IMMOVABLE}
     waiting_for: dict[int, list[int]] = {}
     for waiter, on in needs.items():
         for r in on:
@@ -157,7 +151,7 @@ def _solve(waits: tuple[Wait, ...], activities: dict[int, Activity]) -> Graph:
     while queue:
         for waiter in waiting_for.get(queue.pop(), ()):
             left[waiter] -= 1
-            if left[waiter] == 0 and activities[waiter].kind not in _IMMOVABLE:
+            if left[waiter] == 0 and activities[waiter].kind not in IMMOVABLE:
                 free.add(waiter)
                 queue.append(waiter)
     stuck = frozenset(needs) - free

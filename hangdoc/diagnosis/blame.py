@@ -1,0 +1,229 @@
+"""Who is to blame? The minimum repair first; then processes that are gone or held; then the graph's roots.
+
+A proved divergence outranks a root of the graph: a rank asleep in correct code is not guilty. Ties between
+repairs are broken by a rank guard, then by the ranks' own history; what remains is said to be only possible.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
+from hangdoc.diagnosis.branch import Parting, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, Token
+from hangdoc.diagnosis.waits import IMMOVABLE
+from hangdoc.model.process import Stack
+
+
+@dataclass(frozen=True)
+class Blame:
+    """The verdict before it has a name.
+
+    ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
+    there and nothing moves) or 'nothing'. ``proved``: no future step can end it.
+    """
+
+    kind: str
+    culprits: tuple[int, ...] = ()
+    alternatives: tuple[tuple[int, ...], ...] = ()
+    proved: bool = False
+    confidence: str = "possible"
+    sure: str = ""
+    alignment: Alignment | None = None
+    partings: tuple[Parting, ...] = field(default=())
+
+    @property
+    def gap(self) -> Gap | None:
+        """The divergence itself: the first repair of the chosen alignment."""
+        return self.alignment.first if self.alignment else None
+
+    @property
+    def parting(self) -> Parting | None:
+        """The guard that parted the sides, where one was found."""
+        return self.partings[0] if self.partings else None
+
+
+def blame(case: Case) -> Blame:
+    """Decide who must change, and how sure that is."""
+    diverged = _divergence(case)
+    if diverged is not None and (diverged.proved or not case.graph.roots):
+        return diverged
+    immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
+    if immovable:
+        return Blame("gone", immovable, proved=True, confidence="certain", sure=_seen_states(case, immovable))
+    if case.graph.stuck:
+        return diverged or _cycle(case)
+    if case.graph.roots:
+        roots = tuple(sorted(case.graph.roots))
+        return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
+    if any(a.kind == "in-collective" for a in case.activities.values()):
+        return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
+    still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
+    if still:
+        return Blame("gone", still, proved=True, confidence="certain", sure=_seen_states(case, still))
+    return Blame("nothing", confidence="likely", sure="no rank waits for another")
+
+
+def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
+    kinds = sorted({case.activities[r].kind for r in ranks})
+    return f"seen in the process table ({', '.join(kinds)})"
+
+
+# --- divergence ----------------------------------------------------------------------------------------------------
+
+
+def _divergence(case: Case) -> Blame | None:
+    found = [r for r in (repairs(h, case.ended & set(h.members)) for h in case.histories if len(h.members) > 1) if r]
+    if not found:
+        return None
+    # Where several groups need repair, the one that parted first explains the others.
+    candidates = min(found, key=lambda group: min(a.when for a in group))
+    history = candidates[0].history
+    proved = bool(case.graph.stuck & set(history.members))
+    chosen, tie, partings = _choose(case, candidates)
+    others = tuple(a.culprits for a in candidates if a is not chosen)
+    confidence, sure = _how_sure(history, tie, proved)
+    return Blame(
+        "divergence",
+        chosen.culprits,
+        others if tie == "unbroken" else (),
+        proved,
+        confidence,
+        sure,
+        chosen,
+        tuple(partings),
+    )
+
+
+def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
+    seen = len(history.members) - len(history.blind)
+    sure = f"call sequences of {'all ' if not history.blind else ''}{seen} ranks seen"
+    if history.blind:
+        sure += f", {len(history.blind)} not"
+    wrapped = history.first > 1
+    if wrapped:
+        sure += f" from call #{history.first} on"
+    if tie == "unbroken":
+        return "possible", sure + "; nothing tells which side is at fault"
+    if tie:
+        return "likely", f"{sure}; {tie}"
+    if history.blind or not proved:
+        return "likely", sure
+    return "certain", sure
+
+
+def _choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
+    """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
+    partings = [(a, partings_of(case, a)) for a in candidates]
+    if len(candidates) == 1:
+        return candidates[0], "", partings[0][1]
+    for alignment, found in partings:
+        guarded = guarded_ranks(alignment, found)
+        match = next((p for p in partings if p[0].culprits == guarded), None)
+        if match is not None:
+            return match[0], f"{_ranks(guarded)} alone under a condition on the rank", match[1]
+    novel = [(a, f) for a, f in partings if _left_own_path(case, a)]
+    if len(novel) == 1:
+        return novel[0][0], f"{_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
+    gone = [(a, f) for a, f in partings if set(a.culprits) <= case.ended]
+    if len(gone) == 1:
+        return gone[0][0], f"{_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
+    first = max(partings, key=lambda p: _weak_preference(*p))
+    return first[0], "unbroken", first[1]
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
+    """Which of two equally good stories to tell first: the call under the condition is the likelier mistake."""
+    gap = alignment.first
+    if gap is None or not found:
+        return 0.0
+    top = found[0]
+    mine_guarded = top.guarded == 0
+    return top.score if mine_guarded == (gap.kind == "delete") else -top.score
+
+
+def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
+    """What can have parted the culprits (side 0) from the others (side 1)."""
+    gap = alignment.first
+    if gap is None:
+        return []
+    culprits = alignment.culprits
+    others = tuple(r for r in alignment.history.members if r not in culprits)
+    return parted(case.sources, case.values, (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
+                  (culprits, others))  # fmt: skip
+
+
+def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
+    """The stack of a side: of its call, or of what it does now where it has issued nothing."""
+    if token is not None and token.stack:
+        return token.stack
+    return next((case.activities[r].stack for r in ranks if r in case.activities), ())
+
+
+def guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
+    """The side whose call stands under a condition on the rank, () where neither or both do."""
+    gap = alignment.first
+    if gap is None:
+        return ()
+    others = tuple(r for r in alignment.history.members if r not in alignment.culprits)
+    sides = (alignment.culprits, others)
+    top = found[0] if found else None
+    if top is not None and top.rank_like:
+        return sides[top.guarded]
+    wrapped = [wrapped_for_one_rank(t.stack) if t else False for t in (gap.mine, gap.theirs)]
+    if wrapped[0] != wrapped[1]:
+        return sides[0 if wrapped[0] else 1]
+    return ()
+
+
+def _left_own_path(case: Case, alignment: Alignment) -> bool:
+    """Did the culprits do something they never did before, where the others did what they always do?"""
+    gap = alignment.first
+    if gap is None:
+        return False
+    mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
+    theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
+    return mine and not theirs
+
+
+def _is_new_step(program: RankProgram | None, token: Token) -> bool:
+    """Did the rank never before go from its previous call's site to this one?"""
+    if program is None or token.order >= len(program.tokens):
+        return True  # it ended: nobody ends twice
+    calls = program.tokens
+    if token.order == 0:
+        return True
+    step = (calls[token.order - 1].site, token.site)
+    return not any((calls[i - 1].site, calls[i].site) == step for i in range(1, token.order))
+
+
+# --- cycles --------------------------------------------------------------------------------------------------------
+
+
+def _cycle(case: Case) -> Blame:
+    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first."""
+    waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
+    by_place: dict[tuple[object, ...], list[int]] = {}
+    for rank in waiting:
+        activity = case.activities[rank]
+        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
+        by_place.setdefault(place, []).append(rank)
+    if len(by_place) < 2:
+        return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure="the wait-for graph is a circle")
+    smallest = min(len(ranks) for ranks in by_place.values())
+    odd = [tuple(ranks) for ranks in by_place.values() if len(ranks) == smallest]
+    if len(odd) == 1:
+        return Blame("cycle", odd[0], proved=True, confidence="likely", sure="the wait-for graph is a circle; "
+                     f"{_ranks(odd[0])} alone at its place")  # fmt: skip
+    return Blame(
+        "cycle",
+        odd[0],
+        tuple(odd[1:]),
+        proved=True,
+        sure="the wait-for graph is a circle; either side can break it",
+    )

@@ -1,0 +1,209 @@
+"""Which condition parted the ranks, and which values differed?
+
+Two stacks share their outer frames up to a function where they stand at different lines. What parts those two
+lines, or keeps one side from reaching the other's line further in, is a guard of one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.syntax import Guard, Sources, guards
+from hangdoc.model.diagnosis import Branch, BranchValue
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import JobSnapshot
+
+_RANK_NAME = re.compile(
+    r"(?:^|[._])(?:\w*rank\w*|is_(?:main|master|primary|chief|leader|global_zero|local_main|root|first)\w*"
+    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
+    r"|should_save|node_id)(?:$|[._(])",
+    re.IGNORECASE,
+)
+# Conditions that are the same everywhere: they part nobody.
+_WORLD = re.compile(r"world_size|is_initialized|is_available|num_processes|use_ddp|distributed", re.IGNORECASE)
+# Library wrappers that run a function on one rank only.
+_RANK_WRAPPERS = re.compile(r"rank_zero\.py$|rank_zero_only|on_main_process|on_local_main_process")
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """The guard that parted two sides. ``guarded`` is 0 or 1: whose call stands under it; ``score`` how telling."""
+
+    guard: Guard
+    file: str
+    function: str
+    guarded: int
+    rank_like: bool
+    differs: bool
+    score: float
+    uneven: bool = False
+    """A loop that one side has left and the other not, with nothing that speaks against it."""
+
+
+class Values:
+    """Plain local values and attributes, by rank, of the frames that are on the stacks now."""
+
+    def __init__(self, job: JobSnapshot) -> None:
+        self._now: dict[tuple[str, str, str], dict[int, str]] = {}
+        for rank in job.ranks:
+            last = rank.process.last if rank.process else None
+            for thread in last.threads if last else ():
+                for frame in thread.frames:
+                    for local in frame.locals:
+                        key = (frame.file, plain(frame.function), local.name)
+                        self._now.setdefault(key, {}).setdefault(rank.rank, local.value)
+            for item in rank.journal.attributes if rank.journal else ():
+                dotted = item.name if item.name.startswith("self.") else f"self.{item.name}"
+                self._now.setdefault((item.file, plain(item.function), dotted), {}).setdefault(rank.rank, item.value)
+
+    def of(self, file: str, function: str, name: str) -> dict[int, str]:
+        """Rank → value as seen now; empty where nothing can be seen."""
+        return self._now.get((file, plain(function), name), {})
+
+
+def parted(
+    sources: Sources,
+    values: Values,
+    sides: tuple[Stack, Stack],
+    ranks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> list[Parting]:
+    """The guards that can have parted the sides, most telling first.
+
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
+    """
+    a, b = (list(reversed(user_stack(s))) for s in sides)
+    at = 0
+    while at < min(len(a), len(b)) and _same(a[at], b[at]):
+        at += 1
+    found: list[Parting] = []
+    together = at < min(len(a), len(b)) and _same_function(a[at], b[at])
+    if together:
+        found += _in_common_function(sources, values, (a[at], b[at]), ranks)
+    for index, chain in enumerate((a, b)):
+        for frame in chain[at + 1 if together else at :]:
+            for guard in _guards_of(sources, frame):
+                found += _scored(values, guard, frame, index, ranks)
+    return sorted(found, key=lambda p: -p.score)
+
+
+def _same(a: Frame, b: Frame) -> bool:
+    return _same_function(a, b) and a.line == b.line
+
+
+def _same_function(a: Frame, b: Frame) -> bool:
+    return a.file == b.file and plain(a.function) == plain(b.function)
+
+
+def _guards_of(sources: Sources, frame: Frame) -> list[Guard]:
+    tree = sources.function(frame.file, frame.line)
+    return guards(tree, frame.line) if tree is not None else []
+
+
+def _in_common_function(
+    sources: Sources,
+    values: Values,
+    frames: tuple[Frame, Frame],
+    ranks: tuple[tuple[int, ...], tuple[int, ...]],
+) -> list[Parting]:
+    mine = [_guards_of(sources, frame) for frame in frames]
+    found: list[Parting] = []
+    for index in (0, 1):
+        other = mine[1 - index]
+        shared = {(g.place, g.taken) for g in other}
+        for guard in mine[index]:
+            if (guard.place, guard.taken) in shared:
+                continue
+            other_line = frames[1 - index].line
+            if guard.kind == "return" and other_line < guard.line:
+                continue  # the other side has not come to it yet
+            found += _scored(values, guard, frames[index], index, ranks, other_line)
+    return found
+
+
+def _scored(
+    values: Values,
+    guard: Guard,
+    frame: Frame,
+    index: int,
+    ranks: tuple[tuple[int, ...], tuple[int, ...]],
+    other_line: int | None = None,
+) -> list[Parting]:
+    seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
+    differ = {name: _sides_differ(per_rank, ranks) for name, per_rank in seen.items()}
+    rank_like = any(_RANK_NAME.search(n) for n in guard.names) or "rank" in guard.condition.lower()
+    rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
+    differs = any(differ.values())
+    if guard.names and all(d is False for d in differ.values()) and guard.kind != "loop":
+        return []  # every value was seen and is the same on both sides
+    score = 1.0 + guard.depth * 0.01
+    uneven = False
+    if guard.kind == "loop":
+        if other_line is None or guard.span[0] <= other_line <= guard.span[1]:
+            return []  # both are inside, or nobody knows: the loop itself parted nobody
+        counters = [_sides_differ(values.of(frame.file, frame.function, n), ranks) for n in guard.counters]
+        if any(c is False for c in counters) and not any(counters):
+            return []  # same count on both sides: something inside the loop parted them
+        uneven, score = True, 3.0 + (1.0 if any(counters) else 0.0)
+        rank_like = differs = False
+    elif guard.kind == "return":
+        score -= 0.2
+    if differs:
+        score += 3
+    if rank_like and guard.kind not in ("try",):
+        score += 5
+    elif _WORLD.search(guard.condition) and not differs:
+        score -= 2
+    return [Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, uneven)]
+
+
+def _sides_differ(per_rank: dict[int, str], ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool | None:
+    """True or False where values of both sides were seen, else None."""
+    sides = [{per_rank[r] for r in side if r in per_rank} for side in ranks]
+    if not sides[0] or not sides[1]:
+        return None
+    return sides[0].isdisjoint(sides[1])
+
+
+def _equals_rank(per_rank: dict[int, str]) -> bool:
+    """The value is the rank itself, on at least two ranks."""
+    return len(per_rank) > 1 and all(value == str(rank) for rank, value in per_rank.items())
+
+
+def wrapped_for_one_rank(stack: Stack) -> bool:
+    """Does a library wrapper in the stack run the user's function on one rank only (`@rank_zero_only`)?"""
+    return any(_RANK_WRAPPERS.search(f.file) or _RANK_WRAPPERS.search(f.function) for f in stack)
+
+
+def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> Branch:
+    """The parting as the report shows it: the condition, and its values with how they are known."""
+    guard = parting.guard
+    shown: list[BranchValue] = []
+    names = [*guard.names, *guard.counters] if guard.kind == "loop" else list(guard.names)
+    for name in names:
+        by_value: dict[str, list[int]] = {}
+        for rank, value in values.of(parting.file, parting.function, name).items():
+            by_value.setdefault(value, []).append(rank)
+        if guard.kind == "loop" and len(by_value) < 2:
+            continue
+        shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
+    if guard.kind in ("if", "return", "expression"):
+        condition = guard.condition.removeprefix("if ").removesuffix(":")
+        here, there = ranks[parting.guarded], ranks[1 - parting.guarded]
+        for truth, side in ((guard.taken, here), (not guard.taken, there)):
+            if side:
+                shown.append(BranchValue(condition, str(truth), side, "inferred-from-path"))
+    kind = {"return": "if"}.get(guard.kind, guard.kind)
+    return Branch(parting.file, guard.line, guard.condition, kind, tuple(shown))
+
+
+def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:
+    """Loop counters that differ: name → rank → value."""
+    found = {}
+    for name in parting.guard.counters:
+        per_rank = values.of(parting.file, parting.function, name)
+        if len(set(per_rank.values())) > 1 and all(v.lstrip("-").isdigit() for v in per_rank.values()):
+            found[name] = per_rank
+    return found

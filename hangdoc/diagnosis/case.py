@@ -1,0 +1,61 @@
+"""The job as the diagnosis works on it: the snapshot with its histories, activities and graph, computed once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from hangdoc.diagnosis.activity import GONE, describe
+from hangdoc.diagnosis.branch import Values
+from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
+from hangdoc.diagnosis.syntax import Sources
+from hangdoc.diagnosis.waits import Graph, build
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+
+@dataclass(frozen=True)
+class Case:
+    """One snapshot under diagnosis. Everything is derived from ``job`` and nothing changes it."""
+
+    job: JobSnapshot
+
+    @cached_property
+    def ranks(self) -> dict[int, RankSnapshot]:
+        """Rank → its snapshot."""
+        return {r.rank: r for r in self.job.ranks}
+
+    @cached_property
+    def programs(self) -> dict[int, RankProgram]:
+        """Rank → its calls in program order; ranks without a journal are missing."""
+        return programs(self.job)
+
+    @cached_property
+    def histories(self) -> list[GroupHistory]:
+        """The joined histories of all groups."""
+        return histories(self.job, self.programs)
+
+    @cached_property
+    def activities(self) -> dict[int, Activity]:
+        """Rank → what it does now."""
+        return {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Who waits for whom."""
+        return build(self.job, self.activities, self.histories)
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The captured sources."""
+        return Sources(self.job.sources)
+
+    @cached_property
+    def values(self) -> Values:
+        """Plain values of the frames on the stacks."""
+        return Values(self.job)
+
+    @cached_property
+    def ended(self) -> frozenset[int]:
+        """Ranks that will never issue another call."""
+        return frozenset(r for r, a in self.activities.items() if a.kind in GONE and a.kind != "absent")

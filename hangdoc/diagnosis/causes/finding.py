@@ -1,0 +1,114 @@
+"""What a rule answers, and the words that all rules share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.sequences import END, Token
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import name_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A named cause. ``verdict`` is one sentence; ``why`` and ``fix`` speak of the user's own code."""
+
+    code: str
+    verdict: str
+    why: str
+    fix: str
+
+
+def capital(sentence: str) -> str:
+    """First letter in upper case, the rest untouched (frame names keep theirs)."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def place(frame: Frame | None) -> str:
+    """'train.py:61 train()'; '' where no frame is known."""
+    if frame is None:
+        return ""
+    name = frame.file if frame.file.startswith("<") else PurePosixPath(frame.file).name
+    function = plain(frame.function)
+    return f"{name}:{frame.line}" + ("" if function.startswith("<") else f" {function}()")
+
+
+def short(frame: Frame | None) -> str:
+    """'train.py:61'."""
+    return place(frame).split(" ", 1)[0]
+
+
+def call_name(token: Token | None) -> str:
+    """What a person calls it: 'barrier', or 'all_reduce (DDP gradient synchronisation)'."""
+    if token is None:
+        return "nothing"
+    if token.op == END:
+        return "the end of the program"
+    mark = words(token.stack) if is_implicit(token.stack) else None
+    return f"{token.op} ({mark})" if mark else token.op
+
+
+def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
+    """The ranks that suffer: members of the group (or everybody) without the culprits."""
+    members = blame.alignment.history.members if blame.alignment else tuple(case.activities)
+    return tuple(r for r in members if r not in blame.culprits)
+
+
+def verb(ranks: tuple[int, ...], one: str, many: str) -> str:
+    """'waits' or 'wait'."""
+    return one if len(ranks) == 1 else many
+
+
+def waiting_at(case: Case, ranks: tuple[int, ...]) -> str:
+    """Where those ranks wait now, in a few words: 'in backward() (train.py:61)'."""
+    stuck = [case.activities[r] for r in ranks if r in case.activities]
+    doing = [a for a in stuck if a.kind in ("in-collective", "store-wait", "send", "recv")] or stuck
+    if not doing:
+        return ""
+    first = doing[0]
+    what = first.landmark or first.op or first.text
+    return f"in {what}" + (f" at {place(first.where)}" if first.where else "")
+
+
+def doing(activity: Activity) -> str:
+    """What a rank does, with its line."""
+    where = f" at {place(activity.where)}" if activity.where else ""
+    return f"{activity.text}{where}"
+
+
+def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
+    """'ranks 0, 1 and 3 wait in backward() at train.py:61 train()'."""
+    if not ranks:
+        return ""
+    return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} {waiting_at(case, ranks)}"
+
+
+def condition_text(case: Case, blame: Blame) -> str:
+    """The branch and its values: '`if loss < best:` (train.py:41): True on rank 1, False on ranks 0 and 2'."""
+    parting = blame.parting
+    if parting is None:
+        return ""
+    guard = parting.guard
+    where = f"{PurePosixPath(parting.file).name}:{guard.line}"
+    text = f"`{guard.condition}` ({where})"
+    sides = (blame.culprits, others_of(case, blame))
+    here, there = sides[parting.guarded], sides[1 - parting.guarded]
+    if guard.kind in ("if", "return", "expression"):
+        text += f" was {guard.taken} on {name_ranks(here)} and {not guard.taken} on {name_ranks(there)}"
+    for name in guard.names:
+        per_rank = case.values.of(parting.file, parting.function, name)
+        if len(set(per_rank.values())) > 1:
+            text += f" ({name} = {_per_rank(per_rank)})"
+    return text
+
+
+def _per_rank(per_rank: dict[int, str]) -> str:
+    by_value: dict[str, list[int]] = {}
+    for rank, value in sorted(per_rank.items()):
+        by_value.setdefault(value, []).append(rank)
+    return ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in by_value.items())

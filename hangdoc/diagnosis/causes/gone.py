@@ -1,0 +1,108 @@
+"""HD4xx: a rank is gone or stopped."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.activity import exit_text
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import (
+    Finding,
+    capital,
+    condition_text,
+    others_of,
+    place,
+    verb,
+    wait_sentence,
+)
+from hangdoc.model.wording import name_ranks
+
+
+def _kinds(case: Case, blame: Blame) -> set[str]:
+    return {case.activities[r].kind for r in blame.culprits if r in case.activities}
+
+
+def stopped(case: Case, blame: Blame) -> Finding | None:
+    """HD403: state T, by a signal, ctrl-Z or a debugger."""
+    held = tuple(r for r in blame.culprits if case.activities[r].kind in ("stopped", "debugger"))
+    if not held or blame.kind != "gone":
+        return None
+    first = case.activities[held[0]]
+    pids = " ".join(str(case.activities[r].pid) for r in held if case.activities[r].pid)
+    traced = first.kind == "debugger"
+    others = tuple(r for r in case.activities if r not in held)
+    where = f" at {place(first.where)}" if first.where else ""
+    waiting = wait_sentence(case, others)
+    return Finding(
+        "HD403",
+        capital(
+            f"{name_ranks(held)} {verb(held, 'is', 'are')} {first.text}{where}"
+            + (f"; {waiting}" if waiting else "")
+            + "."
+        ),
+        "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
+        f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
+    )
+
+
+def killed(case: Case, blame: Blame) -> Finding | None:
+    """HD402: ended by a signal that nobody of the job sent as a consequence."""
+    dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal)
+    if not dead:
+        return None
+    end = case.ranks[dead[0]].exit
+    assert end is not None
+    others = tuple(r for r in case.activities if r not in dead)
+    memory = end.signal == 9 and bool(end.oom_kills)
+    why = f"the process {exit_text(case.ranks[dead[0]])}"
+    if end.signal == 9:
+        why += (
+            f"; the control group counted {end.oom_kills} out-of-memory kills"
+            if memory
+            else "; signal 9 often is the kernel's out-of-memory killer"
+        )
+    waiting = wait_sentence(case, others) if not case.job.ended else ""
+    return Finding(
+        "HD402",
+        capital(f"{name_ranks(dead)} {exit_text(case.ranks[dead[0]])}" + (f"; {waiting}" if waiting else "") + "."),
+        why,
+        "give the job more memory or make it use less (batch size, DataLoader workers)"
+        if memory
+        else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own",
+    )
+
+
+def exited(case: Case, blame: Blame) -> Finding | None:
+    """HD401: the process ended by itself, with status 0 or not, while others wait."""
+    if not blame.culprits or not _kinds(case, blame) <= {"exited", "zombie"}:
+        return None
+    first = case.ranks[blame.culprits[0]]
+    last = _last_place(case, blame.culprits[0])
+    others = others_of(case, blame)
+    failed = first.exit is not None and (first.exit.exception or first.exit.status)
+    waiting = wait_sentence(case, others) if not case.job.ended else ""
+    why = condition_text(case, blame)
+    if not why:
+        why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
+        if first.log and first.log.lines:
+            why += f"; its log ends with: {first.log.lines[-1].strip()[:160]}"
+    return Finding(
+        "HD401",
+        capital(f"{name_ranks(blame.culprits)} {exit_text(first)}" + (f" after {last}" if last else "")
+                + (f"; {waiting}" if waiting else "") + "."),
+        why,
+        "mend the failure of that rank; the others only wait for it"
+        if failed
+        else "let every rank run to the same end: no early return or exit before the last collective",
+    )  # fmt: skip
+
+
+def _last_place(case: Case, rank: int) -> str:
+    end = case.ranks[rank].exit
+    activity = case.activities[rank]
+    if end is not None and end.stack and activity.where:
+        return f"an error at {place(activity.where)}"
+    program = case.programs.get(rank)
+    if program is None or not program.tokens:
+        return ""
+    token = program.tokens[-1]
+    return f"{token.op} at {place(token.frame)}" if token.frame else token.op

@@ -1,0 +1,100 @@
+"""HD110: the ranks entered the program in different states, because the launch came late.
+
+Launchers that re-run the script (Lightning, Fabric) start the other ranks in the middle of rank 0's program: what
+stands before the launch runs first on rank 0 and later, in a changed world, on the others.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
+from hangdoc.diagnosis.landmarks import below_user, plain
+from hangdoc.diagnosis.sequences import END, user_stack
+from hangdoc.diagnosis.syntax import assignments, first_assigned_value
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.wording import name_ranks
+
+_LAUNCH_CALLS = frozenset({"launch", "_launch", "_call_children_scripts"})
+
+
+def rerun_by_rank_zero(case: Case) -> bool:
+    """Are the other ranks children of rank 0's process? Only launchers that re-run the script do that."""
+    main = case.ranks.get(0)
+    children = [r.process for rank, r in case.ranks.items() if rank != 0 and r.process is not None]
+    return (
+        main is not None
+        and main.process is not None
+        and bool(children)
+        and all(c.ppid == main.process.pid for c in children)
+    )
+
+
+def launch_stack(case: Case) -> Stack:
+    """The user frames on the way to the launch, innermost first: from the stack that made the first group."""
+    for rank in sorted(case.ranks):
+        journal = case.ranks[rank].journal
+        stacks = [journal.stack(g.created_at) for g in journal.groups if g.created_at >= 0] if journal else []
+        stacks.append(case.activities[rank].stack)
+        for stack in stacks:
+            if any(plain(f.function) in _LAUNCH_CALLS for f in below_user(stack)):
+                return user_stack(stack)
+    return ()
+
+
+def parted_before_launch(case: Case, blame: Blame) -> Finding | None:
+    """HD110: the value that parted the ranks was set before the launch."""
+    parting, gap = blame.parting, blame.gap
+    if gap is None or parting is None or parting.rank_like or gap.token.op == END:
+        return None
+    frames = launch_stack(case)
+    if not frames or not rerun_by_rank_zero(case):
+        return None
+    before = _set_before(case, blame, frames)
+    if before is None:
+        return None
+    name, where, statement = before
+    launch = frames[0]
+    condition = f"`{parting.guard.condition}` ({PurePosixPath(parting.file).name}:{parting.guard.line})"
+    others = others_of(case, blame)
+    sides = (blame.culprits, others)
+    here, there = sides[parting.guarded], sides[1 - parting.guarded]
+    mine = f"{call_name(gap.mine)} at {place(gap.mine.frame)}" if gap.mine else "elsewhere"
+    theirs = f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}" if gap.theirs else "elsewhere"
+    return Finding(
+        "HD110",
+        capital(
+            f"ranks entered the program in different states: {statement} ran before the launch at {place(launch)}; "
+            f"{name_ranks(blame.culprits)} went to {mine}, {name_ranks(others)} to {theirs}."
+        ),
+        f"{name} was set at {short(where)}, before `launch` at {short(launch)}: first on rank 0, and later, when rank 0 "
+        f"may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on {name_ranks(here)} "
+        f"and {not parting.guard.taken} on {name_ranks(there)} (inferred from the path taken)",
+        f"call launch() first in the program, before {statement}",
+    )
+
+
+def _set_before(case: Case, blame: Blame, frames: Stack) -> tuple[str, Frame, str] | None:
+    """Which tested value was set on the way to the launch: (name, where, statement)."""
+    assert blame.parting is not None
+    for parting in blame.partings:
+        for name in parting.guard.names:
+            for frame in frames:
+                local = "." not in name
+                same_scope = (frame.file, plain(frame.function)) == (parting.file, parting.function)
+                if local and not same_scope and frame.function != "<module>":
+                    continue
+                tree = case.sources.function(frame.file, frame.line)
+                lines = [n for n in assignments(tree, name) if n < frame.line] if tree is not None else []
+                if lines:
+                    line = lines[-1]
+                    assert tree is not None
+                    text = first_assigned_value(tree, line) or name
+                    return (
+                        name,
+                        Frame(frame.file, line, frame.function),
+                        f"`{text}` ({short(Frame(frame.file, line, ''))})",
+                    )
+    return None

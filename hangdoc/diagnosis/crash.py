@@ -1,0 +1,57 @@
+"""The job ended by itself: who went first, and why the others followed."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame import Blame, blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.snapshot import RankSnapshot
+
+_SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
+
+
+def crashed(case: Case) -> tuple[Blame, bool]:
+    """The blame of a post-mortem, and whether anything went wrong at all."""
+    failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
+    if not failed and not case.job.exit_status:
+        return Blame("nothing", confidence="certain", sure="every rank ended with status 0"), False
+    first = _own_failures(case, failed)
+    if first:
+        return Blame("gone", first, proved=True, confidence="certain", sure="first to fail, by its own error"), True
+    # Only victims: their peers hung up on them. Ask the sequences who parted.
+    parted = blame(case)
+    if parted.kind == "divergence":
+        return parted, True
+    early = sorted(
+        (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
+    )
+    if early and early[0][0] < min(e.at for e in failed.values()):
+        return Blame("gone", (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
+    order = sorted((e.at, r) for r, e in failed.items())
+    culprits = (order[0][1],) if order else ()
+    return Blame("gone", culprits, proved=True, confidence="possible", sure="first to end"), True
+
+
+def _failed(end: ProcessExit) -> bool:
+    return bool(end.signal or end.status or end.exception)
+
+
+def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
+    """Ranks whose end was no consequence: killed by somebody, or an error outside of a collective."""
+    own = [
+        (end.at, rank)
+        for rank, end in failed.items()
+        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS)
+        or (end.exception and not _in_collective(end))
+        or (end.status and not end.exception and not _was_communicating(case.ranks[rank]))
+    ]
+    return (min(own)[1],) if own else ()
+
+
+def _in_collective(end: ProcessExit) -> bool:
+    """Did the error come out of torch.distributed (a peer hung up, a timeout, a mismatch)?"""
+    return any("torch/distributed/" in f.file or f.function == "_engine_run_backward" for f in end.stack[:6])
+
+
+def _was_communicating(rank: RankSnapshot) -> bool:
+    return rank.journal is not None and any(not c.completed for c in rank.journal.calls)

@@ -1,0 +1,127 @@
+"""The facts a reader may check: each with the source it came from."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.activity import GONE
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import doing
+from hangdoc.diagnosis.sequences import END
+from hangdoc.model.diagnosis import Evidence
+from hangdoc.model.wording import name_duration, name_ranks
+
+
+def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
+    """All evidence, the most telling first."""
+    return (
+        *_processes(case, found),
+        *_journal(found),
+        *_ports(case),
+        *_stacks(case, found),
+        *_timeout(case),
+        *_logs(case, found),
+    )
+
+
+def _processes(case: Case, found: Blame) -> list[Evidence]:
+    lines = []
+    for rank in found.culprits:
+        activity = case.activities[rank]
+        if activity.kind in GONE or activity.kind in ("stopped", "debugger", "uninterruptible", "sleeping"):
+            lines.append(Evidence("process", (rank,), f"rank {rank}: {activity.text}"))
+    return lines[:8]
+
+
+def _journal(found: Blame) -> list[Evidence]:
+    if found.alignment is None:
+        return []
+    history = found.alignment.history
+    issued: dict[int, list[int]] = {}
+    for rank in history.members:
+        if rank not in history.blind:
+            issued.setdefault(history.issued(rank), []).append(rank)
+    text = ", ".join(f"#{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
+    lines = [Evidence("journal", history.members, f"last call issued in {history.label}: {text}")]
+    gap = found.gap
+    if gap is not None and gap.token.op != END:
+        now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
+        behind = now - gap.token.sequence
+        if behind > 0:
+            lines.append(
+                Evidence(
+                    "journal",
+                    gap.ranks,
+                    f"the sequences parted at call #{gap.token.sequence}, {behind} calls before the hang",
+                )
+            )
+    return lines
+
+
+def _ports(case: Case) -> list[Evidence]:
+    """Listening ports against what the groups need: one for each rank and gloo group, and the store's."""
+    listening: dict[int, int] = {}
+    for host in case.job.hosts:
+        for port in host.listening:
+            if port.pid is not None:
+                listening[port.pid] = listening.get(port.pid, 0) + 1
+    if not listening:
+        return []
+    members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
+    needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
+    if not any(_gloo_groups(case, r) for r in case.ranks) and not any(
+        a.kind == "store-wait" for a in case.activities.values()
+    ):
+        return []  # another backend: nothing is known about its ports
+    launcher = case.job.launcher.pid if case.job.launcher else None
+    store_inside = launcher is None or launcher not in listening
+    needs = sum(needed.values()) + (1 if store_inside else 0)
+    has = sum(listening.get(pid, 0) for pid in members.values())
+    short = [r for r in sorted(case.ranks) if listening.get(members.get(r, -1), 0) < needed[r]]
+    what = f"{has} listening ports on the ranks, {needs} needed (one for each rank and group"
+    what += ", one for the store)" if store_inside else "; the store's is in the launcher)"
+    if has >= needs and not short:
+        return [Evidence("port", tuple(case.ranks), f"{what}: complete, so every rank has set up its groups and the "
+                         "fault is in the code path")]  # fmt: skip
+    return [Evidence("port", tuple(short), f"{what}: {name_ranks(short)} fell short, so it ended or never initialised")]
+
+
+def _gloo_groups(case: Case, rank: int) -> int:
+    journal = case.ranks[rank].journal
+    if journal is None:
+        return 0
+    return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
+
+
+def _stacks(case: Case, found: Blame) -> list[Evidence]:
+    """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
+    if found.alignment is None:
+        return []
+    folded: dict[str, list[int]] = {}
+    for rank, activity in case.activities.items():
+        folded.setdefault(doing(activity), []).append(rank)
+    return [Evidence("stack", tuple(ranks), f"{name_ranks(ranks)} now: {text}") for text, ranks in folded.items()][:6]
+
+
+def _timeout(case: Case) -> list[Evidence]:
+    """When PyTorch itself will give up."""
+    ends = [
+        (token.timeout_ms / 1000 - (case.job.taken - token.created_ns / 1e9), rank)
+        for rank, snapshot in case.ranks.items()
+        if snapshot.journal is not None
+        for token in snapshot.journal.calls
+        if not token.completed and token.timeout_ms and token.created_ns
+    ]
+    ends = [end for end in ends if end[0] > 0]
+    if not ends or case.job.ended:
+        return []
+    left, rank = min(ends)
+    return [Evidence("journal", (rank,), f"PyTorch's own timeout ends the job in {name_duration(left)}")]
+
+
+def _logs(case: Case, found: Blame) -> list[Evidence]:
+    lines = []
+    for rank in found.culprits[:4]:
+        log = case.ranks[rank].log
+        if log is not None and log.lines:
+            lines.append(Evidence("log", (rank,), f"rank {rank} last wrote: {log.lines[-1].strip()[:200]}"))
+    return lines

@@ -1,0 +1,266 @@
+"""What a line of source stands under: the conditions, loops and handlers that decide whether it runs."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from hangdoc.model.snapshot import SourceText
+
+_JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_LOOPS = (ast.For, ast.AsyncFor, ast.While)
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """One condition on the way to a line. ``taken``: the truth it must have for the line to run.
+
+    ``kind``: 'if', 'loop', 'try', 'match', 'expression', or 'return' for an earlier `if …: return` that was
+    not taken. ``names`` are the plain and dotted names it tests; ``span`` the lines of the whole statement.
+    """
+
+    kind: str
+    line: int
+    condition: str
+    taken: bool
+    names: tuple[str, ...]
+    span: tuple[int, int]
+    depth: int = 0
+    counters: tuple[str, ...] = field(default=())
+
+    @property
+    def place(self) -> tuple[int, str]:
+        """What makes two guards the same condition."""
+        return self.line, self.condition
+
+
+class Sources:
+    """The captured sources, found by file and line."""
+
+    def __init__(self, texts: tuple[SourceText, ...]) -> None:
+        self._by_file: dict[str, list[SourceText]] = {}
+        for text in texts:
+            self._by_file.setdefault(text.file, []).append(text)
+
+    def function(self, file: str, line: int) -> ast.AST | None:
+        """The syntax tree of the innermost captured function (or module) that holds the line."""
+        fits = [t for t in self._by_file.get(file, ()) if t.first_line <= line < t.first_line + t.text.count("\n") + 1]
+        fits.sort(key=lambda t: t.text.count("\n"))
+        for text in fits:
+            tree = _parse(text)
+            if tree is not None:
+                return tree
+        return None
+
+    def line(self, file: str, line: int) -> str | None:
+        """One line of source, stripped."""
+        for text in self._by_file.get(file, ()):
+            lines = text.text.splitlines()
+            if 0 <= line - text.first_line < len(lines):
+                return lines[line - text.first_line].strip()
+        return None
+
+    def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
+        """Every captured piece of the file that parses."""
+        for text in self._by_file.get(file, ()):
+            tree = _parse(text)
+            if tree is not None:
+                yield text, tree
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: SourceText) -> ast.AST | None:
+    try:
+        tree = ast.parse(textwrap.dedent(text.text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    ast.increment_lineno(tree, text.first_line - 1)
+    return tree
+
+
+def guards(tree: ast.AST, line: int) -> list[Guard]:
+    """The guards of ``line``, outermost first."""
+    found: list[Guard] = []
+    node: ast.AST = _enclosing_function(tree, line)
+    while True:
+        inner = _step(node, line, found)
+        if inner is None:
+            return found
+        node = inner
+
+
+def _enclosing_function(tree: ast.AST, line: int) -> ast.AST:
+    """The innermost function definition around the line: its caller's conditions belong to the caller's frame."""
+    best = tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _holds(node, line):
+            body_start = node.body[0].lineno
+            if body_start <= line and (best is tree or node.lineno >= getattr(best, "lineno", 0)):
+                best = node
+    return best
+
+
+def _holds(node: ast.AST, line: int) -> bool:
+    first = getattr(node, "lineno", None)
+    last = getattr(node, "end_lineno", None)
+    return first is not None and last is not None and first <= line <= last
+
+
+def _step(node: ast.AST, line: int, found: list[Guard]) -> ast.AST | None:
+    """Go one statement further in towards the line, noting the guards on the way."""
+    for name, block in ast.iter_fields(node):
+        if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt | ast.ExceptHandler
+                                                                      | ast.match_case):  # fmt: skip
+            continue
+        for index, child in enumerate(block):
+            if not _case_holds(child, line):
+                continue
+            depth = len(found)
+            if not isinstance(node, _FUNCTIONS) or name == "body":
+                found += [g for g in (_own(node, name, child, depth),) if g]
+            found += [g for s in block[:index] if isinstance(s, ast.stmt) for g in _jump(s, len(found))]
+            if isinstance(child, ast.stmt) and not _has_blocks(child):
+                found += _in_expression(child, line, len(found))
+            inner: ast.AST = child
+            return inner
+    return None
+
+
+def _case_holds(child: ast.AST, line: int) -> bool:
+    if isinstance(child, ast.match_case):
+        return any(_holds(s, line) for s in child.body)
+    return _holds(child, line)
+
+
+def _has_blocks(node: ast.stmt) -> bool:
+    return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
+
+
+def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
+    """The guard that a compound statement puts on one of its blocks."""
+    if isinstance(node, ast.If) and name in ("body", "orelse"):
+        return _guard("if", node, f"if {_text(node.test)}:", name == "body", node.test, depth)
+    if isinstance(node, _LOOPS) and name == "body":
+        return _loop(node, depth)
+    if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
+        if name == "finalbody":
+            return _guard("try", node, "finally:", True, None, depth)
+        return None
+    if isinstance(node, ast.ExceptHandler):
+        what = f"except {_text(node.type)}:" if node.type else "except:"
+        return _guard("try", node, what, True, None, depth)
+    if isinstance(node, ast.match_case):
+        return Guard("match", child.lineno, f"case {_text(node.pattern)}:", True, _names(node.guard), # type: ignore[attr-defined]
+                     (child.lineno, child.lineno), depth)  # type: ignore[attr-defined]  # fmt: skip
+    return None
+
+
+def _loop(node: ast.AST, depth: int) -> Guard:
+    if isinstance(node, ast.While):
+        text, test = f"while {_text(node.test)}:", node.test
+        counters: set[str] = set()
+    else:
+        assert isinstance(node, ast.For | ast.AsyncFor)
+        text, test = f"for {_text(node.target)} in {_text(node.iter)}:", node.iter
+        counters = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
+            counters.update(_names(inner.target))
+    guard = _guard("loop", node, text, True, test, depth)
+    return Guard(guard.kind, guard.line, guard.condition, True, guard.names, guard.span, depth, tuple(counters))
+
+
+def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
+    """An earlier `if …: return` beside the line: it must not have been taken."""
+    if not isinstance(statement, ast.If):
+        return []
+    found = []
+    node: ast.If | None = statement
+    while node is not None:
+        if node.body and isinstance(node.body[-1], _JUMPS):
+            found.append(_guard("return", node, f"if {_text(node.test)}:", False, node.test, depth))
+        following = node.orelse
+        node = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+    return found
+
+
+def _in_expression(statement: ast.stmt, line: int, depth: int) -> list[Guard]:
+    """`x and call()`, `call() if x else None`: conditions inside one statement."""
+    found = []
+    for node in ast.walk(statement):
+        if isinstance(node, ast.IfExp):
+            for arm, taken in ((node.body, True), (node.orelse, False)):
+                if _holds(arm, line) and any(isinstance(n, ast.Call) for n in ast.walk(arm)):
+                    found.append(_guard("expression", node, f"if {_text(node.test)}", taken, node.test, depth))
+        elif isinstance(node, ast.BoolOp):
+            later = node.values[1:]
+            if any(isinstance(n, ast.Call) and _holds(n, line) for v in later for n in ast.walk(v)):
+                first = node.values[0]
+                found.append(_guard("expression", node, _text(first), isinstance(node.op, ast.And), first, depth))
+    return found
+
+
+def _guard(kind: str, node: ast.AST, text: str, taken: bool, test: ast.AST | None, depth: int) -> Guard:
+    first = getattr(node, "lineno", 0)
+    return Guard(kind, first, text, taken, _names(test), (first, getattr(node, "end_lineno", first)), depth)
+
+
+def _names(test: ast.AST | None) -> tuple[str, ...]:
+    """Plain and dotted names in reading order: ('self.warm', 'rank')."""
+    found: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        dotted = _dotted(node)
+        if dotted:
+            found.append(dotted)
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    if test is not None:
+        visit(test)
+    return tuple(dict.fromkeys(found))
+
+
+def _dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = _dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def _text(node: ast.AST | None, limit: int = 80) -> str:
+    if node is None:
+        return ""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def assignments(tree: ast.AST, name: str) -> list[int]:
+    """Lines that assign to a plain or dotted name."""
+    lines = []
+    for node in ast.walk(tree):
+        targets: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            targets = list(node.targets)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = [node.target]
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            if any(_dotted(part) == name for part in parts):
+                lines.append(getattr(node, "lineno", 0))
+    return sorted(lines)
+
+
+def first_assigned_value(tree: ast.AST, line: int) -> str:
+    """The source of the assignment at that line, shortened."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
+            return _text(node)
+    return ""

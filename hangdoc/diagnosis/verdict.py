@@ -1,0 +1,208 @@
+"""Blame and cause become the diagnosis: outcome, sentences, sides, repair, evidence."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame import Blame, blame, stack_of
+from hangdoc.diagnosis.branch import describe as describe_branch
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes import name_cause
+from hangdoc.diagnosis.causes.finding import (
+    Finding,
+    capital,
+    doing,
+    others_of,
+    short,
+    verb,
+    wait_sentence,
+)
+from hangdoc.diagnosis.crash import crashed
+from hangdoc.diagnosis.evidence import gather
+from hangdoc.diagnosis.landmarks import is_implicit, words
+from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.model.catalogue import cause as catalogue_cause
+from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
+from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.wording import name_duration, name_ranks
+
+_MOST_EDITS = 24
+
+
+def diagnose(job: JobSnapshot) -> Diagnosis:
+    """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
+    case = Case(job)
+    if not case.activities:
+        return _blind(case, "no rank of the job was found")
+    if job.ended:
+        found, ended = crashed(case)
+        return _assemble(case, found, name_cause(case, found), "crashed" if ended else "healthy")
+    if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
+        return _blind(case, "no rank of the job could be looked at")
+    found = blame(case)
+    return _assemble(case, found, name_cause(case, found), _outcome(case, found))
+
+
+def _outcome(case: Case, found: Blame) -> str:
+    if found.proved:
+        return "hang"
+    if case.job.mode == "attach" and found.kind == "nothing":
+        return "healthy"
+    if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
+        return "hang"
+    return "slow"
+
+
+def _working(case: Case, found: Blame) -> bool:
+    """Do those whom the others wait for (or, where nobody waits, all) still move?"""
+    ranks = found.culprits or tuple(case.activities)
+    return any(case.activities[r].moving for r in ranks if r in case.activities)
+
+
+def _blind(case: Case, why: str) -> Diagnosis:
+    return Diagnosis(
+        outcome="blind",
+        verdict=capital(f"{why}, so hangdoc cannot say why the job does not move."),
+        why=why,
+        fix="`hangdoc doctor` shows what blocks it here",
+        evidence=(),
+        unavailable=case.job.unavailable,
+        command=case.job.command,
+        stalled_for=case.job.stalled_for,
+        world_size=case.job.world_size,
+    )
+
+
+def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -> Diagnosis:
+    named = finding or _unnamed(case, found)
+    victims = _victims(case, found)
+    confidence, sure = found.confidence, found.sure
+    if outcome == "hang" and not found.proved and confidence == "certain":
+        confidence = "likely"
+    if outcome == "hang" and not found.proved:
+        sure += f"; waited {name_duration(case.job.stalled_for)} for it"
+    return Diagnosis(
+        outcome=outcome,
+        verdict=named.verdict,
+        confidence=confidence,
+        cause=catalogue_cause(named.code) if named.code else None,
+        culprits=tuple(sorted(found.culprits)),
+        alternatives=found.alternatives,
+        culprit_processes=tuple(_process(case, rank) for rank in sorted(found.culprits)),
+        victims=victims,
+        why=named.why,
+        fix=named.fix,
+        sure=sure,
+        repair=_repair(found),
+        divergence=_divergence(case, found),
+        ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
+        waits=case.graph.waits,
+        evidence=gather(case, found),
+        unavailable=case.job.unavailable,
+        command=case.job.command,
+        stalled_for=case.job.stalled_for,
+        world_size=case.job.world_size or len(case.activities),
+    )
+
+
+def _victims(case: Case, found: Blame) -> tuple[int, ...]:
+    if not found.culprits:
+        return ()
+    return tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
+
+
+def _process(case: Case, rank: int) -> CulpritProcess:
+    snapshot = case.ranks[rank]
+    pid = snapshot.process.pid if snapshot.process else None
+    return CulpritProcess(rank, pid, snapshot.host, "rank", case.job.run_id)
+
+
+# --- a verdict without a cause -----------------------------------------------------------------------------------
+
+
+def _unnamed(case: Case, found: Blame) -> Finding:
+    """Culprit, lines and an honest 'cause unknown'."""
+    if found.kind == "nothing":
+        busy = sorted({a.kind for a in case.activities.values()})
+        text = f"no rank waits for another; they are {', '.join(busy)}."
+        return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
+    if found.kind == "arrived":
+        return Finding(
+            "",
+            "All ranks have entered the same call and it does not complete; no rank's code is to blame.",
+            "every member has issued the call with equal arguments: network, device or driver",
+            "look at the network between the hosts and at the devices",
+        )
+    if not found.culprits:
+        return Finding("", "The job does not move and no rank stands out.", "the wait-for graph names nobody", "")
+    others = others_of(case, found)
+    first = case.activities[found.culprits[0]]
+    what = f"{name_ranks(found.culprits)} {verb(found.culprits, 'is', 'are')} in {doing(first)}"
+    waiting = wait_sentence(case, others)
+    why = {
+        "cycle": "every one of them waits for another: " + _circle(case),
+        "outside": f"{name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for something outside "
+        "the job that hangdoc has no name for",
+    }.get(found.kind, "no cause of the catalogue fits")
+    return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, "")
+
+
+def _circle(case: Case) -> str:
+    parts = [
+        f"rank {w.waiter} waits for {name_ranks(w.on)} ({case.activities[w.waiter].text})"
+        for w in case.graph.waits
+        if w.waiter in case.graph.stuck
+    ]
+    return "; ".join(parts[:6])
+
+
+# --- divergence and repair -----------------------------------------------------------------------------------------
+
+
+def _divergence(case: Case, found: Blame) -> Divergence | None:
+    gap, alignment = found.gap, found.alignment
+    if gap is None or alignment is None:
+        return None
+    others = others_of(case, found)
+    sides = tuple(
+        _side(case, found, token, ranks) for token, ranks in ((gap.mine, found.culprits), (gap.theirs, others)) if ranks
+    )
+    branch = describe_branch(found.parting, case.values, (found.culprits, others)) if found.parting else None
+    return Divergence(sides, branch)
+
+
+def _side(case: Case, found: Blame, token: Token | None, ranks: tuple[int, ...]) -> Side:
+    assert found.alignment is not None
+    history = found.alignment.history
+    activity = case.activities[ranks[0]]
+    if token is None or token.op == END:
+        return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
+    stack = stack_of(case, token, ranks)
+    frames = user_stack(stack)
+    note = (words(stack) or "") if is_implicit(stack) else ""
+    return Side(ranks, history.label, history.members, token.sequence, token.op, frames[0] if frames else None,
+                stack, token.thread, note)  # fmt: skip
+
+
+def _repair(found: Blame) -> Repair | None:
+    gap, alignment = found.gap, found.alignment
+    if gap is None or alignment is None:
+        return None
+    edits = []
+    for each in alignment.gaps:
+        if each.token.op == END:
+            continue
+        edits += [Edit(rank, each.kind, each.token.op, each.token.frame) for rank in each.ranks]
+    if not edits:
+        edits = [Edit(rank, "revive", "", None) for rank in found.culprits]
+        return Repair(tuple(edits), f"had {name_ranks(found.culprits)} gone on, all calls would match")
+    return Repair(tuple(edits[:_MOST_EDITS]), _repair_text(found, len(edits)))
+
+
+def _repair_text(found: Blame, count: int) -> str:
+    gap, alignment = found.gap, found.alignment
+    assert gap is not None
+    assert alignment is not None
+    matching = len([t for t in alignment.consensus if t.op != END])
+    where = f" at {short(gap.token.frame)}" if gap.token.frame else ""
+    start = "without" if gap.kind == "delete" else "with"
+    more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
+    return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, all {matching} calls match"
