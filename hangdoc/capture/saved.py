@@ -36,7 +36,7 @@ def _latest_snapshot(folder: Path) -> Path | None:
 
 
 def _from_dumps(folder: Path) -> JobSnapshot:
-    from hangdoc.capture.journal import read_dump_folder
+    from hangdoc.capture.flight_recorder import read_dump_folder
 
     journals, unavailable = read_dump_folder(folder)
     if not journals:
