@@ -1,0 +1,115 @@
+"""The command line: one file per command, imported when it is asked for. Parsing only; the API does the work.
+
+A command's module holds a function of the command's name, or a ``typer.Typer`` named ``app``.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+import typer.core
+import typer.main
+
+from hangdoc import config
+from hangdoc.errors import HangdocError
+
+COMMANDS = ("watch", "attach", "diagnose", "explain", "scenario", "doctor")
+OUR_FAILURE = 125
+
+# typer carries its own copy of click, or uses click, by version; its own names are the same in both.
+_ParserError: Any = typer.BadParameter.__mro__[2]
+
+
+_SETTINGS: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class _Commands(typer.core.TyperGroup):
+    """Imports a command's module only if that command runs, or the help lists it."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
+        here = Path(__file__).parent
+        return [name for name in COMMANDS if (here / f"{name}.py").exists()]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = import_module(f"hangdoc.cli.{cmd_name}")
+        application = getattr(module, "app", None)
+        if application is None:
+            application = typer.Typer(**_SETTINGS)
+            application.command()(getattr(module, cmd_name))
+        command = typer.main.get_command(application)
+        command.name = cmd_name
+        return command
+
+
+app = typer.Typer(cls=_Commands, no_args_is_help=True, **_SETTINGS)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import hangdoc
+
+        typer.echo(f"hangdoc {hangdoc.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+    ),
+) -> None:
+    """Names the rank that froze your distributed PyTorch job: which line, why, and how to fix it."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line and return its exit status. Deliberate errors are told on stderr in two lines."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    # A watch has no usage status of its own: 2 could be the command's.
+    watching = arguments[:1] == ["watch"]
+    try:
+        options = config.from_file(Path.cwd())
+        # Every command takes the options it knows from the one table.
+        status = app(
+            arguments,
+            prog_name="hangdoc",
+            standalone_mode=False,
+            default_map=dict.fromkeys(COMMANDS, options),
+        )
+    except _ParserError as error:
+        error.show()
+        return OUR_FAILURE if watching else 2
+    except HangdocError as error:
+        _tell(f"hangdoc: {error}\n")
+        return OUR_FAILURE if watching and error.exit_status == 2 else error.exit_status
+    except (KeyboardInterrupt, typer.Abort):
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing more may be written at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception:
+        _tell(f"{traceback.format_exc()}hangdoc: this is a bug in hangdoc; please report the lines above\n")
+        return OUR_FAILURE
+    return status if isinstance(status, int) else 0
+
+
+def _tell(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass  # nobody listens

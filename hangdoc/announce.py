@@ -1,0 +1,164 @@
+"""What a watch tells its user: a start line, the diagnosis of each stall, and files in the run directory."""
+
+from __future__ import annotations
+
+import os
+import select
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hangdoc.errors import HangdocError, WatcherFailed
+from hangdoc.model.wording import name_duration
+from hangdoc.sidecar.options import WatchOptions
+from hangdoc.sidecar.rundir import RunDirectory
+
+if TYPE_CHECKING:
+    from hangdoc.model.diagnosis import Diagnosis
+    from hangdoc.model.snapshot import JobSnapshot
+
+_SAY_SECONDS = 2.0
+_LONGEST_COMMAND = 160
+_FAILURES = ("hang", "slow", "crashed")
+
+
+class Announcer:
+    """Listens to the sidecar; speaks to stderr and files, never to the job's stdout. Nothing here raises."""
+
+    def __init__(self, command: tuple[str, ...], options: WatchOptions, run_directory: RunDirectory) -> None:
+        self.run_directory = run_directory
+        self._command = command
+        self._options = options
+        self._said: tuple[object, ...] | None = None
+
+    def on_start(self, pid: int) -> None:
+        """Say that the watch began."""
+        if not self._options.quiet:
+            command = shlex.join(self._command)
+            if len(command) > _LONGEST_COMMAND:
+                command = command[: _LONGEST_COMMAND - 1] + "…"
+            say(f"hangdoc: watching pid {pid}, {command}\n")
+
+    def on_nested(self, watcher: int) -> None:
+        """Say that the outer watch does the work."""
+        say(f"hangdoc: pid {watcher} watches this job already, so this hangdoc steps aside\n")
+
+    def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
+        """Diagnose, print if there is news, keep the snapshot."""
+        return self._conclude(snapshot, f"stall-{number}")
+
+    def on_resume(self, seconds: float) -> None:
+        """Say that the job goes on."""
+        if self._said is not None:
+            say(f"hangdoc: the job moves again after {name_duration(seconds)}\n")
+        self._said = None
+
+    def on_end(self, snapshot: JobSnapshot) -> None:
+        """Diagnose a job that failed by itself."""
+        self._conclude(snapshot, "end")
+
+    def on_abort(self, survivors: Sequence[int]) -> None:
+        """Say that the job was ended."""
+        say("hangdoc: ended the hung job, as --on-hang abort asks\n")
+        if survivors:
+            pids = ", ".join(map(str, survivors))
+            say(
+                f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
+                f"see `ps -o stat,wchan {pids}`\n"
+            )
+
+    def on_blind(self, why: str) -> None:
+        """Say that nobody watches any more."""
+        say(f"hangdoc: watcher is blind: {why}; the job runs on\n")
+
+    def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
+        from hangdoc.diagnosis import diagnose
+
+        try:
+            diagnosis = diagnose(snapshot)
+            self._print(diagnosis)
+        except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
+            say(f"hangdoc: could not diagnose: {type(error).__name__}: {error}\n")
+            self._keep(snapshot, None, name)
+            return "blind"
+        if diagnosis.outcome in (*_FAILURES, "blind"):
+            self._keep(snapshot, diagnosis, name)
+        return diagnosis.outcome
+
+    def _print(self, diagnosis: Diagnosis) -> None:
+        from hangdoc.report.terminal import render_for
+
+        news = (diagnosis.outcome, diagnosis.culprits)
+        if diagnosis.outcome == "healthy" or news == self._said:
+            return
+        self._said = news
+        say(f"\n{render_for(sys.stderr, diagnosis)}")
+
+    def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str) -> None:
+        from hangdoc.model.codec import dump_snapshot, write_atomically
+        from hangdoc.report import document, write
+
+        try:
+            folder = self.run_directory.make()
+            dump_snapshot(snapshot, folder / f"{name}.hangdoc")
+            if diagnosis is not None:
+                write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
+        except (HangdocError, OSError) as error:
+            say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
+        if diagnosis is None or diagnosis.outcome not in _FAILURES:
+            return
+        for report in self._options.reports:
+            try:
+                write(diagnosis, report)
+            except (HangdocError, OSError) as error:  # noqa: PERF203 - each report stands alone
+                say(f"hangdoc: no report: {_one_line(error)}\n")
+
+
+def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
+    """The one asked for; else ``.hangdoc/<run id>``; else, where that cannot be written, a temporary folder.
+
+    Raises ``WatcherFailed`` if the one asked for cannot be used, ``UsageError`` for an unknown report format.
+    """
+    if options.reports:
+        from hangdoc.report import check_suffix
+
+        for report in options.reports:
+            check_suffix(report)
+    chosen = RunDirectory(options.run_dir or Path(".hangdoc") / run_id)
+    try:
+        chosen.check()
+    except WatcherFailed:
+        if options.run_dir is not None:
+            raise
+        chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
+        chosen.check()
+    return chosen
+
+
+def say(text: str) -> None:
+    """Write to stderr, whole, or give up after two seconds: a reader that stopped must not stop the watch."""
+    stream = sys.stderr
+    if stream is None:
+        return
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        stream.write(text)  # an in-memory stream of somebody who uses us as a library
+        return
+    # Past Python's buffer: its lock, held by a blocked daemon thread, would abort the interpreter's exit.
+    data = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
+    deadline = time.monotonic() + _SAY_SECONDS
+    try:
+        while data and (left := deadline - time.monotonic()) > 0:
+            if select.select([], [descriptor], [], left)[1]:
+                data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]
+    except (OSError, ValueError):
+        pass
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,57 @@
+"""The public functions: each wires capture or sidecar, diagnosis and report together, and holds no logic."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hangdoc.sidecar.options import WatchOptions
+
+if TYPE_CHECKING:
+    from hangdoc.model.diagnosis import Diagnosis
+    from hangdoc.model.snapshot import JobSnapshot
+
+
+def watch(command: Sequence[str], options: WatchOptions | None = None) -> int:
+    """Run ``command`` unchanged with a sidecar beside its ranks; report stalls on stderr and in files.
+
+    Returns the command's exit status, negative for a signal, or 124 if hangdoc ended a hung job as asked. Call
+    it in the main thread. Under a hangdoc that watches already it does not return: it becomes the command.
+    Raises ``CommandNotFound``, ``CannotRun``, ``UsageError`` or ``WatcherFailed`` before the command ran.
+    """
+    from hangdoc.announce import Announcer, choose_run_directory
+    from hangdoc.sidecar.rundir import SocketFolder, new_run_id
+    from hangdoc.sidecar.supervise import run_unwatched_if_nested, run_watched
+
+    options = options or WatchOptions()
+    environment = dict(os.environ)
+    run_id = new_run_id()
+    announcer = Announcer(tuple(command), options, choose_run_directory(options, run_id))
+    run_unwatched_if_nested(command, announcer, environment)
+    folder = SocketFolder(environment)
+    announcer.run_directory.socket_folder = folder.path
+    try:
+        return run_watched(command, options, announcer, run_id=run_id, socket_folder=folder, environment=environment)
+    finally:
+        folder.close()
+
+
+def load(path: str | os.PathLike[str]) -> JobSnapshot:
+    """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
+    flight-recorder dumps.
+
+    Raises ``CannotLook`` where there is nothing to read, ``BadSnapshot`` for a file that is no snapshot.
+    """
+    from hangdoc.capture.saved import open_saved
+
+    return open_saved(Path(path))
+
+
+def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:
+    """Who hangs, where and why: of a snapshot, or of what is saved at a path (see ``load`` for the errors)."""
+    from hangdoc.diagnosis import diagnose as diagnose_snapshot
+    from hangdoc.model.snapshot import JobSnapshot
+
+    return diagnose_snapshot(job if isinstance(job, JobSnapshot) else load(job))

@@ -1,0 +1,94 @@
+"""``hangdoc watch [OPTIONS] [--] COMMAND…``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hangdoc.config import environment_variable as env
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    # The first word that is no option begins the command, whose own options are left alone.
+    context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def watch(
+    command: Annotated[list[str], typer.Argument(help="The command to run, with its arguments.", metavar="COMMAND…")],
+    stall_after: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            show_default="learns the job's rhythm, at least 30 s",
+            envvar=env("stall_after"),
+            help="Look closely when nothing progressed for so long.",
+        ),
+    ] = None,
+    give_up_after: Annotated[
+        float,
+        typer.Option(
+            min=0.1,
+            metavar="SECONDS",
+            envvar=env("give_up_after"),
+            help="Call a wait on the outside (a sleep, a file, a socket) a hang after so long.",
+        ),
+    ] = 600.0,
+    on_hang: Annotated[
+        str,
+        typer.Option(
+            metavar="report|abort",
+            envvar=env("on_hang"),
+            help="report: keep watching. abort: end the job after the report, with exit status 124.",
+        ),
+    ] = "report",
+    run_dir: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            envvar=env("run_dir"),
+            show_default=".hangdoc/<run id>",
+            help="Where the snapshot and diagnosis of every stall are kept.",
+        ),
+    ] = None,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            envvar=env("report"),
+            help="Write the report of a hang there too; the suffix names the format. May be repeated.",
+        ),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="No start line.")] = False,
+    no_source: Annotated[
+        bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
+    ] = False,
+) -> int:
+    """Run COMMAND unchanged with a sidecar beside its ranks; when it stalls, say who hangs it, where and why.
+
+    The exit status is COMMAND's own; 124 if --on-hang abort ended it, 125 if hangdoc failed before it ran.
+    """
+    from hangdoc import api
+    from hangdoc.sidecar.options import ON_HANG, WatchOptions
+    from hangdoc.sidecar.signals import die_of
+
+    if on_hang not in ON_HANG:
+        raise typer.BadParameter(f"{on_hang!r} is neither {' nor '.join(ON_HANG)}.", param_hint="'--on-hang'")
+    status = api.watch(
+        command,
+        WatchOptions(
+            stall_after=stall_after,
+            give_up_after=give_up_after,
+            on_hang=on_hang,
+            run_dir=run_dir,
+            reports=tuple(report or ()),
+            quiet=quiet,
+            read_sources=not no_source,
+        ),
+    )
+    return die_of(-status) if status < 0 else status

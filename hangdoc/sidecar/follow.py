@@ -1,0 +1,170 @@
+"""Follow the ranks of one job, once a second and cheaply: who is there, and does anything move?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hangdoc.capture import procfs
+from hangdoc.capture.discovery import RankTarget, find_ranks
+from hangdoc.capture.journal import ProbeClient, ProbeCounters
+from hangdoc.capture.sockets import listening_ports
+from hangdoc.model.network import ListeningPort
+
+RESCAN_SECONDS = 10.0
+_SETTLE_SECONDS = 2.0
+# A job that forks all the time is not searched all the time.
+_CHURN_SECONDS = 2.0
+_ANSWER_SECONDS = 0.2
+_LONGEST_SILENCE = 8.0
+# A waiting main thread switches 0 times a second, a polling one up to 20, a training one about 100.
+_MOVING_SWITCHES = 30.0
+_MOVING_CPU = 0.05
+
+
+@dataclass(slots=True)
+class _Followed:
+    pid: int
+    target: RankTarget
+    client: ProbeClient | None = None
+    counters: ProbeCounters | None = None
+    pulse: procfs.Pulse | None = None
+    ask_after: float = 0.0
+    silence: float = 0.0
+    """Seconds to leave a silent probe alone: a rank whose GIL is held must not slow the others' round."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """One round. ``changed``: ranks came or went, or the job opened or closed ports. ``searched``: ``targets``
+    are new."""
+
+    ranks: int
+    moved: bool
+    changed: bool
+    searched: bool
+
+
+@dataclass(slots=True)
+class Follower:
+    """``launcher`` is the root of the job's process tree; times are monotonic seconds."""
+
+    launcher: int
+    socket_folder: Path
+    targets: list[RankTarget] = field(default_factory=list)
+    """Ranks at the last search: the living, and without pid the expected."""
+    listening: tuple[ListeningPort, ...] = ()
+    _followed: dict[int, _Followed] = field(default_factory=dict)
+    _searched_at: float | None = None
+    _unsettled_until: float = 0.0
+    _signs: tuple[object, ...] = ()
+    _empty_searches: int = 0
+    _looked_at: float = 0.0
+
+    def beat(self, now: float) -> Beat:
+        """Look at every rank once."""
+        searched = self._search_is_due(now)
+        changed = self.search(now) if searched else False
+        elapsed, self._looked_at = now - self._looked_at, now
+        pulsing = [self._pulse_moved(entry, elapsed) for entry in list(self._followed.values())]
+        gone = pulsing.count(None)
+        living = self._followed.values()
+        counted = [self._counters_moved(entry, now) for entry in living]
+        if any(counted):
+            moved = True
+        elif any(entry.counters is not None and entry.counters.initialized for entry in living):
+            moved = False
+        else:
+            # Nobody counts for us, or there is no process group yet. In a job that works in step, half the
+            # ranks do not lie still for long.
+            moved = 2 * pulsing.count(True) > len(pulsing) - gone
+        return Beat(len(self._followed), moved=moved, changed=changed or gone > 0, searched=searched)
+
+    def close(self) -> None:
+        """Close all connections to probes."""
+        for pid in list(self._followed):
+            self._forget(pid)
+
+    def _search_is_due(self, now: float) -> bool:
+        signs = (_modified(self.socket_folder), self._family())
+        if signs != self._signs:
+            # Once now and once more when it settled: a process is forked before it becomes what it will be.
+            self._signs, self._unsettled_until = signs, now + _SETTLE_SECONDS
+            return self._searched_at is None or now - self._searched_at >= _CHURN_SECONDS
+        if self._unsettled_until and now >= self._unsettled_until:
+            self._unsettled_until = 0.0
+            return True
+        return self._searched_at is None or now - self._searched_at >= RESCAN_SECONDS
+
+    def search(self, now: float) -> bool:
+        """Find the ranks anew; returns whether ranks or ports came or went."""
+        self._searched_at = now
+        answers = {pid: entry.counters for pid, entry in self._followed.items() if entry.counters is not None}
+        # Reading stacks to find ranks that nothing else shows is dear: ever more rarely.
+        deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
+        self.targets = find_ranks(self.launcher, self.socket_folder, counters=answers, deep=deep)
+        found = {target.pid: target for target in self.targets if target.pid is not None}
+        self._empty_searches = 0 if found else self._empty_searches + 1
+        changed = found.keys() != self._followed.keys()
+        for pid in self._followed.keys() - found.keys():
+            self._forget(pid)
+        for pid, target in found.items():
+            entry = self._followed.setdefault(pid, _Followed(pid, target))
+            entry.target = target
+        listening = listening_ports([self.launcher, *found]) if found else ()
+        changed |= len(listening) != len(self.listening)
+        self.listening = listening
+        return changed
+
+    def _family(self) -> tuple[int, ...]:
+        """The launcher's descendants down to the first known ranks; cheap, where the kernel lists children."""
+        family: list[int] = []
+        parents = [self.launcher]
+        while parents:
+            children = procfs.children(parents.pop())
+            family += children
+            parents += [pid for pid in children if pid not in self._followed]
+        return tuple(sorted(family))
+
+    def _forget(self, pid: int) -> None:
+        entry = self._followed.pop(pid)
+        if entry.client is not None:
+            entry.client.close()
+
+    def _counters_moved(self, entry: _Followed, now: float) -> bool:
+        if entry.target.socket is None or now < entry.ask_after:
+            return False
+        if entry.client is None:
+            entry.client = ProbeClient(entry.target.socket)
+        answer = entry.client.counters(_ANSWER_SECONDS)
+        if answer is None:
+            entry.silence = min(max(1.0, 2 * entry.silence), _LONGEST_SILENCE)
+            entry.ask_after = now + entry.silence
+            return False
+        entry.silence = 0.0
+        before, entry.counters = entry.counters, answer
+        return before is not None and _progress(before) != _progress(answer)
+
+    def _pulse_moved(self, entry: _Followed, elapsed: float) -> bool | None:
+        """Whether the main thread works; None (and forgotten) if the process ended."""
+        before, entry.pulse = entry.pulse, procfs.pulse(entry.pid)
+        if entry.pulse is None or entry.pulse.state in "ZX":
+            self._forget(entry.pid)
+            return None
+        if before is None or elapsed <= 0:
+            return True  # just met
+        switches = entry.pulse.voluntary_switches - before.voluntary_switches
+        cpu = entry.pulse.cpu - before.cpu
+        return switches >= _MOVING_SWITCHES * elapsed or cpu >= _MOVING_CPU * elapsed
+
+
+def _progress(counters: ProbeCounters) -> tuple[object, ...]:
+    # Not the store's calls: a loop that asks for a key that never comes is no progress.
+    return counters.groups, counters.group_count, counters.initialized, counters.point_to_points
+
+
+def _modified(folder: Path) -> int:
+    try:
+        return folder.stat().st_mtime_ns
+    except OSError:
+        return 0

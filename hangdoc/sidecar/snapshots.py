@@ -1,0 +1,71 @@
+"""From what the sidecar knows to snapshots: of a stalled job, and of one that ended by itself.
+
+Imported when there is something to look at, so that a healthy job's watcher stays small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
+from hangdoc.sidecar.options import WatchOptions
+from hangdoc.sidecar.roster import Roster
+from hangdoc.sidecar.supervise import Run
+
+_LATE_EXITS_SECONDS = 1.0
+
+
+def stalled_job(run: Run, options: WatchOptions, roster: Roster, *, quiet: float, patience: float) -> JobSnapshot:
+    """Look at all ranks, living and dead. ``quiet``: seconds without progress."""
+    request = _request(run, options, roster)
+    snapshot = capture_job(replace(request, stalled_for=quiet, stall_after=patience))
+    return _with_the_dead(snapshot, roster)
+
+
+def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | None) -> JobSnapshot | None:
+    """The job after its launcher ended with ``status`` (negative: a signal); None if nothing failed."""
+    roster.wait_for_exits(_LATE_EXITS_SECONDS)
+    if not roster.members() or not (status or any(_failed(ended) for ended in roster.exits().values())):
+        return None
+    request = _request(run, options, roster)
+    request = replace(request, ended=True, exit_status=status, options=replace(request.options, gap=0.0))
+    snapshot = replace(capture_job(request), launcher=roster.launcher)
+    hosts = tuple(_with_ports(host, roster) for host in snapshot.hosts)
+    return _with_the_dead(replace(snapshot, hosts=hosts), roster)
+
+
+def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
+    return CaptureRequest(
+        targets=roster.targets(),
+        launcher_pid=run.launcher,
+        mode="watch",
+        command=run.command,
+        run_id=run.run_id,
+        give_up_after=options.give_up_after,
+        exits=roster.exits(),
+        byes=roster.byes(),
+        logs=roster.log_paths(),
+        options=CaptureOptions(no_source=not options.read_sources),
+    )
+
+
+def _with_the_dead(snapshot: JobSnapshot, roster: Roster) -> JobSnapshot:
+    """A rank without a process was never there; those that were keep what is known of theirs."""
+    members = roster.members()
+
+    def completed(rank: RankSnapshot) -> RankSnapshot:
+        if rank.process is not None or rank.rank not in members:
+            return rank
+        return replace(rank, process=members[rank.rank].process)
+
+    return replace(snapshot, ranks=tuple(completed(rank) for rank in snapshot.ranks))
+
+
+def _with_ports(host: HostSnapshot, roster: Roster) -> HostSnapshot:
+    return host if host.listening else replace(host, listening=roster.listening)
+
+
+def _failed(ended: ProcessExit) -> bool:
+    return ended.signal is not None or bool(ended.status)
