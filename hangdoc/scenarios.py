@@ -116,9 +116,7 @@ def read(path: Path) -> Scenario | None:
             timeout=float(table.get("timeout", TIME_LIMIT)),
         )
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
-        raise UsageError(
-            f"the header of {path} cannot be read: {error!r}", "See a scenario beside it."
-        ) from error
+        raise UsageError(f"the header of {path} cannot be read: {error!r}", "See a scenario beside it.") from error
 
 
 def _block(text: str) -> str | None:
@@ -143,9 +141,7 @@ def command(scenario: Scenario) -> list[str]:
     if words[0] == "python":
         words[0] = sys.executable
     else:
-        words[0] = (
-            shutil.which(words[0], path=os.pathsep.join((beside, os.environ.get("PATH", "")))) or words[0]
-        )
+        words[0] = shutil.which(words[0], path=os.pathsep.join((beside, os.environ.get("PATH", "")))) or words[0]
     return [*words, str(scenario.path)]
 
 
@@ -190,16 +186,12 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
     if scenario.culprits is not None:
         culprits = tuple(document.get("culprits", ()))
         rows.append(
-            Comparison(
-                "culprits", _listed(scenario.culprits), _listed(culprits), culprits == scenario.culprits
-            )
+            Comparison("culprits", _listed(scenario.culprits), _listed(culprits), culprits == scenario.culprits)
         )
     if scenario.lines:
         named = named_lines(document, scenario.path.name)
         rows.append(
-            Comparison(
-                "line", _listed(scenario.lines), _listed(sorted(named)), bool(named & set(scenario.lines))
-            )
+            Comparison("line", _listed(scenario.lines), _listed(sorted(named)), bool(named & set(scenario.lines)))
         )
     return rows
 
@@ -219,7 +211,7 @@ def named_lines(document: Mapping[str, Any], file: str) -> set[int]:
     import re
 
     sentences = " ".join(str(document.get(key) or "") for key in ("verdict", "why", "fix"))
-    lines = {int(number) for number in re.findall(re.escape(file) + r":(\d{1,7})", sentences)}
+    lines = {int(number) for number in re.findall(r"(?<![\w.-])" + re.escape(file) + r":(\d{1,7})", sentences)}
     divergence = document.get("divergence") or {}
     places = [side.get("frame") for side in divergence.get("sides", ())]
     places.append(divergence.get("branch"))
