@@ -22,9 +22,7 @@ from hangdoc.model.snapshot import Unavailable
 FILE = "/home/me/project/train.py"
 EVALUATE = Frame(FILE, 88, "evaluate")
 TRAIN = Frame(FILE, 61, "train")
-LIBRARY = Frame(
-    "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 4000, "all_gather"
-)
+LIBRARY = Frame("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 4000, "all_gather")
 WORLD = (0, 1, 2, 3)
 
 SAMPLE = Diagnosis(
@@ -37,8 +35,7 @@ SAMPLE = Diagnosis(
     victims=(0, 1, 3),
     why="`for batch in loader:` (train.py:57) ended after 519 batches on rank 2 and not on the others"
     " (step = 519 | 520)",
-    fix="give every rank the same number of batches (DistributedSampler(drop_last=True)) or wrap the loop in"
-    " `Join`",
+    fix="give every rank the same number of batches (DistributedSampler(drop_last=True)) or wrap the loop in `Join`",
     sure="call sequences of all 4 ranks seen",
     repair=Repair(
         (Edit(2, "delete", "all_gather", EVALUATE),),

@@ -65,9 +65,7 @@ SNAPSHOT = JobSnapshot(
         ),
         RankSnapshot(rank=1, host="a", identity="probe", exit=ProcessExit(2.0, signal=9, oom_kills=1)),
     ),
-    hosts=(
-        HostSnapshot("a", (ListeningPort(11, "::", 29500),), (Connection(11, "l", 1, "r", 2, "LISTEN"),), 2),
-    ),
+    hosts=(HostSnapshot("a", (ListeningPort(11, "::", 29500),), (Connection(11, "l", 1, "r", 2, "LISTEN"),), 2),),
     sources=(SourceText("/home/me/train.py", "train", 60, "def train():\n    pass\n"),),
     unavailable=(Unavailable("stack", "gone", rank=1),),
 )

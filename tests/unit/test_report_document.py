@@ -190,9 +190,7 @@ def test_write_chooses_by_suffix(tmp_path):
 def test_a_report_follows_the_umask(tmp_path):
     report.write(SAMPLE, tmp_path / "a.json")
     (tmp_path / "plain").touch()
-    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == stat.S_IMODE(
-        (tmp_path / "plain").stat().st_mode
-    )
+    assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
 @pytest.mark.parametrize("name", ["a", "a.html", "json", ".json", ""])

@@ -142,9 +142,7 @@ def test_a_job_that_waits_on_the_outside_gets_the_whole_report():
 def test_healthy_and_blind():
     healthy = render(Diagnosis("healthy", "All ranks move."))
     assert healthy == "hangdoc ✔ healthy\n\n  All ranks move.\n"
-    blind = render(
-        Diagnosis("blind", "No rank was found.", unavailable=(Unavailable("process", "gone", "wait"),))
-    )
+    blind = render(Diagnosis("blind", "No rank was found.", unavailable=(Unavailable("process", "gone", "wait"),)))
     assert "not seen   process: gone → wait" in blind
     assert "sure?" not in blind
 
@@ -162,9 +160,7 @@ def test_hostile_text_is_shown_and_not_obeyed():
         verdict=HOSTILE,
         why=HOSTILE,
         fix=HOSTILE,
-        ranks=tuple(
-            dataclasses.replace(a, text=HOSTILE, where=Frame(HOSTILE, 1, HOSTILE)) for a in SAMPLE.ranks
-        ),
+        ranks=tuple(dataclasses.replace(a, text=HOSTILE, where=Frame(HOSTILE, 1, HOSTILE)) for a in SAMPLE.ranks),
         command=(HOSTILE, HOSTILE + ".py"),
     )
     for color in (False, True):
