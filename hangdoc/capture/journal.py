@@ -207,10 +207,11 @@ def read_bye(path: Path) -> ProbeBye | None:
 
 
 def _counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
-    status: Any = json.loads(body).get("pg_status") if body else None
-    groups = {
-        name: (enqueued, completed) for name, enqueued, completed in flight_recorder.counters(status, {})
-    }
+    recorded: Any = json.loads(body) if body else {}
+    if not isinstance(recorded, dict):
+        raise TypeError("its counters are no object")
+    status = recorded.get("pg_status")
+    groups = {name: (enqueued, completed) for name, enqueued, completed in flight_recorder.counters(status, {})}
     sequences = header.get("sequences")
     if not groups and isinstance(sequences, dict):
         groups = {_text(name): (_whole(count), -1) for name, count in sequences.items()}
@@ -243,9 +244,7 @@ def _details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         return indices[number] if 0 <= number < len(indices) else -1
 
     groups = tuple(
-        ProcessGroup(
-            _text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stack_index(at)
-        )
+        ProcessGroup(_text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stack_index(at))
         for name, ranks, desc, backend, at in _rows(header.get("group_table"), 5)
     )
     point_to_points = tuple(
@@ -260,9 +259,7 @@ def _details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             completed=completed is True,
             thread_id=_whole(thread),
         )
-        for op, group, op_id, peer, tag, stack, at, completed, thread in _rows(
-            header.get("point_to_point_calls"), 9
-        )
+        for op, group, op_id, peer, tag, stack, at, completed, thread in _rows(header.get("point_to_point_calls"), 9)
     )
     store_waits = tuple(
         StoreWait(
