@@ -1,0 +1,153 @@
+"""Real jobs for tests: started in a session of their own, with a deadline, and gone at the end, whatever happens."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+MARK = "RUN_OF_A_TEST"
+"""Environment variable that every process of a test's job inherits, also those that left its process tree."""
+DEADLINE = 90.0
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A command that ended. ``document`` is its JSON report, None where it wrote none."""
+
+    status: int
+    stdout: str
+    stderr: str
+    seconds: float
+    document: dict[str, Any] | None
+    run_dir: Path
+    survivors: tuple[str, ...]
+    """Processes of the job that were still alive some seconds after the command's end."""
+
+    def snapshots(self) -> list[Path]:
+        """The saved snapshots, oldest first."""
+        return sorted(self.run_dir.glob("*.hangdoc"), key=lambda path: path.stat().st_mtime_ns)
+
+    def explain(self) -> str:
+        """What one needs to understand a failed test."""
+        return (
+            f"status {self.status} after {self.seconds:.1f} s; snapshots: {[*map(str, self.snapshots())]}\n"
+            f"--- stdout\n{self.stdout[-3000:]}\n--- stderr\n{self.stderr[-8000:]}"
+        )
+
+
+Watch = Callable[..., Finished]
+
+
+def marked(mark: str) -> list[psutil.Process]:
+    """The living processes that carry the mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def end_all(mark: str) -> None:
+    """Kill every process that carries the mark, until none is left or ten seconds have passed."""
+    deadline = time.monotonic() + _END_SECONDS
+    while (left := marked(mark)) and time.monotonic() < deadline:
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=1.0)
+
+
+def survivors(mark: str, patience: float = 5.0) -> tuple[str, ...]:
+    """The processes that carry the mark once ``patience`` seconds have passed, or () as soon as there is none."""
+    deadline = time.monotonic() + patience
+    while left := marked(mark):
+        if time.monotonic() > deadline:
+            return tuple(_describe(process) for process in left)
+        time.sleep(0.05)
+    return ()
+
+
+def _describe(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:120]}"
+    return f"{process.pid} (gone)"
+
+
+@pytest.fixture
+def mark() -> Iterator[str]:
+    """A mark for this test's processes; at the end of the test none of them lives."""
+    value = uuid.uuid4().hex
+    yield value
+    end_all(value)
+
+
+@pytest.fixture
+def watch(tmp_path: Path, mark: str) -> Watch:
+    """Run a command under ``hangdoc watch`` to its end: ``watch(command, *options, env=…, deadline=…)``."""
+
+    def run(
+        command: Sequence[str],
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        deadline: float = DEADLINE,
+        stall_after: float = 5,
+        on_hang: str = "abort",
+    ) -> Finished:
+        folder = tmp_path / uuid.uuid4().hex[:8]
+        scratch = folder / "tmp"
+        scratch.mkdir(parents=True)
+        report, run_dir = folder / "report.json", folder / "run"
+        line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(stall_after)]
+        line += ["--on-hang", on_hang, "--report", str(report), "--run-dir", str(run_dir), *options, "--"]
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")},
+            "OMP_NUM_THREADS": "1",
+            "TMPDIR": str(scratch),
+            "NO_COLOR": "1",
+            MARK: mark,
+            **(env or {}),
+        }
+        started = time.monotonic()
+        with (folder / "stdout").open("wb") as stdout, (folder / "stderr").open("wb") as stderr:
+            process = subprocess.Popen(
+                [*line, *command],
+                env=environment,
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                status = process.wait(deadline)
+            except subprocess.TimeoutExpired:
+                end_all(mark)
+                process.wait(_END_SECONDS)
+                errors = (folder / "stderr").read_text(errors="replace")[-8000:]
+                pytest.fail(f"no end within {deadline} s: {' '.join(command)}\n{errors}")
+        seconds = time.monotonic() - started
+        return Finished(
+            status=status,
+            stdout=(folder / "stdout").read_text(errors="replace"),
+            stderr=(folder / "stderr").read_text(errors="replace"),
+            seconds=seconds,
+            document=json.loads(report.read_text()) if report.exists() else None,
+            run_dir=run_dir,
+            survivors=survivors(mark),
+        )
+
+    return run

@@ -1,0 +1,54 @@
+"""The scenarios' headers tell the truth about their own text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from hangdoc import scenarios
+from hangdoc.model.catalogue import catalogue
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ALL = scenarios.available()
+
+
+def header(scenario: scenarios.Scenario) -> dict[str, object]:
+    text = scenario.path.read_text(encoding="utf-8")
+    block = text.partition("# /// hangdoc\n")[2].partition("# ///")[0]
+    return tomllib.loads("\n".join(line.removeprefix("#") for line in block.splitlines()))
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+def test_the_lines_are_the_code_that_the_header_quotes(scenario: scenarios.Scenario) -> None:
+    lines = scenario.path.read_text(encoding="utf-8").splitlines()
+    code = header(scenario)["code"]
+    assert scenario.lines
+    assert [lines[number - 1].strip() for number in scenario.lines] == code
+
+
+@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+def test_a_scenario_has_a_story_a_source_and_a_cure(scenario: scenarios.Scenario) -> None:
+    text = scenario.path.read_text(encoding="utf-8")
+    assert len(scenario.story.splitlines()) >= 3
+    assert scenario.source == "constructed" or scenario.source.startswith("https://")
+    assert 'os.environ.get("FIXED")' in text
+    assert scenario.outcome in ("hang", "slow", "crashed")
+
+
+def test_every_cause_of_the_first_release_has_a_scenario() -> None:
+    promised = {"HD101", "HD102", "HD109", "HD110", "HD301", "HD401", "HD402", "HD403", "HD501", "HD508"}
+    assert promised <= {scenario.cause for scenario in ALL}
+    assert {scenario.cause for scenario in ALL if scenario.cause} <= set(catalogue())
+
+
+def test_no_part_of_hangdoc_knows_a_scenario() -> None:
+    """The diagnosis sees only a job: no scenario's name or story occurs in the package."""
+    package = Path(scenarios.__file__).parent
+    code = "\n".join(path.read_text(encoding="utf-8") for path in package.rglob("*.py"))
+    assert [scenario.name for scenario in ALL if f"{scenario.name}.py" in code] == []
