@@ -169,19 +169,24 @@ class Layout:
         return self._text(separator).join(texts)
 
     def _columns(self, rows: Sequence[Sequence[Text]], room: int) -> list[int]:
-        """Cells of each column but the last, or nothing where the widest row would not fit."""
+        """Cells of the columns that fit into ``room``, from the left; none if already the first does not."""
         count = max((len(texts) for texts in rows), default=0)
-        widths = [max((t[i].cell_len for t in rows if i < len(t)), default=0) for i in range(count)]
-        if sum(widths) + len(_GAP) * max(0, count - 1) > room:
-            return []
+        widths: list[int] = []
+        for index in range(count):
+            width = max((texts[index].cell_len for texts in rows if index < len(texts)), default=0)
+            room -= width + (len(_GAP) if width and index else 0)
+            if room < 0:
+                break
+            widths.append(width)
         return widths
 
     def _pad(self, texts: Sequence[Text], widths: Sequence[int]) -> list[Text]:
         padded = []
-        for index, (text, width) in enumerate(zip(texts, widths, strict=False)):
-            if index < len(texts) - 1 and width:
+        for index, text in enumerate(texts):
+            width = widths[index] if index < len(widths) else text.cell_len
+            if index < len(texts) - 1:
                 text.pad_right(width - text.cell_len)
-            if width:
+            if text.plain:
                 padded.append(text)
         return padded
 

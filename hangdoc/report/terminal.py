@@ -226,7 +226,8 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
         sets = " or ".join(name_ranks(ranks) for ranks in diagnosis.alternatives[:4])
         yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
     for index, item in enumerate(diagnosis.evidence[:MAX_EVIDENCE]):
-        text = f"{item.text}  ({item.kind}{', ' + _label(item.ranks) if item.ranks else ''})"
+        whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
+        text = f"{item.text}  ({item.kind}{whose})"
         yield Row("" if index else "seen", (Piece(text),))
     if len(diagnosis.evidence) > MAX_EVIDENCE:
         rest = len(diagnosis.evidence) - MAX_EVIDENCE
@@ -247,7 +248,8 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
         label = ""
     by_name: dict[str, list[str]] = {}
     for item in branch.values:
-        if f"{item.name} = " not in diagnosis.why:
+        # A name that holds the rank itself tells nothing.
+        if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
             by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
     for name, values in by_name.items():
