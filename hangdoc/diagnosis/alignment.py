@@ -272,7 +272,7 @@ def _best_end(table: list[dict[int, int]], a: Sequence[Token], b: Sequence[Token
     def rank(end: tuple[int, int]) -> tuple[int, int, int]:
         i, j = end
         ran_ahead = i == rows and j < columns and b[j].site in left_sites
-        return table[i][j], 0 if ran_ahead or j == columns else 1, -(i + j)
+        return table[i][j], 0 if ran_ahead else 1, -(i + j)
 
     ends = [(rows, j) for j in table[rows]] + [(i, columns) for i in range(rows + 1) if columns in table[i]]
     return min(ends, key=rank)

@@ -6,12 +6,13 @@ repairs are broken by a rank guard, then by the ranks' own history; what remains
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, Token
+from hangdoc.diagnosis.rounds import left_early
+from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token
 from hangdoc.diagnosis.waits import IMMOVABLE
 from hangdoc.model.process import Stack
 
@@ -82,6 +83,7 @@ def _divergence(case: Case) -> Blame | None:
     history = candidates[0].history
     proved = bool(case.graph.stuck & set(history.members))
     chosen, tie, partings = _choose(case, candidates)
+    chosen = _retell(chosen, partings)
     others = tuple(a.culprits for a in candidates if a is not chosen)
     confidence, sure = _how_sure(history, tie, proved)
     return Blame(
@@ -94,6 +96,19 @@ def _divergence(case: Case) -> Blame | None:
         chosen,
         tuple(partings),
     )
+
+
+def _retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
+    """At the very end of the sequences 'one extra here' and 'one missing here' cost the same. The guard tells
+    which it is: whose call stands under it."""
+    gap = alignment.first
+    if gap is None or not partings or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
+        return alignment
+    if not (gap.mine.pending and gap.theirs.pending) or END in (gap.mine.op, gap.theirs.op):
+        return alignment
+    missing = partings[0].guarded == 1
+    token = gap.theirs if missing else gap.mine
+    return replace(alignment, gaps=(replace(gap, kind="insert" if missing else "delete", token=token),))
 
 
 def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
@@ -154,8 +169,13 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         return []
     culprits = alignment.culprits
     others = tuple(r for r in alignment.history.members if r not in culprits)
-    return parted(case.sources, case.values, (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
-                  (culprits, others))  # fmt: skip
+    found = parted(
+        case.sources,
+        case.values,
+        (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
+        (culprits, others),
+    )
+    return [p for p in found if not p.uneven or left_early(case, p, (culprits, others))]
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

@@ -83,9 +83,11 @@ def parted(
     if together:
         found += _in_common_function(sources, values, (a[at], b[at]), ranks)
     for index, chain in enumerate((a, b)):
+        # The other side stands behind the line that this one went in by: it has left every loop further in.
+        passed = together and (a, b)[1 - index][at].line > chain[at].line
         for frame in chain[at + 1 if together else at :]:
             for guard in _guards_of(sources, frame):
-                found += _scored(values, guard, frame, index, ranks)
+                found += _scored(values, guard, frame, index, ranks, passed)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -119,7 +121,8 @@ def _in_common_function(
             other_line = frames[1 - index].line
             if guard.kind == "return" and other_line < guard.line:
                 continue  # the other side has not come to it yet
-            found += _scored(values, guard, frames[index], index, ranks, other_line)
+            outside = not guard.span[0] <= other_line <= guard.span[1]
+            found += _scored(values, guard, frames[index], index, ranks, outside)
     return found
 
 
@@ -129,8 +132,9 @@ def _scored(
     frame: Frame,
     index: int,
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
-    other_line: int | None = None,
+    outside: bool,
 ) -> list[Parting]:
+    """The guard as a parting, [] where it cannot have parted the sides. ``outside``: the other side has left it."""
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     differ = {name: _sides_differ(per_rank, ranks) for name, per_rank in seen.items()}
     rank_like = any(_RANK_NAME.search(n) for n in guard.names) or "rank" in guard.condition.lower()
@@ -141,7 +145,7 @@ def _scored(
     score = 1.0 + guard.depth * 0.01
     uneven = False
     if guard.kind == "loop":
-        if other_line is None or guard.span[0] <= other_line <= guard.span[1]:
+        if not outside:
             return []  # both are inside, or nobody knows: the loop itself parted nobody
         counters = [_sides_differ(values.of(frame.file, frame.function, n), ranks) for n in guard.counters]
         if any(c is False for c in counters) and not any(counters):

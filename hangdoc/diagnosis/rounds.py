@@ -1,0 +1,54 @@
+"""How often did each rank go round a loop? From the journal: which of its calls were issued inside."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.branch import Parting
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.sequences import Token
+
+
+def runs(tokens: list[Token], parting: Parting) -> list[int]:
+    """Calls issued inside the loop, per execution of it: [3, 3, 3], the last one may still be going on.
+
+    Two executions with no call between them count as one.
+    """
+    counts: list[int] = []
+    inside = False
+    for token in tokens:
+        if _is_inside(token, parting):
+            if not inside:
+                counts.append(0)
+            counts[-1] += 1
+            inside = True
+        else:
+            inside = False
+    return counts
+
+
+def _is_inside(token: Token, parting: Parting) -> bool:
+    first, last = parting.guard.span
+    return any(
+        f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
+    )
+
+
+def left_early(case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Did one side leave the loop before the other, in the same execution of it?
+
+    Not if its counter says that the others have begun the loop anew, nor if it went round exactly as often as
+    every time before.
+    """
+    inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
+    for name in parting.guard.counters:
+        per_rank = case.values.of(parting.file, parting.function, name)
+        here = [int(v) for r in inside if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
+        there = [int(v) for r in left if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
+        if here and there and min(there) >= max(here):
+            return False
+    for rank in left:
+        program = case.programs.get(rank)
+        counts = runs(program.tokens, parting) if program else []
+        if len(counts) > 1 and counts[-1] == counts[-2]:
+            return False
+    return True
