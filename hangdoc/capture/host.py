@@ -32,7 +32,9 @@ _T = TypeVar("_T")
 _Threads = tuple[stacks.PythonThread, ...]
 _MAX_STACKS_OF_CHILDREN = 64
 _LAUNCHER = -1
-_PATIENCE = 2.5
+_LATE = 0.7
+"""Seconds that a probe may take beyond the gap: silence is what a held GIL sounds like, and it must not cost much."""
+_PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _START_WATCHED = "start the job with `hangdoc watch` to have the ranks' call history"
 
@@ -109,7 +111,7 @@ class _Capture:
         everyone = [member for family in families.values() for member in family.family()]
         began = time.monotonic()
         first = self._look(everyone)
-        asked = {target.rank: self.pool.submit(self._ask_probe, target) for target in request.targets}
+        asked = {target.rank: self.pool.submit(self._ask_probe, target, first) for target in request.targets}
         tails = {target.rank: self.pool.submit(self._log, target) for target in request.targets}
         open_sockets = self.pool.submit(sockets.read_sockets, [member.pid for member in everyone])
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
@@ -188,7 +190,7 @@ class _Capture:
                 self.missing.append(replace(threads, rank=self.rank_of[pid]))
         return states
 
-    def _ask_probe(self, target: RankTarget) -> ProbeDetails | None:
+    def _ask_probe(self, target: RankTarget, states: Mapping[int, ProcessState]) -> ProbeDetails | None:
         if target.pid is None or not procfs.exists(target.pid):
             return None
         client = self.request.clients.get(target.pid)
@@ -197,8 +199,11 @@ class _Capture:
             client = ProbeClient(target.socket)
         if client is None:
             raise _NoAnswerError(Unavailable("journal", "there is no probe in this process", _START_WATCHED))
+        state = states.get(target.pid)
+        if state is not None and state.state in "Tt":
+            raise _NoAnswerError(Unavailable("journal", "the process is stopped, its probe too", "let it go on"))
         try:
-            answer = client.details(self.options.gap + 1.5)
+            answer = client.details(self.options.gap + _LATE)
         finally:
             if own:
                 client.close()

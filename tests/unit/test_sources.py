@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import ast
+import os
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from hangdoc.capture import sources
+from hangdoc.capture.sources import Witness, collect, scrub
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import SourceText, Unavailable
+
+PROGRAM = '''\
+"""About this program."""
+import os
+
+class Trainer:
+    @property
+    def path(self):
+        return "/home/me/secret"
+
+    def fit(self, n):  # the loop
+        for i in range(n):
+            step = lambda: print("x")
+            step()
+
+async def later():
+    def inner():
+        pass
+    inner()
+
+if __name__ == "__main__":
+    if os.environ["RANK"] == "0":
+        Trainer().fit(3)
+'''
+
+
+def me() -> Witness:
+    return Witness(os.getpid(), time.time() + 60)
+
+
+def write(folder: Path, text: str = PROGRAM) -> str:
+    file = folder / "train.py"
+    file.write_text(text)
+    return str(file)
+
+
+def get(*frames: Frame, witness: Witness | None = None) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
+    return collect([frames], [witness or me()])
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "name", "first"),
+    [
+        ("Trainer.fit", 12, "fit", 9),
+        ("Trainer.fit.<locals>.<lambda>", 11, "fit", 9),
+        ("path", 7, "path", 5),
+        ("later.<locals>.inner", 16, "inner", 15),
+        ("later", 17, "later", 14),
+        ("<module>", 20, "<module>", 1),
+        ("Trainer", 5, "path", 5),
+    ],
+)
+def test_the_function_around_a_line(tmp_path: Path, function: str, line: int, name: str, first: int) -> None:
+    (text,), missing = get(Frame(write(tmp_path), line, function))
+    assert (text.function, text.first_line) == (name, first)
+    shown = text.text.split("\n")
+    assert shown[0].strip() == scrub(PROGRAM).split("\n")[first - 1].strip()
+    assert first + len(shown) > line
+    assert missing == ()
+
+
+def test_one_text_per_function(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    texts, _ = get(*[Frame(file, line, "fit") for line in (10, 11, 12)], Frame(file, 20, "<module>"))
+    assert [text.function for text in texts] == ["<module>", "fit"]
+
+
+def test_library_files_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "lib" / "python3.11"
+    folder.mkdir(parents=True)
+    assert get(Frame(write(folder), 12, "fit"), Frame(os.__file__, 5, "x")) == ((), ())
+
+
+def test_edited_since_the_start(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    texts, (missing,) = get(Frame(file, 12, "fit"), witness=Witness(os.getpid(), time.time() - 100))
+    assert texts == ()
+    assert missing.what == "source"
+    assert "edited since the job started" in missing.why
+
+
+def test_deleted(tmp_path: Path) -> None:
+    texts, (missing,) = get(Frame(str(tmp_path / "gone.py"), 12, "fit"))
+    assert texts == ()
+    assert "gone.py" in missing.why
+
+
+def test_shorter_than_the_line(tmp_path: Path) -> None:
+    texts, (missing,) = get(Frame(write(tmp_path), 500, "fit"))
+    assert texts == ()
+    assert ":500" in missing.why
+
+
+def test_relative_to_the_ranks_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (text,), _ = get(Frame("train.py", 12, "fit"))
+    assert text.file == "train.py"
+
+
+def test_in_a_zip_archive(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "app.zip", "w") as archive:
+        archive.writestr("pkg/mod.py", PROGRAM)
+    (text,), _ = get(Frame(f"{tmp_path}/app.zip/pkg/mod.py", 12, "fit"))
+    assert text.function == "fit"
+    texts, missing = get(Frame(f"{tmp_path}/app.zip/pkg/other.py", 12, "fit"))
+    assert texts == ()
+    assert len(missing) == 1
+
+
+@pytest.mark.parametrize("text", ["def f(:\n", "\0", "print('", "x = 1\n\tif"])
+def test_not_python(tmp_path: Path, text: str) -> None:
+    texts, (missing,) = get(Frame(write(tmp_path, text), 1, "f"))
+    assert texts == ()
+    assert "cannot parse" in missing.why
+
+
+def test_a_fifo_or_a_device_is_no_source(tmp_path: Path) -> None:
+    fifo = tmp_path / "train.py"
+    os.mkfifo(fifo)
+    for file in (str(fifo), "/dev/zero"):
+        texts, missing = get(Frame(file, 1, "f"))
+        assert texts == ()
+        assert len(missing) == 1
+
+
+def test_typed_in() -> None:
+    texts, (missing,) = get(Frame("<stdin>", 1, "f"))
+    assert texts == ()
+    assert "no file" in missing.why
+
+
+def test_a_huge_module_is_cut_to_the_statement(tmp_path: Path) -> None:
+    body = "x = 1\n" * 5000 + "if x:\n    x = 2\n"
+    (text,), _ = get(Frame(write(tmp_path, body), 5002, "<module>"))
+    assert (text.first_line, text.text) == (5001, "if x:\n    x = 2")
+
+
+@pytest.mark.parametrize(
+    ("text", "scrubbed"),
+    [
+        ('x = "secret"  # note', 'x = "…"  '),
+        ("x = 'a' 'b'", "x = '…' '…'"),
+        ("x = b'secret'", "x = b'...'"),
+        ("x = rb'secret'", "x = rb'...'"),
+        ("x = ''", "x = ''"),
+        ('"""one\ntwo\n"""\ny = 1', '"""…\n\n"""\ny = 1'),
+        ("x = 'a\\\nb'\ny = 1", "x = '''…\n'''\ny = 1"),
+        ('if __name__ == "__main__":\n    pass', 'if __name__ == "__main__":\n    pass'),
+        ('if os.environ["RANK"] == "0": pass', 'if os.environ["RANK"] == "0": pass'),
+        ("f'{user} {token!r:>10}'", "f'…'"),
+        ('f"""a {\nb} c"""\ny', 'f"""…\n"""\ny'),
+        ("f'{d[\"k\"]}'", "f'…'"),
+        ("x = 1\r\n", "x = 1\r\n"),
+        ("", ""),
+    ],
+)
+def test_scrub(text: str, scrubbed: str) -> None:
+    assert scrub(text) == scrubbed
+
+
+def test_scrubbed_code_still_parses_with_the_same_lines() -> None:
+    text = Path(sources.__file__).read_text(encoding="utf-8")
+    shown = scrub(text)
+    assert len(shown.split("\n")) == len(text.split("\n"))
+    before = [(type(node), node.lineno) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.stmt)]
+    after = [(type(node), node.lineno) for node in ast.walk(ast.parse(shown)) if isinstance(node, ast.stmt)]
+    assert before == after
+
+
+def test_strings_stay_on_request(tmp_path: Path) -> None:
+    (text,), _ = collect([(Frame(write(tmp_path), 7, "path"),)], [me()], keep_strings=True)
+    assert "/home/me/secret" in text.text
