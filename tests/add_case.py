@@ -2,13 +2,14 @@
 
     python tests/add_case.py SNAPSHOT NAME
 
-writes tests/data/NAME.hangdoc and tests/data/NAME.json: outcome, cause, culprits and lines as they are diagnosed
-now. Review the JSON, and correct it where the verdict is wrong: it says what the verdict must be, and
-tests/unit/test_cases.py fails until it is.
+writes tests/data/NAME.hangdoc, with the names of this machine's folders and hosts replaced, and
+tests/data/NAME.json: outcome, cause, culprits and lines as they are diagnosed now. Review the JSON, and correct
+it where the verdict is wrong: it says what the verdict must be, and tests/unit/test_cases.py fails until it is.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
@@ -17,9 +18,17 @@ from typing import Any
 
 from hangdoc import api
 from hangdoc.errors import HangdocError, UsageError
-from hangdoc.model.codec import diagnosis_document, dump_snapshot, write_atomically
+from hangdoc.model.codec import (
+    diagnosis_document,
+    dump_snapshot,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+    write_atomically,
+)
+from hangdoc.model.snapshot import JobSnapshot
 
 DATA = Path(__file__).parent / "data"
+ROOT = Path(__file__).resolve().parents[1]
 
 
 def expectation(document: dict[str, Any]) -> dict[str, Any]:
@@ -36,6 +45,17 @@ def expectation(document: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
+    """``snapshot`` with neutral names for the Python environments, this checkout and the hosts."""
+    text = gzip.decompress(snapshot_to_bytes(snapshot)).decode()
+    for prefix in sorted(set(re.findall(r'"(/[^"]*?)/lib/python3\.\d+/', text)), key=len, reverse=True):
+        text = text.replace(f'"{prefix}/', '"/python/')
+    text = text.replace(f'"{ROOT}', '"/job')
+    for number, host in enumerate(snapshot.hosts):
+        text = text.replace(json.dumps(host.name), f'"host{number}"')
+    return snapshot_from_bytes(text.encode())
+
+
 def add_case(source: Path, name: str, folder: Path = DATA) -> Path:
     """Write the case and return the path of its expectation. Raises ``HangdocError``."""
     if not re.fullmatch(r"[a-z0-9_]+", name):
@@ -43,7 +63,7 @@ def add_case(source: Path, name: str, folder: Path = DATA) -> Path:
     expected = folder / f"{name}.json"
     if expected.exists():
         raise UsageError(f"there is a case {name} already", f"Choose another name, or delete {expected} first.")
-    snapshot = api.load(source)
+    snapshot = without_this_machine(api.load(source))
     document = expectation(diagnosis_document(api.diagnose(snapshot)))
     folder.mkdir(exist_ok=True)
     dump_snapshot(snapshot, folder / f"{name}.hangdoc")

@@ -1,0 +1,236 @@
+"""diagnose, explain, scenario and doctor from the command line: output and exit status."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASE = Path(__file__).parents[1] / "data" / "uneven_batches.hangdoc"
+
+
+@pytest.fixture
+def hangdoc(tmp_path):
+    """Run hangdoc in an empty directory: ``hangdoc(*arguments, env=…)``."""
+
+    def run(*arguments: object, env: dict[str, str] | None = None, deadline: float = 60):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+        return subprocess.run(
+            [sys.executable, "-m", "hangdoc", *map(str, arguments)],
+            cwd=tmp_path,
+            env={**clean, "COLUMNS": "100", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            encoding="utf-8",
+            timeout=deadline,
+            check=False,
+        )
+
+    return run
+
+
+def without_traceback(done):
+    assert "Traceback" not in done.stderr
+    return done
+
+
+# diagnose
+
+
+def test_a_snapshot_is_diagnosed(hangdoc):
+    done = without_traceback(hangdoc("diagnose", CASE))
+    assert done.returncode == 1
+    assert done.stdout.startswith("hangdoc ✖ hang · 4 ranks · ")
+    assert "Rank 2 left the loop early (uneven_batches.py:41)" in done.stdout
+    assert "HD102 uneven-iterations" in done.stdout
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""
+
+
+def test_json_alone_on_stdout(hangdoc):
+    done = hangdoc("diagnose", CASE, "--json")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["culprits"] == [2]
+
+
+def test_reports_are_written_by_suffix(hangdoc, tmp_path):
+    done = hangdoc("diagnose", "--report", "a.json", "--report", "a.txt", CASE)
+    assert done.returncode == 1
+    assert json.loads((tmp_path / "a.json").read_text())["cause"]["code"] == "HD102"
+    assert (tmp_path / "a.txt").read_text(encoding="utf-8").startswith("hangdoc ✖ hang")
+
+
+def test_an_unknown_format_is_refused_before_the_work(hangdoc):
+    done = without_traceback(hangdoc("diagnose", CASE, "--report", "a.pdf"))
+    assert done.returncode == 2
+    assert ".json, .txt" in done.stderr
+    assert done.stdout == ""
+
+
+def test_a_report_that_cannot_be_written(hangdoc):
+    done = without_traceback(hangdoc("diagnose", CASE, "--report", "none/a.json"))
+    assert done.returncode == 2
+    assert "cannot write none/a.json" in done.stderr
+
+
+def test_ascii_output_where_the_encoding_asks_for_it(hangdoc):
+    done = hangdoc("diagnose", CASE, env={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 1
+    assert done.stdout.isascii()
+    assert done.stdout.startswith("hangdoc x hang - 4 ranks - ")
+
+
+def test_a_run_directory_gives_its_latest_stall(hangdoc, tmp_path):
+    run = tmp_path / ".hangdoc" / "20260101-000000-1-abcd"
+    run.mkdir(parents=True)
+    (run / "stall-1.hangdoc").write_bytes(b"not this one")
+    shutil.copy(CASE, run / "stall-2.hangdoc")
+    os.utime(run / "stall-1.hangdoc", (1, 1))
+    for path in (run, run.parent):
+        assert hangdoc("diagnose", path).returncode == 1
+
+
+def test_the_dumps_of_flight_recorders(hangdoc, tmp_path):
+    """Two ranks, written by a job itself; the second never calls the all_reduce of the first."""
+    import pickle
+
+    def entry(sequence, op, line, retired):
+        return {
+            "frames": [{"name": "train", "filename": "/job/train.py", "line": line}],
+            "record_id": sequence, "pg_id": 0, "process_group": ("0", "default_pg"),
+            "collective_seq_id": sequence, "p2p_seq_id": 0, "op_id": sequence, "profiling_name": f"gloo:{op}",
+            "time_created_ns": 10**18 + sequence, "input_sizes": [[4]], "input_dtypes": ["Float"],
+            "output_sizes": [[4]], "output_dtypes": ["Float"], "state": "scheduled",
+            "time_discovered_started_ns": None, "time_discovered_completed_ns": None, "retired": retired,
+            "timeout_ms": 1_800_000, "is_p2p": False,
+        }  # fmt: skip
+
+    for rank, op, line in ((0, "all_reduce", 10), (1, "broadcast", 20)):
+        dump = {
+            "version": "2.10",
+            "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": "[0, 1]"}},
+            "pg_status": {},
+            "entries": [entry(n, "all_reduce", 10, True) for n in range(1, 6)] + [entry(6, op, line, False)],
+        }
+        (tmp_path / f"dump_{rank}").write_bytes(pickle.dumps(dump))
+    done = without_traceback(hangdoc("diagnose", tmp_path, "--json"))
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    lines = {side["frame"]["line"] for side in document["divergence"]["sides"]}
+    assert lines == {10, 20}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("x", b"garbage", "is not a hangdoc snapshot"),
+        ("x", b"", "is empty"),
+        ("x", b"{}", "is not a hangdoc snapshot"),
+        ("x", gzip.compress(b'{"schema": "hangdoc.snapshot/9"}'), "this version reads"),
+    ],
+)
+def test_what_is_no_snapshot(hangdoc, tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    done = without_traceback(hangdoc("diagnose", name))
+    assert done.returncode == 3
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == 2
+    assert done.stdout == ""
+
+
+def test_a_cut_snapshot(hangdoc, tmp_path):
+    (tmp_path / "cut").write_bytes(CASE.read_bytes()[:-10])
+    done = without_traceback(hangdoc("diagnose", "cut"))
+    assert done.returncode == 3
+    assert "cut short" in done.stderr
+
+
+def test_nothing_there(hangdoc, tmp_path):
+    assert hangdoc("diagnose", "none").returncode == 3
+    (tmp_path / "empty").mkdir()
+    done = without_traceback(hangdoc("diagnose", "empty"))
+    assert done.returncode == 3
+    assert "neither a snapshot nor dumps" in done.stderr
+    assert hangdoc("diagnose").returncode == 2
+
+
+# explain
+
+
+def test_explain_lists_all(hangdoc):
+    done = hangdoc("explain")
+    assert done.returncode == 0
+    assert len([line for line in done.stdout.splitlines() if line.startswith("HD")]) == 38
+
+
+@pytest.mark.parametrize("code", ["HD102", "hd102", "uneven-iterations"])
+def test_explain_one(hangdoc, code):
+    done = hangdoc("explain", code)
+    assert done.returncode == 0
+    assert done.stdout.startswith("HD102 uneven-iterations\n")
+    assert "hangdoc scenario run uneven_batches" in done.stdout
+
+
+def test_explain_says_what_is_not_recognised_yet(hangdoc):
+    assert "does not recognise it yet" in " ".join(hangdoc("explain", "HD404").stdout.split())
+
+
+def test_explain_names_the_nearest(hangdoc):
+    done = without_traceback(hangdoc("explain", "HD10\x1b[31m2"))
+    assert done.returncode == 2
+    assert "\x1b" not in done.stderr
+    assert "Did you mean" in hangdoc("explain", "HD1022").stderr
+
+
+# scenario
+
+
+def test_scenarios_are_listed_and_shown(hangdoc):
+    done = hangdoc("scenario", "list")
+    assert done.returncode == 0
+    assert "uneven_batches" in done.stdout
+    shown = hangdoc("scenario", "show", "uneven_batches")
+    assert shown.returncode == 0
+    assert "# /// hangdoc" in shown.stdout
+
+
+def test_unknown_scenarios(hangdoc):
+    for command in ("show", "run"):
+        done = without_traceback(hangdoc("scenario", command, "uneven_batch"))
+        assert done.returncode == 2
+        assert "uneven_batches" in done.stderr
+
+
+def test_a_scenario_runs_and_its_correction_too(hangdoc):
+    done = hangdoc("scenario", "run", "rank_guard", "--quiet", deadline=150)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("as expected: rank_guard\n")
+    fixed = hangdoc("scenario", "run", "rank_guard", "--quiet", env={"FIXED": "1"}, deadline=150)
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert "rank_guard (fixed)" in fixed.stdout
+
+
+# doctor
+
+
+def test_doctor_finds_this_machine_fit(hangdoc):
+    done = hangdoc("doctor", "--python", sys.executable, deadline=150)
+    assert done.returncode == 0, done.stdout
+    for name in ("py-spy", "sockets", "run directory", "probe", "flight recorder"):
+        assert f" {name}: " in done.stdout
+
+
+def test_doctor_names_what_is_missing(hangdoc):
+    done = without_traceback(hangdoc("doctor", "--python", "/usr/bin/false", deadline=150))
+    assert "cannot import torch" in done.stdout
+    assert "--python PATH" in done.stdout
+    gone = without_traceback(hangdoc("doctor", "--python", "/none/python"))
+    assert gone.returncode == 3
+    off = hangdoc("doctor", env={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert "limited  probe: TORCH_DEVICE_BACKEND_AUTOLOAD=0" in off.stdout
