@@ -28,6 +28,8 @@ _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_o
 
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     """The activity of one rank, from both looks and its journal."""
+    if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
+        return _from_dump(rank, program)
     gone = _gone(rank)
     if gone is not None:
         kind, text = gone
@@ -57,6 +59,27 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         sequence=token.sequence if token else None,
         peer=peer,
         landmark=words(stack) or (words(token.stack) if token else None),
+    )
+
+
+def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
+    """A dump file is all there is: the oldest call that had not completed when the job wrote it."""
+    token = pending_call(program, ())
+    if token is None:
+        return Activity(rank.rank, rank.host, None, "not-visible", "no call pending in its dump")
+    return Activity(
+        rank=rank.rank,
+        host=rank.host,
+        pid=None,
+        kind="in-collective",
+        text=call_text(token, program),
+        where=token.frame,
+        stack=token.stack,
+        op=token.op,
+        group=token.group[0],
+        members=token.group[1],
+        sequence=token.sequence,
+        landmark=words(token.stack),
     )
 
 
