@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -61,29 +60,21 @@ class Row:
 
 
 class ShortPaths:
-    """The shortest names that still tell the files of one report apart."""
+    """The shortest names that still tell the files of one report apart: `train.py`, `b/train.py`."""
 
-    def __init__(self, files: Iterable[str], directory: str | None) -> None:
+    def __init__(self, files: Iterable[str]) -> None:
         self._files = frozenset(files)
-        self._directory = directory
 
     def short(self, file: str) -> str:
-        """``file`` below the directory, or as many of its last parts as make it unique."""
-        if file.startswith("<"):
-            return file
+        """As many of the last parts of ``file`` as make it unique."""
         parts = PurePosixPath(file).parts
-        if not parts:
+        if file.startswith("<") or not parts:
             return file
         others = [PurePosixPath(other).parts for other in self._files if other != file]
         for count in range(1, len(parts) + 1):
             if all(other[-count:] != parts[-count:] for other in others):
                 break
-        shortest = os.path.join(*parts[-count:])  # noqa: PTH118 - the job's path, not ours
-        if self._directory and file.startswith(self._directory.rstrip("/") + "/"):
-            relative = file[len(self._directory.rstrip("/")) + 1 :]
-            if len(relative) <= max(24, len(shortest)):
-                return relative
-        return shortest
+        return str(PurePosixPath(*parts[-count:]))
 
 
 class Layout:

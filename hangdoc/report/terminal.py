@@ -34,12 +34,10 @@ def render(
     width: int = 100,
     color: bool = False,
     unicode: bool = True,
-    directory: str | None = None,
 ) -> str:
     """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
 
-    ``unicode`` False gives pure ASCII. Paths are shown relative to ``directory`` where they lie below it.
-    Text that comes from the job is escaped and never interpreted.
+    ``unicode`` False gives pure ASCII. Text that comes from the job is escaped and never interpreted.
     """
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
@@ -57,7 +55,7 @@ def render(
         layout.paragraph(diagnosis.verdict, "bold")
     if diagnosis.outcome != "healthy":
         layout.gap()
-        layout.rows(_behaviours(diagnosis, ShortPaths(_files(diagnosis), directory)))
+        layout.rows(_behaviours(diagnosis, ShortPaths(_files(diagnosis))))
         layout.gap()
         layout.rows(_reasons(diagnosis))
     return layout.finish()
@@ -72,16 +70,11 @@ def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
         columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
     dumb = environment.get("TERM", "") in ("dumb", "")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
-    try:
-        directory: str | None = os.getcwd()  # noqa: PTH109 - a text, as the job's paths are
-    except OSError:
-        directory = None
     return render(
         diagnosis,
         width=min(columns, 140),
         color=terminal and not dumb and not environment.get("NO_COLOR"),
         unicode=encoding in ("utf8", "utf8sig"),
-        directory=directory,
     )
 
 
@@ -177,14 +170,15 @@ def _activities(diagnosis: Diagnosis, paths: ShortPaths, now: str = "") -> Itera
         doing = (place, activity.text, activity.landmark)
         folded.setdefault((not guilty, doing, outside), []).append(activity)
     rows = sorted(folded.items(), key=lambda item: (item[0][0], item[1][0].rank))
-    for (innocent, _, outside), members in rows[:MAX_ROWS]:
+    rest = len(rows) == 2 and rows[1][0][0] and not rows[0][0][0] and len(rows[1][1]) > 1
+    for index, ((innocent, _, outside), members) in enumerate(rows[:MAX_ROWS]):
         first = members[0]
         pieces = [_place(first.where, paths), Piece(first.text, "bold")]
         if first.landmark and first.landmark not in first.text:
             pieces.append(Piece(f"({first.landmark})"))
         if outside and innocent:
             pieces.append(Piece(f"waits for {name_ranks(outside)}"))
-        label = now + _label(tuple(member.rank for member in members))
+        label = now + ("others" if rest and index else _label(tuple(member.rank for member in members)))
         yield Row(label, tuple(pieces), "" if innocent else "bold red", aligned=True)
     if len(rows) > MAX_ROWS:
         yield Row("", (Piece(f"… and {len(rows) - MAX_ROWS} more behaviours"),))
@@ -222,8 +216,9 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
             yield from _branch(diagnosis)
     if diagnosis.repair and diagnosis.repair.text:
         yield Row("repair", (Piece(diagnosis.repair.text),))
-    if diagnosis.alternatives:
-        sets = " or ".join(name_ranks(ranks) for ranks in diagnosis.alternatives[:4])
+    others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
+    if others:
+        sets = " or ".join(name_ranks(ranks) for ranks in others[:4])
         yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
     for index, item in enumerate(diagnosis.evidence[:MAX_EVIDENCE]):
         whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
@@ -247,7 +242,11 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
         yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
         label = ""
     by_name: dict[str, list[str]] = {}
-    for item in branch.values:
+    known: set[tuple[str, int]] = set()
+    for item in sorted(branch.values, key=lambda item: item.seen == "inferred-from-path"):
+        if known.issuperset((item.name, rank) for rank in item.ranks):
+            continue  # inferred as well, and seen
+        known.update((item.name, rank) for rank in item.ranks)
         # A name that holds the rank itself tells nothing.
         if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")

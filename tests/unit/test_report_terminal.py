@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_diagnosis import SAMPLE
 
-from hangdoc.model.diagnosis import Activity, Diagnosis, Wait
+from hangdoc.model.diagnosis import Activity, BranchValue, Diagnosis, Wait
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
@@ -91,7 +91,7 @@ def test_without_a_divergence_activities_are_folded():
     )
     lines = render(diagnosis).splitlines()
     assert lines[4].split() == ["rank", "3", "t.py:9", "main()", "stopped", "(state", "T)"]
-    assert lines[5].split()[:4] == ["ranks", "0-2,4,5", "t.py:9", "main()"]
+    assert lines[5].split()[:3] == ["others", "t.py:9", "main()"]
     assert lines[5].endswith("waits for rank 3")
 
 
@@ -117,6 +117,18 @@ def test_two_sides_of_one_rank_each_are_named():
     text = render(diagnosis)
     assert "others" not in text.split("why")[0]
     assert "rank 0 could be to blame as well" in text
+
+
+def test_a_value_that_was_seen_is_not_inferred_again():
+    values = (
+        BranchValue("warm", "True", (2,), "inferred-from-path"),
+        BranchValue("warm", "True", (2,), "now"),
+        BranchValue("warm", "False", (0, 1, 3), "inferred-from-path"),
+    )
+    branch = dataclasses.replace(SAMPLE.divergence.branch, values=values)
+    divergence = dataclasses.replace(SAMPLE.divergence, branch=branch)
+    text = render(dataclasses.replace(SAMPLE, divergence=divergence), width=120)
+    assert "parted by  warm = True (rank 2) | False (ranks 0,1,3, inferred from the path taken)\n" in text
 
 
 def test_many_behaviours_are_cut_off():
@@ -229,12 +241,12 @@ def test_columns_is_respected_without_a_terminal():
 
 
 def test_paths_are_as_short_as_they_stay_unique():
-    paths = ShortPaths(["/a/b/train.py", "/a/c/train.py", "/a/c/model.py", "<string>"], None)
+    paths = ShortPaths(["/a/b/train.py", "/a/c/train.py", "/a/c/model.py", "<string>"])
     assert paths.short("/a/b/train.py") == "b/train.py"
     assert paths.short("/a/c/train.py") == "c/train.py"
     assert paths.short("/a/c/model.py") == "model.py"
     assert paths.short("<string>") == "<string>"
-    assert ShortPaths(["/a/b/pkg/train.py"], "/a/b").short("/a/b/pkg/train.py") == "pkg/train.py"
+    assert ShortPaths(["train.py", "/a/train.py"]).short("train.py") == "train.py"
 
 
 @pytest.mark.parametrize(
