@@ -28,6 +28,8 @@ _MAX_FILE = 4 << 20
 _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
+_CLOCK_SLACK = 1.0
+"""Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ def _read(file: str, witnesses: Sequence[Witness]) -> str:
             status = os.fstat(stream.fileno())
             if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE:
                 raise _NoSourceError("not a regular file, or larger than source is")
-            if witness is not None and status.st_mtime > witness.started:
+            if witness is not None and status.st_mtime > witness.started + _CLOCK_SLACK:
                 raise _NoSourceError("edited since the job started")
             return _decode(stream.read(_MAX_FILE))
     raise _NoSourceError("the file cannot be found or read")
