@@ -13,9 +13,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from hangdoc.errors import UsageError
 
@@ -69,9 +69,9 @@ class Comparison:
 
 
 def available() -> list[Scenario]:
-    """All scenarios by name: of the checkout, else those packed into the installed wheel."""
+    """All scenarios by name: those packed into the installed wheel, else those of the checkout."""
     package = Path(__file__).parent
-    for folder in (package.parent / "scenarios", package / "_scenarios"):
+    for folder in (package / "_scenarios", package.parent / "scenarios"):
         scripts = sorted(folder.glob("*.py"))
         found = [scenario for script in scripts if (scenario := read(script)) is not None]
         if found:
@@ -151,27 +151,18 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     With ``fixed`` the corrected variant must end by itself, healthy. Returns within the scenario's timeout
     and some seconds; leaves no process behind.
     """
-    with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as folder:
-        report = Path(folder) / "report.json"
-        watch = [
-            sys.executable,
-            "-m",
-            "hangdoc",
-            "watch",
-            "--stall-after",
-            str(STALL_AFTER),
-            "--on-hang",
-            "abort",
-        ]
-        watch += ["--report", str(report), "--run-dir", str(Path(folder) / "run"), *scenario.watch, "--"]
-        environment = {**os.environ, **dict(scenario.environment), "FIXED": "1" if fixed else ""}
-        if not fixed:
-            del environment["FIXED"]
-        if output is None:
-            status = _run([*watch, *command(scenario)], environment, scenario.timeout, None)
-        else:
-            with output.open("wb") as file:
-                status = _run([*watch, *command(scenario)], environment, scenario.timeout, file.fileno())
+    environment = {**os.environ, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
+    with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as name:
+        folder = Path(name)
+        # A copy: code below site-packages is library code to the diagnosis, and rightly so.
+        copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
+        report = folder / "report.json"
+        watch = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(STALL_AFTER)]
+        watch += ["--on-hang", "abort", "--report", str(report), "--run-dir", str(folder / "run")]
+        line = [*watch, *scenario.watch, "--", *command(copied)]
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(output.open("wb")) if output is not None else None
+            status = _run(line, environment, scenario.timeout, file)
         document = _document(report)
     return compare_fixed(document, status) if fixed else compare(scenario, document)
 
@@ -234,7 +225,7 @@ def _document(report: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _run(command: list[str], environment: dict[str, str], timeout: float, output: int | None) -> int | None:
+def _run(command: list[str], environment: dict[str, str], timeout: float, output: IO[bytes] | None) -> int | None:
     """Exit status of the command, None where it had to be ended."""
     with subprocess.Popen(
         command,
