@@ -9,7 +9,7 @@ waits for them in the second.
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 3"
 # outcome = "hang"
-# cause = ""
+# cause = "HD107"
 # culprits = [2]
 # lines = [30]
 # code = ["dist.all_reduce(value, group=groups[task])"]

@@ -33,9 +33,10 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     gone = _gone(rank)
     if gone is not None:
         kind, text = gone
-        return Activity(rank.rank, rank.host, rank.process.pid if rank.process else None, kind, text,
-                        where=_first(rank.exit.stack if rank.exit else ()),
-                        stack=rank.exit.stack if rank.exit else ())  # fmt: skip
+        main = rank.process.last.main if rank.process and rank.process.last else None
+        stack = rank.exit.stack if rank.exit else main.frames if main else ()
+        pid = rank.process.pid if rank.process else None
+        return Activity(rank.rank, rank.host, pid, kind, text, where=_first(stack), stack=stack)
     process = rank.process
     assert process is not None  # _gone covers it
     thread = blocking_thread(process)
@@ -98,9 +99,9 @@ def _gone(rank: RankSnapshot) -> tuple[str, str] | None:
         return None
     if last.state in ("Z", "X", "x"):
         return "zombie", "ended, not yet reaped by its parent"
-    if last.tracer_pid:
-        return "debugger", f"traced by process {last.tracer_pid}"
     if last.state in ("T", "t"):
+        if last.tracer_pid:
+            return "debugger", f"held by a debugger (process {last.tracer_pid})"
         return "stopped", f"stopped (state {last.state})"
     if last.state == "D" and all(look.state == "D" for look in rank.process.looks):
         channel = last.main.wchan if last.main else None

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token
+from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, merged
 from hangdoc.diagnosis.waits import IMMOVABLE
 from hangdoc.model.process import Stack
 
@@ -54,7 +55,7 @@ def blame(case: Case) -> Blame:
     if immovable:
         return Blame("gone", immovable, proved=True, confidence="certain", sure=_seen_states(case, immovable))
     if case.graph.stuck:
-        return diverged or _cycle(case)
+        return diverged or _across_groups(case) or _cycle(case)
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
@@ -74,16 +75,33 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 # --- divergence ----------------------------------------------------------------------------------------------------
 
 
+def _across_groups(case: Case) -> Blame | None:
+    """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
+    waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
+    groups = [h for h in case.histories if h.key in waiting]
+    pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
+    for chosen in ([groups] if len(groups) > 2 else []) + pairs:
+        history = merged(chosen, case.programs)
+        candidates = repairs(history, case.ended) if history is not None else []
+        if candidates:
+            return _decide(case, candidates, proved=True)
+    return None
+
+
 def _divergence(case: Case) -> Blame | None:
     found = [r for r in (repairs(h, case.ended & set(h.members)) for h in case.histories if len(h.members) > 1) if r]
     if not found:
         return None
     # Where several groups need repair, the one that parted first explains the others.
     candidates = min(found, key=lambda group: min(a.when for a in group))
+    return _decide(case, candidates, proved=bool(case.graph.stuck & set(candidates[0].history.members)))
+
+
+def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
+    """Choose among equally cheap repairs of one history."""
     history = candidates[0].history
-    proved = bool(case.graph.stuck & set(history.members))
     chosen, tie, partings = _choose(case, candidates)
-    chosen = _retell(chosen, partings)
+    chosen = _original_calls(case, _retell(chosen, partings))
     others = tuple(a.culprits for a in candidates if a is not chosen)
     confidence, sure = _how_sure(history, tie, proved)
     return Blame(
@@ -96,6 +114,25 @@ def _divergence(case: Case) -> Blame | None:
         chosen,
         tuple(partings),
     )
+
+
+def _original_calls(case: Case, alignment: Alignment) -> Alignment:
+    """The calls as they were issued: in a merged history they carry the merged order's numbers."""
+
+    def original(token: Token) -> Token:
+        program = case.programs.get(token.rank)
+        return program.tokens[token.order] if program and token.op != END else token
+
+    gaps = tuple(
+        replace(
+            gap,
+            token=original(gap.token),
+            mine=original(gap.mine) if gap.mine else None,
+            theirs=original(gap.theirs) if gap.theirs else None,
+        )
+        for gap in alignment.gaps
+    )
+    return replace(alignment, gaps=gaps)
 
 
 def _retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
@@ -175,7 +212,21 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
         (culprits, others),
     )
-    return [p for p in found if not p.uneven or left_early(case, p, (culprits, others))]
+    sides = (culprits, others)
+    return [p for p in found if (left_early(case, p, sides) if p.uneven else not _refuted(case, p, sides))]
+
+
+def _refuted(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """A condition on the rank alone did not part the sides if the other side has gone through it as well."""
+    if not parting.always:
+        return False
+    return any(
+        frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
+        for rank in sides[1 - parting.guarded]
+        if rank in case.programs
+        for token in case.programs[rank].tokens
+        for frame in token.stack
+    )
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

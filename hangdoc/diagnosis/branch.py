@@ -39,6 +39,10 @@ class Parting:
     rank_like: bool
     differs: bool
     score: float
+    line: int = 0
+    """The line under the guard that the guarded side came through."""
+    always: bool = False
+    """The condition depends on the rank alone: it never changes its mind."""
     uneven: bool = False
     """A loop that one side has left and the other not, with nothing that speaks against it."""
 
@@ -160,7 +164,10 @@ def _scored(
         score += 5
     elif _WORLD.search(guard.condition) and not differs:
         score -= 2
-    return [Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, uneven)]
+    always = rank_like and all(_RANK_NAME.search(n) or n.isupper() for n in guard.names)
+    return [
+        Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, frame.line, always, uneven)
+    ]
 
 
 def _sides_differ(per_rank: dict[int, str], ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool | None:

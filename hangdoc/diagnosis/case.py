@@ -59,3 +59,11 @@ class Case:
     def ended(self) -> frozenset[int]:
         """Ranks that will never issue another call."""
         return frozenset(r for r, a in self.activities.items() if a.kind in GONE and a.kind != "absent")
+
+    def last_words(self, rank: int) -> str:
+        """The last line that the rank itself wrote; '' where its output shares a file with others'."""
+        log = self.ranks[rank].log
+        if log is None or sum(r.log is not None and r.log.path == log.path for r in self.job.ranks) > 1:
+            return ""
+        lines = [line.strip() for line in log.lines if any(c.isalnum() for c in line)]
+        return lines[-1][:200] if lines else ""

@@ -16,8 +16,8 @@ def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
     return (
         *_processes(case, found),
         *_journal(found),
-        *_ports(case),
         *_stacks(case, found),
+        *_ports(case),
         *_timeout(case),
         *_logs(case, found),
     )
@@ -121,7 +121,7 @@ def _timeout(case: Case) -> list[Evidence]:
 def _logs(case: Case, found: Blame) -> list[Evidence]:
     lines = []
     for rank in found.culprits[:4]:
-        log = case.ranks[rank].log
-        if log is not None and log.lines:
-            lines.append(Evidence("log", (rank,), f"rank {rank} last wrote: {log.lines[-1].strip()[:200]}"))
+        said = case.last_words(rank)
+        if said:
+            lines.append(Evidence("log", (rank,), f"rank {rank} last wrote: {said}"))
     return lines

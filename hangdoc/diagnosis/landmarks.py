@@ -111,13 +111,13 @@ def below_user(stack: Stack) -> Stack:
 
 
 def words(stack: Stack) -> str | None:
-    """What the library is doing for the user's line, in plain words: the landmark nearest to user code that
-    has any."""
-    for frame in reversed(below_user(stack)):
-        mark = landmark(frame)
-        if mark and mark.words:
-            return mark.words
-    return None
+    """What the library is doing for the user's line, in plain words: the most specific landmark, and the one
+    that the user called where that is another library ('Fabric setting up the module: DDP constructor …')."""
+    found = [mark.words for mark in (landmark(f) for f in below_user(stack)) if mark and mark.words]
+    if not found:
+        return None
+    inner, outer = found[0], found[-1]
+    return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer}: {inner}"
 
 
 def is_implicit(stack: Stack) -> bool:

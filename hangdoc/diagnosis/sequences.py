@@ -6,7 +6,7 @@ groups). A call's site is its whole user stack: the innermost line alone cannot 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from hangdoc.model.frames import is_library_file
@@ -179,3 +179,29 @@ def histories(job: JobSnapshot, program_of: dict[int, RankProgram]) -> list[Grou
         for rank, calls in history.tokens.items():
             history.tokens[rank] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
     return list(found.values())
+
+
+def merged(groups: list[GroupHistory], program_of: dict[int, RankProgram]) -> GroupHistory | None:
+    """The calls of several groups as one history, in each rank's program order, over the ranks that are members
+    of all of them: where no group alone shows a divergence, the order across groups may.
+
+    None where fewer than two ranks share the groups.
+    """
+    shared = set.intersection(*(set(g.members) for g in groups)) & set(program_of)
+    if len(shared) < 2:
+        return None
+    labels = {g.key: g.label for g in groups}
+    starts = {g.key: g.first for g in groups}
+    history = GroupHistory(
+        ("+".join(sorted(key[0] for key in labels)), tuple(sorted(shared))),
+        tuple(sorted(shared)),
+        " and ".join(sorted(labels.values())),
+        first=max(starts.values()),
+    )
+    for rank in sorted(shared):
+        ours = [t for t in program_of[rank].tokens if t.group in labels and t.sequence >= starts[t.group]]
+        # The position in the merged order is the number that has to agree.
+        history.tokens[rank] = [
+            replace(t, op=f"{t.op}  {labels[t.group]}", sequence=number) for number, t in enumerate(ours, start=1)
+        ]
+    return history

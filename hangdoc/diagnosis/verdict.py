@@ -171,8 +171,9 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
 
 def _side(case: Case, found: Blame, token: Token | None, ranks: tuple[int, ...]) -> Side:
     assert found.alignment is not None
-    history = found.alignment.history
     activity = case.activities[ranks[0]]
+    key = token.group if token is not None else found.alignment.history.key
+    history = next((h for h in case.histories if h.key == key), found.alignment.history)
     if token is None or token.op == END:
         return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
     stack = stack_of(case, token, ranks)

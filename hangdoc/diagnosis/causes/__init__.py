@@ -19,6 +19,7 @@ _RULES = (
     gone.exited,
     launching.parted_before_launch,
     sequences.uneven_iterations,
+    sequences.order_across_groups,
     sequences.implicit_collective,
     sequences.collective_on_some_ranks,
     busy.straggler,

@@ -83,8 +83,8 @@ def exited(case: Case, blame: Blame) -> Finding | None:
     why = condition_text(case, blame)
     if not why:
         why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
-        if first.log and first.log.lines:
-            why += f"; its log ends with: {first.log.lines[-1].strip()[:160]}"
+        said = case.last_words(first.rank)
+        why += f"; its log ends with: {said}" if said else ""
     return Finding(
         "HD401",
         capital(f"{name_ranks(blame.culprits)} {exit_text(first)}" + (f" after {last}" if last else "")

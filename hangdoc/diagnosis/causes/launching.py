@@ -13,7 +13,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.sequences import END, user_stack
-from hangdoc.diagnosis.syntax import assignments, first_assigned_value
+from hangdoc.diagnosis.syntax import assignments, first_assigned_value, guards
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
@@ -69,8 +69,8 @@ def parted_before_launch(case: Case, blame: Blame) -> Finding | None:
             f"ranks entered the program in different states: {statement} ran before the launch at {place(launch)}; "
             f"{name_ranks(blame.culprits)} went to {mine}, {name_ranks(others)} to {theirs}."
         ),
-        f"{name} was set at {short(where)}, before `launch` at {short(launch)}: first on rank 0, and later, when rank 0 "
-        f"may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on {name_ranks(here)} "
+        f"{name} was set at {short(where)}, before `launch` at {short(launch)}: first on rank 0, and later, when "
+        f"rank 0 may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on {name_ranks(here)} "
         f"and {not parting.guard.taken} on {name_ranks(there)} (inferred from the path taken)",
         f"call launch() first in the program, before {statement}",
     )
@@ -87,10 +87,13 @@ def _set_before(case: Case, blame: Blame, frames: Stack) -> tuple[str, Frame, st
                 if local and not same_scope and frame.function != "<module>":
                     continue
                 tree = case.sources.function(frame.file, frame.line)
-                lines = [n for n in assignments(tree, name) if n < frame.line] if tree is not None else []
+                if tree is None:
+                    continue
+                lines = [n for n in assignments(tree, name) if n < frame.line]
                 if lines:
-                    line = lines[-1]
-                    assert tree is not None
+                    # The assignment that surely ran: under no condition, the last of those.
+                    plain_ones = [n for n in lines if not any(g.kind != "return" for g in guards(tree, n))]
+                    line = (plain_ones or lines)[-1]
                     text = first_assigned_value(tree, line) or name
                     return (
                         name,

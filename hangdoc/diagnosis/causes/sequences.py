@@ -76,6 +76,29 @@ def _iterations(case: Case, blame: Blame) -> str:
     return f": {counts[0]} calls from {short(inside.frame)} against {counts[1]}" if len(counts) == 2 else ""
 
 
+def order_across_groups(case: Case, blame: Blame) -> Finding | None:
+    """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
+    gap, alignment = blame.gap, blame.alignment
+    if gap is None or alignment is None or gap.mine is None or gap.theirs is None or blame.parting is not None:
+        return None
+    if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
+        return None
+    labels = {h.key: h.label for h in case.histories}
+    first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
+    others = others_of(case, blame)
+    culprits = blame.culprits
+    return Finding(
+        "HD107",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'uses', 'use')} {first} before {second}, {name_ranks(others)} "
+            f"{verb(others, 'uses', 'use')} them the other way round; each waits for the other."
+        ),
+        f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
+        f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
+        "issue the calls of different groups in the same order on every rank (sort the keys; do not iterate over sets)",
+    )
+
+
 def implicit_collective(case: Case, blame: Blame) -> Finding | None:
     """HD109: as HD101, but a library communicates on its own."""
     gap = blame.gap
