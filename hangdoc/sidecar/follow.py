@@ -153,9 +153,13 @@ class Follower:
             return None
         if before is None or elapsed <= 0:
             return True  # just met
-        switches = entry.pulse.voluntary_switches - before.voluntary_switches
         cpu = entry.pulse.cpu - before.cpu
-        return switches >= _MOVING_SWITCHES * elapsed or cpu >= _MOVING_CPU * elapsed
+        if cpu >= _MOVING_CPU * elapsed:
+            return True
+        # A rank that we can ask and that has no group yet sleeps a hundred times a second while its store waits
+        # for the others: its switches say nothing.
+        switches = 0 if entry.counters is not None else entry.pulse.voluntary_switches - before.voluntary_switches
+        return switches >= _MOVING_SWITCHES * elapsed
 
 
 def _progress(counters: ProbeCounters) -> tuple[object, ...]:

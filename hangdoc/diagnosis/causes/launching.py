@@ -70,8 +70,8 @@ def parted_before_launch(case: Case, blame: Blame) -> Finding | None:
             f"{name_ranks(blame.culprits)} went to {mine}, {name_ranks(others)} to {theirs}."
         ),
         f"{name} was set at {short(where)}, before `launch` at {short(launch)}: first on rank 0, and later, when "
-        f"rank 0 may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on {name_ranks(here)} "
-        f"and {not parting.guard.taken} on {name_ranks(there)} (inferred from the path taken)",
+        f"rank 0 may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on "
+        f"{name_ranks(here)} and {not parting.guard.taken} on {name_ranks(there)} (inferred from the path taken)",
         f"call launch() first in the program, before {statement}",
     )
 
