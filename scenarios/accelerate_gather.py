@@ -7,7 +7,7 @@ the predictions inside it asks every process to take part in something that only
 # /// hangdoc
 # launch = "accelerate launch --multi_gpu --num_processes 2 --mixed_precision no --dynamo_backend no"
 # outcome = "hang"
-# cause = "HD109"
+# cause = "HD101"
 # culprits = [0]
 # lines = [29]
 # code = ["everyone = accelerator.gather(predictions)"]

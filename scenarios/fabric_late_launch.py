@@ -12,7 +12,7 @@ first, and deciding once for everybody, cures it.
 # outcome = "hang"
 # cause = "HD110"
 # culprits = [1]
-# lines = [40]
+# lines = [35]
 # code = ["self.fabric.launch()"]
 # source = "https://github.com/Lightning-AI/pytorch-lightning/issues/20536"
 # ///
@@ -30,14 +30,9 @@ FIXED = os.environ.get("FIXED") == "1"
 class Trainer:
     def __init__(self, cache):
         self.fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
-        if FIXED:
-            self.fabric.launch()
         self.warm = cache.exists()
         cache.mkdir(exist_ok=True)
-        if FIXED:
-            self.warm = self.fabric.broadcast(self.warm)
-        else:
-            self.fabric.launch()
+        self.fabric.launch()
 
     def load_features(self):
         features = torch.ones(4, 8)
@@ -54,6 +49,14 @@ class Trainer:
         self.fabric.barrier()
 
 
+class CorrectedTrainer(Trainer):
+    def __init__(self, cache):
+        self.fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+        self.fabric.launch()
+        self.warm = self.fabric.broadcast(cache.exists())
+        cache.mkdir(exist_ok=True)
+
+
 def run_folder():
     # Rank 1 inherits the environment, so both ranks share one folder.
     if "RUN_FOLDER" not in os.environ:
@@ -62,4 +65,5 @@ def run_folder():
 
 
 if __name__ == "__main__":
-    Trainer(run_folder() / "features").run()
+    trainer = CorrectedTrainer if FIXED else Trainer
+    trainer(run_folder() / "features").run()
