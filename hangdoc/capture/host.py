@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-from hangdoc.capture import blocking, logs, procfs, sockets, sources, stacks
+from hangdoc.capture import blocking, logs, procfs, sockets, sources
 from hangdoc.capture.children import Subject, subject
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
 from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.capture.looks import Look, look_at
+from hangdoc.capture.tasks import Task
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Stack
 from hangdoc.model.snapshot import (
@@ -29,8 +29,6 @@ from hangdoc.model.snapshot import (
 )
 
 _T = TypeVar("_T")
-_Threads = tuple[stacks.PythonThread, ...]
-_MAX_STACKS_OF_CHILDREN = 64
 _LAUNCHER = -1
 _LATE = 0.7
 """Seconds that a probe may take beyond the gap: silence is what a held GIL sounds like, and it must not cost much."""
@@ -97,44 +95,48 @@ class _Capture:
         self.missing: list[Unavailable] = []
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
-        self.pool = ThreadPoolExecutor(min(32, len(self.rank_of) + 4), thread_name_prefix="capture")
 
     def close(self) -> None:
         self.exit_watch.close()
-        self.pool.shutdown(wait=False, cancel_futures=True)
 
     def run(self) -> JobSnapshot:
         request = self.request
         for pid in self.rank_of:
             self.exit_watch.add(pid)
-        families: dict[int, Subject] = self._guard("process", self._families, {})
-        everyone = [member for family in families.values() for member in family.family()]
+        families = self._families()
         began = time.monotonic()
-        first = self._look(everyone)
-        asked = {target.rank: self.pool.submit(self._ask_probe, target, first) for target in request.targets}
-        tails = {target.rank: self.pool.submit(self._log, target) for target in request.targets}
-        open_sockets = self.pool.submit(sockets.read_sockets, [member.pid for member in everyone])
+        first = self._look(families)
+        asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
+        tails = {target.rank: Task(partial(self._log, target)) for target in request.targets}
+        everyone = [member.pid for family in families.values() for member in family.family()]
+        open_sockets = Task(lambda: sockets.read_sockets(everyone))
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
-        second = self._look(everyone, first)
+        second = self._look(families)
         taken = time.time()
 
         until = time.monotonic() + _PATIENCE
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
-        self.missing.extend(network.unavailable)
+        holding = Task(lambda: _blocking_files(second.states, network))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
-        roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
-        blocked: dict[int, tuple[OpenFile, ...]] = self._guard("files", lambda: _blocking_files(second, network), {})
-        exits: dict[int, ProcessExit] = self._guard("process", self._exits, {})
+        blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
+        exits = self._exits()
+        looks = (first.states, second.states)
         ranks = tuple(
             self._rank(
                 target,
-                _process(families.get(target.rank), (first, second), blocked),
+                _process(families.get(target.rank), looks, blocked),
                 details[target.rank],
                 exits.get(target.rank),
                 self._result(tails[target.rank], "log", until, None, target.rank),
             )
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
+        roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
+        reading = Task(lambda: self._sources(ranks, families, roots))
+        texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
+        failures = [
+            replace(failure, rank=self.rank_of[pid]) for pid, failure in second.failures.items() if pid in self.rank_of
+        ]
         return JobSnapshot(
             taken=taken,
             mode=request.mode,
@@ -147,50 +149,39 @@ class _Capture:
             world_size=max((rank.world_size or 0 for rank in ranks), default=0) or None,
             ended=request.ended,
             exit_status=request.exit_status,
-            launcher=_process(families.get(_LAUNCHER), (first, second), blocked),
+            launcher=_process(families.get(_LAUNCHER), looks, blocked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
-            sources=self._guard("source", lambda: self._sources(ranks, families, roots), ()),
+            sources=texts,
             library_roots=roots,
-            unavailable=tuple(dict.fromkeys(self.missing)),
+            unavailable=tuple(dict.fromkeys([*failures, *network.unavailable, *self.missing, *no_texts])),
         )
 
     def _families(self) -> dict[int, Subject]:
         """Per rank (and the launcher) the process and what is below it."""
         processes = procfs.table()
         ranks = self.rank_of.keys()
-        families = {rank: subject(pid, "rank", processes, ranks) for pid, rank in self.rank_of.items()}
+        building = {rank: Task(partial(subject, pid, "rank", processes, ranks)) for pid, rank in self.rank_of.items()}
         launcher = self.request.launcher_pid
         if launcher is not None and launcher not in ranks and launcher in processes:
             # Its other children are the ranks or nobody's business.
-            families[_LAUNCHER] = replace(subject(launcher, "launcher", processes, ranks), children=())
-        return families
+            alone = {launcher: processes[launcher]}
+            building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", alone))
+        pid_of = {rank: pid for pid, rank in self.rank_of.items()}
+        until = time.monotonic() + 1.0
+        return {
+            rank: self._result(task, "process", until, subject(pid_of.get(rank, 0), "rank", {}), rank)
+            for rank, task in building.items()
+        }
 
-    def _look(
-        self, everyone: Sequence[Subject], before: Mapping[int, ProcessState] | None = None
-    ) -> dict[int, ProcessState]:
-        """One look at all: /proc of everybody first, stacks after it. ``before``: the earlier look."""
-        states: dict[int, ProcessState] = {}
-        for member in everyone:
-            state = self._guard("process", partial(procfs.look, member.pid), None)
-            if state is not None:
-                states[member.pid] = _with_alarm(member.pid, state)
-        with_stack = [member for member in everyone if member.pid in states and _may_be_python(member)]
-        pids = [member.pid for member in with_stack[: len(self.rank_of) + _MAX_STACKS_OF_CHILDREN]]
-        deadline = 1.5 + 0.05 * len(pids)
-        dumped: dict[int, _Threads | Unavailable] = self._guard(
-            "stack",
-            lambda: stacks.dump(pids, deadline=deadline, keep_strings=self.options.keep_strings),
-            {},
-        )
-        for pid, threads in dumped.items():
-            if not isinstance(threads, Unavailable):
-                states[pid] = stacks.merge(pid, states[pid], threads)
-            elif before is not None and pid in self.rank_of and procfs.exists(pid):
-                self.missing.append(replace(threads, rank=self.rank_of[pid]))
-        return states
+    def _look(self, families: Mapping[int, Subject]) -> Look:
+        try:
+            return look_at(families.values(), keep_strings=self.options.keep_strings)
+        except Exception as error:  # a fault of ours must not cost the other sources
+            self.missing.append(_our_fault("process", error))
+            return Look({}, {})
 
-    def _ask_probe(self, target: RankTarget, states: Mapping[int, ProcessState]) -> ProbeDetails | None:
+    def _ask_probe(self, target: RankTarget, before: Look) -> ProbeDetails | None:
         if target.pid is None or not procfs.exists(target.pid):
             return None
         client = self.request.clients.get(target.pid)
@@ -199,7 +190,7 @@ class _Capture:
             client = ProbeClient(target.socket)
         if client is None:
             raise _NoAnswerError(Unavailable("journal", "there is no probe in this process", _START_WATCHED))
-        state = states.get(target.pid)
+        state = before.states.get(target.pid)
         if state is not None and state.state in "Tt":
             raise _NoAnswerError(Unavailable("journal", "the process is stopped, its probe too", "let it go on"))
         try:
@@ -258,41 +249,37 @@ class _Capture:
 
     def _sources(
         self, ranks: Sequence[RankSnapshot], families: Mapping[int, Subject], roots: tuple[str, ...]
-    ) -> tuple[SourceText, ...]:
+    ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
-            return ()
+            return (), ()
         witnesses = [
             sources.Witness(family.pid, family.started)
             for rank, family in families.items()
             if rank != _LAUNCHER and family.started
         ]
-        texts, missing = sources.collect(
+        return sources.collect(
             (stack for rank in ranks for stack in _stacks(rank)),
             witnesses,
             library_roots=roots,
             keep_strings=self.options.keep_strings,
         )
-        self.missing.extend(missing)
-        return texts
 
-    def _result(self, future: Future[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
-        """The future's result; on failure, or ``until`` (monotonic), the default and a note."""
+    def _result(self, task: Task[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
+        """The task's result; on failure, or ``until`` (monotonic), the default and a note."""
+        rank = None if rank == _LAUNCHER else rank
         try:
-            return future.result(max(0.0, until - time.monotonic()))
+            return task.result(until)
         except _NoAnswerError as error:
             self.missing.append(replace(error.answer, rank=rank))
-        except FutureTimeoutError:
+        except TimeoutError:
             self.missing.append(Unavailable(what, "no answer in time", rank=rank))
-        except Exception as error:  # a fault of ours must not cost the other sources
-            self.missing.append(Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300], rank=rank))
+        except Exception as error:  # as above
+            self.missing.append(replace(_our_fault(what, error), rank=rank))
         return default
 
-    def _guard(self, what: str, source: Callable[[], _T], default: _T) -> _T:
-        try:
-            return source()
-        except Exception as error:  # as above
-            self.missing.append(Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300]))
-            return default
+
+def _our_fault(what: str, error: Exception) -> Unavailable:
+    return Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300])
 
 
 class _NoAnswerError(Exception):
@@ -301,19 +288,6 @@ class _NoAnswerError(Exception):
     def __init__(self, answer: Unavailable) -> None:
         super().__init__(answer.why)
         self.answer = answer
-
-
-def _with_alarm(pid: int, state: ProcessState) -> ProcessState:
-    """The state with the main thread's ``wakes_in``."""
-    main = state.main
-    seconds = blocking.wakes_in(pid, main) if main is not None else None
-    if main is None or seconds is None:
-        return state
-    return replace(state, threads=(replace(main, wakes_in=seconds), *state.threads[1:]))
-
-
-def _may_be_python(member: Subject) -> bool:
-    return member.role in ("rank", "dataloader-worker") or procfs.is_python(member.pid)
 
 
 def _blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:

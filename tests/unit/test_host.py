@@ -1,0 +1,123 @@
+"""A capture whose sources hang or break: it ends in time, says so, and keeps the others. No process is started."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NoReturn
+
+import pytest
+
+from hangdoc.capture import blocking, host, logs, looks, procfs, sockets, sources, stacks
+from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.tasks import Task
+from hangdoc.model.journal import Journal
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.snapshot import JobSnapshot
+
+Broken = Callable[..., NoReturn]
+
+
+@pytest.fixture
+def hang() -> Iterator[Broken]:
+    released = threading.Event()
+
+    def wait(*arguments: object, **more: object) -> NoReturn:
+        released.wait(60)
+        raise OSError("at last")
+
+    yield wait
+    released.set()
+
+
+def fail(*arguments: object, **more: object) -> NoReturn:
+    raise RuntimeError("a fault")
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "dump", lambda pids, **more: {})
+    monkeypatch.setattr(host, "_PATIENCE", 0.3)
+    monkeypatch.setattr(looks, "_PROC_SECONDS", 0.3)
+
+
+def capture(*targets: RankTarget, **more: object) -> JobSnapshot:
+    chosen = targets or (RankTarget(0, os.getpid(), "environment", 1),)
+    return capture_job(CaptureRequest(chosen, options=CaptureOptions(gap=0.0), **more))  # type: ignore[arg-type]
+
+
+SOURCES = [
+    (sockets, "read_sockets", "sockets"),
+    (sources, "collect", "source"),
+    (logs, "log_paths", "log"),
+    (blocking, "blocking_files", "files"),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "what"), SOURCES)
+def test_a_source_that_hangs(
+    module: object, name: str, what: str, hang: Broken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, hang)
+    began = time.monotonic()
+    snapshot = capture()
+    assert time.monotonic() - began < 5
+    assert [item.why for item in snapshot.unavailable if item.what == what] == ["no answer in time"]
+    assert snapshot.ranks[0].process is not None
+    assert len(snapshot.ranks[0].process.looks) == 2
+
+
+@pytest.mark.parametrize(("module", "name", "what"), SOURCES)
+def test_a_source_that_breaks(module: object, name: str, what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, name, fail)
+    snapshot = capture()
+    (found,) = [item for item in snapshot.unavailable if item.what == what]
+    assert "a fault" in found.why
+    assert snapshot.ranks[0].process is not None
+    assert len(snapshot.ranks[0].process.looks) == 2
+
+
+def test_a_process_whose_proc_hangs(hang: Broken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(procfs, "look", hang)
+    snapshot = capture()
+    (found,) = [item for item in snapshot.unavailable if item.what == "process"]
+    assert found.rank == 0
+    assert snapshot.ranks[0].process is not None
+    assert snapshot.ranks[0].process.looks == ()
+
+
+def test_a_look_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stacks, "dump", fail)
+    assert any("a fault" in item.why for item in capture().unavailable)
+
+
+def test_what_the_caller_knows_is_kept() -> None:
+    ended = ProcessExit(at=5.0, status=7)
+    journal = Journal(source="probe")
+    target = RankTarget(1, 2**22 + 1, "probe", 2, local_rank=1, restart=3, host="h", environment=(("RANK", "1"),))
+    snapshot = capture(target, exits={1: ended}, journals={1: journal}, run_id="r", command=("x",), exit_status=-9)
+    (rank,) = snapshot.ranks
+    assert (rank.rank, rank.local_rank, rank.restart, rank.host) == (1, 1, 3, "h")
+    assert rank.environment == (("RANK", "1"),)
+    assert rank.exit == ended
+    assert rank.journal == journal
+    assert (snapshot.run_id, snapshot.command, snapshot.exit_status, snapshot.world_size) == ("r", ("x",), -9, 2)
+
+
+def test_nothing_to_look_at() -> None:
+    snapshot = capture_job(CaptureRequest([], options=CaptureOptions(gap=0.0)))
+    assert snapshot.ranks == ()
+    assert snapshot.world_size is None
+
+
+def test_a_task_hands_on_results_and_errors(hang: Broken) -> None:
+    until = time.monotonic() + 5
+    assert Task(lambda: 7).result(until) == 7
+    assert Task(lambda: None).result(until) is None
+    with pytest.raises(RuntimeError, match="a fault"):
+        Task(fail).result(until)
+    with pytest.raises(TimeoutError):
+        Task(hang).result(time.monotonic())
