@@ -8,24 +8,29 @@ from typing import Annotated
 
 import typer
 
+from hangdoc.config import environment_variable
+
 EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
 """By outcome; the statuses of attach and diagnose."""
 
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.command()
 def diagnose(
     path: Annotated[
-        Path, typer.Argument(help="Snapshot file, run directory, or directory of flight-recorder dumps.")
+        Path,
+        typer.Argument(metavar="PATH", help="Snapshot file, run directory, or directory of flight-recorder dumps."),
     ],
     report: Annotated[
         list[Path] | None,
-        typer.Option(help="Write a report too; .json or .txt. Repeatable.", envvar="HANGDOC_REPORT"),
+        typer.Option(
+            metavar="FILE", help="Write a report too; .json or .txt. Repeatable.", envvar=environment_variable("report")
+        ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar="HANGDOC_JSON")
+        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar=environment_variable("json"))
     ] = False,
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.command()

@@ -8,7 +8,7 @@ import typer
 
 from hangdoc.model.catalogue import CatalogueEntry
 
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.command()
@@ -61,8 +61,6 @@ def _page(entry: CatalogueEntry) -> str:
         parts += ["", "See it happen"]
         parts += [f"  hangdoc scenario run {scenario.name}" for scenario in shown]
     if not entry.recognised:
-        text = (
-            "This version does not recognise it yet: such a job gets its lines and ranks with a null cause."
-        )
+        text = "This version does not recognise it yet: such a job gets its lines and ranks with a null cause."
         parts += ["", wrapped(text)]
     return "\n".join(parts) + "\n"

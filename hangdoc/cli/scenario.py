@@ -12,7 +12,11 @@ if TYPE_CHECKING:
     from hangdoc.scenarios import Comparison
 
 app = typer.Typer(
-    help="List, show and run the reproductions of real hangs.", no_args_is_help=True, rich_markup_mode=None
+    help="List, show and run the reproductions of real hangs.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
