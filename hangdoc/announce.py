@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, WatcherFailed
-from hangdoc.model.wording import name_duration
+from hangdoc.model.wording import harmless, name_duration
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
 
@@ -38,7 +38,7 @@ class Announcer:
     def on_start(self, pid: int) -> None:
         """Say that the watch began."""
         if not self._options.quiet:
-            command = shlex.join(self._command)
+            command = harmless(shlex.join(self._command))
             if len(command) > _LONGEST_COMMAND:
                 command = command[: _LONGEST_COMMAND - 1] + "…"
             say(f"hangdoc: watching pid {pid}, {command}\n")
