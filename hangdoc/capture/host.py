@@ -34,7 +34,16 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap: silence is what a held GIL sounds like, and it must not cost much."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
-_START_WATCHED = "start the job with `hangdoc watch` to have the ranks' call history"
+_NO_PROBE = Unavailable(
+    "journal",
+    "there is no probe in this process",
+    "start the job with `hangdoc watch` to have the ranks' call history",
+)
+_NO_PROBE_YET = Unavailable(
+    "journal",
+    "its probe has not started: it made no store or process group yet, or its Python loads no plug-ins of torch",
+    "look for TORCH_DEVICE_BACKEND_AUTOLOAD=0, python -I or -E, or a torch older than 2.5",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +146,8 @@ class _Capture:
         failures = [
             replace(failure, rank=self.rank_of[pid]) for pid, failure in second.failures.items() if pid in self.rank_of
         ]
+        # What a rank's probe could not say any more, its end tells.
+        notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
         return JobSnapshot(
             taken=taken,
             mode=request.mode,
@@ -154,7 +165,7 @@ class _Capture:
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
             sources=texts,
             library_roots=roots,
-            unavailable=tuple(dict.fromkeys([*failures, *network.unavailable, *self.missing, *no_texts])),
+            unavailable=tuple(dict.fromkeys([*failures, *network.unavailable, *notes, *no_texts])),
         )
 
     def _families(self) -> dict[int, Subject]:
@@ -189,7 +200,7 @@ class _Capture:
         if client is None and target.socket is not None:
             client = ProbeClient(target.socket)
         if client is None:
-            raise _NoAnswerError(Unavailable("journal", "there is no probe in this process", _START_WATCHED))
+            raise _NoAnswerError(_NO_PROBE_YET if self.request.mode == "watch" else _NO_PROBE)
         state = before.states.get(target.pid)
         if state is not None and state.state in "Tt":
             raise _NoAnswerError(Unavailable("journal", "the process is stopped, its probe too", "let it go on"))
