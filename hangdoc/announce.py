@@ -80,33 +80,41 @@ class Announcer:
 
         try:
             diagnosis = diagnose(snapshot)
-            self._print(diagnosis)
+            printed = self._print(diagnosis)
         except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
-            say(f"hangdoc: could not diagnose: {type(error).__name__}: {error}\n")
-            self._keep(snapshot, None, name)
+            failure = f"{type(error).__name__}: {error}"
+            news = self._said != (failure,)
+            self._said = (failure,)
+            if news:
+                say(f"hangdoc: could not diagnose: {harmless(failure)}\n")
+            self._keep(snapshot, None, name, tell=news)
             return "blind"
         if diagnosis.outcome in (*_FAILURES, "blind"):
-            self._keep(snapshot, diagnosis, name)
+            self._keep(snapshot, diagnosis, name, tell=printed)
         return diagnosis.outcome
 
-    def _print(self, diagnosis: Diagnosis) -> None:
+    def _print(self, diagnosis: Diagnosis) -> bool:
         from hangdoc.report.terminal import render_for
 
         news = (diagnosis.outcome, diagnosis.culprits)
         if diagnosis.outcome == "healthy" or news == self._said:
-            return
+            return False
         self._said = news
         say(f"\n{render_for(sys.stderr, diagnosis)}")
+        return True
 
-    def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str) -> None:
+    def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically
         from hangdoc.report import document, write
 
         try:
             folder = self.run_directory.make()
-            dump_snapshot(snapshot, folder / f"{name}.hangdoc")
+            path = folder / f"{name}.hangdoc"
+            dump_snapshot(snapshot, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
+            if tell:
+                say(f"hangdoc: kept, for `hangdoc diagnose {harmless(shlex.quote(str(path)))}`\n")
         except (HangdocError, OSError) as error:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
