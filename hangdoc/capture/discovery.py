@@ -283,9 +283,10 @@ def _absent(found: list[RankTarget], host: str) -> list[RankTarget]:
 
 def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) -> bool:
     """Whether a rank's environment says that other machines take part."""
-    for name in ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE"):
+    for name, of in (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE")):
+        # Against the launcher's own count: the program may believe in another one, and that is a finding.
         local = _number(environment.get(name))
-        if local is not None and local < world:
+        if local is not None and local < (_number(environment.get(of)) or world):
             return True
     for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):
         if (_number(environment.get(name)) or 1) > 1:

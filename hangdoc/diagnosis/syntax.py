@@ -11,6 +11,7 @@ from functools import lru_cache
 from hangdoc.model.snapshot import SourceText
 
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_EXITS = ("exit", "quit", "sys.exit", "os._exit", "os.abort")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -181,11 +182,18 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
     found = []
     node: ast.If | None = statement
     while node is not None:
-        if node.body and isinstance(node.body[-1], _JUMPS):
+        if node.body and _leaves(node.body[-1]):
             found.append(_guard("return", node, f"if {_text(node.test)}:", False, node.test, depth))
         following = node.orelse
         node = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
     return found
+
+
+def _leaves(statement: ast.stmt) -> bool:
+    """Does the statement end the block: return, continue, break, raise, or an exit of the process?"""
+    if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+        return _dotted(statement.value.func) in _EXITS
+    return isinstance(statement, _JUMPS)
 
 
 def _in_expression(statement: ast.stmt, line: int, depth: int) -> list[Guard]:

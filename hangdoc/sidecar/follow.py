@@ -12,7 +12,7 @@ from hangdoc.capture.sockets import listening_ports
 from hangdoc.model.network import ListeningPort
 
 RESCAN_SECONDS = 10.0
-_SETTLE_SECONDS = 2.0
+_SETTLE_SECONDS = 0.9
 # A job that forks all the time is not searched all the time.
 _CHURN_SECONDS = 2.0
 _ANSWER_SECONDS = 0.2
@@ -86,7 +86,8 @@ class Follower:
             self._forget(pid)
 
     def _search_is_due(self, now: float) -> bool:
-        signs = (_modified(self.socket_folder), self._family())
+        groups = sum(entry.counters.group_count for entry in self._followed.values() if entry.counters)
+        signs = (_modified(self.socket_folder), self._family(), groups)
         if signs != self._signs:
             # Once now and once more when it settled: a process is forked before it becomes what it will be.
             self._signs, self._unsettled_until = signs, now + _SETTLE_SECONDS

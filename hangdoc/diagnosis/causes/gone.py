@@ -14,6 +14,7 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
+from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.model.wording import name_ranks
 
 
@@ -85,6 +86,12 @@ def exited(case: Case, blame: Blame) -> Finding | None:
         why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
         said = case.last_words(first.rank)
         why += f"; its log ends with: {said}" if said else ""
+    launch = launch_stack(case)
+    if launch and not last:
+        why += (
+            f"; it never joined: the launch at {place(launch[0])} runs this program again for the other ranks, from "
+            "its first line, in a world that rank 0 may have changed meanwhile"
+        )
     return Finding(
         "HD401",
         capital(f"{name_ranks(blame.culprits)} {exit_text(first)}" + (f" after {last}" if last else "")
