@@ -10,6 +10,8 @@ from hangdoc.model.journal import PointToPoint, StoreWait
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
+UNSEEN = "unseen"
+"""Identity of a rank that a group names and that left no trace in the snapshot."""
 GONE = frozenset({"exited", "zombie", "absent"})
 HELD = frozenset({"stopped", "debugger-attached", "uninterruptible"})
 
@@ -28,6 +30,8 @@ _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_o
 
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     """The activity of one rank, from both looks and its journal."""
+    if rank.identity == UNSEEN:
+        return Activity(rank.rank, rank.host, None, "not-visible", "nothing is known of this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
         return _from_dump(rank, program)
     gone = _gone(rank)

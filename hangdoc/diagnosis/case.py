@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE, describe
+from hangdoc.diagnosis.activity import GONE, UNSEEN, describe
 from hangdoc.diagnosis.branch import Values
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+
+def with_every_member(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
+    known = {rank.rank for rank in job.ranks}
+    named = {
+        member
+        for rank in job.ranks
+        if rank.journal is not None
+        for group in rank.journal.groups
+        for member in group.members
+    }
+    if named <= known:
+        return job
+    unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
+    return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame, blame, stack_of
 from hangdoc.diagnosis.branch import describe as describe_branch
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.case import Case, with_every_member
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -29,7 +29,7 @@ _MOST_EDITS = 24
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    case = Case(job)
+    case = Case(with_every_member(job))
     if not case.activities:
         return _blind(case, "no rank of the job was found")
     if job.ended:
