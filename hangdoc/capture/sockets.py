@@ -128,7 +128,7 @@ def name_sockets(files: Iterable[OpenFile], sockets: Sockets) -> tuple[OpenFile,
         inode = file.target[8:-1] if file.target.startswith("socket:[") else ""
         entry = sockets.by_inode.get(int(inode)) if inode.isdigit() else None
         if isinstance(entry, ListeningPort):
-            named.append(replace(file, target=f"tcp listening on {entry.address}:{entry.port}"))
+            named.append(replace(file, target=f"socket:tcp listening on {entry.address}:{entry.port}"))
         elif entry is not None:
             local = f"{entry.local_address}:{entry.local_port}"
             remote = f"{entry.remote_address}:{entry.remote_port}"
@@ -139,7 +139,7 @@ def name_sockets(files: Iterable[OpenFile], sockets: Sockets) -> tuple[OpenFile,
                 and (other.local_address, other.local_port) == (entry.remote_address, entry.remote_port)
                 and (other.remote_address, other.remote_port) == (entry.local_address, entry.local_port)
             )
-            named.append(replace(file, target=f"tcp {local} to {remote} ({entry.state})", peers=peers))
+            named.append(replace(file, target=f"socket:tcp {local} to {remote} ({entry.state})", peers=peers))
         else:
             named.append(file)
     return tuple(named)

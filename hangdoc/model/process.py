@@ -75,7 +75,11 @@ class ProcessState:
 
 @dataclass(frozen=True, slots=True)
 class OpenFile:
-    """What a blocking system call of the main thread works on, or a lock file: fd, target of its link."""
+    """What a blocking system call of the main thread works on, or a lock file.
+
+    ``target`` is that of the descriptor's link ('pipe:[77]', '/data/lock'), for TCP 'socket:tcp 10.0.0.1:5 to
+    10.0.0.2:6 (ESTABLISHED)'; the path where the call takes one; 'process 4711' for a wait.
+    """
 
     fd: int
     target: str

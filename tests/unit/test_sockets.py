@@ -52,8 +52,8 @@ def test_sockets_get_names_and_the_process_beyond() -> None:
     files = [OpenFile(3, f"socket:[{inode}]", operation="read") for inode in (1, 2, 3)]
     named = name_sockets([*files, OpenFile(4, "pipe:[1]")], known)
     assert [file.target for file in named] == [
-        "tcp 10.0.0.1:5 to 10.0.0.2:6 (ESTABLISHED)",
-        "tcp listening on 0.0.0.0:9",
+        "socket:tcp 10.0.0.1:5 to 10.0.0.2:6 (ESTABLISHED)",
+        "socket:tcp listening on 0.0.0.0:9",
         "socket:[3]",
         "pipe:[1]",
     ]
