@@ -99,7 +99,10 @@ def condition_text(case: Case, blame: Blame) -> str:
     sides = (blame.culprits, others_of(case, blame))
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
     if guard.kind in ("if", "return", "expression"):
-        text += f" was {guard.taken} on {name_ranks(here)} and {not guard.taken} on {name_ranks(there)}"
+        told = [(guard.taken, here), (not guard.taken, there)]
+        if parting.guarded == 1:
+            told.reverse()  # the culprits' side first
+        text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
     for name in guard.names:
         per_rank = case.values.of(parting.file, parting.function, name)
         if len(set(per_rank.values())) > 1:
