@@ -9,7 +9,6 @@ from hangdoc.capture import procfs
 from hangdoc.capture.discovery import RankTarget, find_ranks
 from hangdoc.capture.journal import ProbeClient, ProbeCounters
 from hangdoc.capture.sockets import listening_ports
-from hangdoc.model.network import ListeningPort
 
 RESCAN_SECONDS = 10.0
 _SETTLE_SECONDS = 0.9
@@ -53,7 +52,7 @@ class Follower:
     socket_folder: Path
     targets: list[RankTarget] = field(default_factory=list)
     """Ranks at the last search: the living, and without pid the expected."""
-    listening: tuple[ListeningPort, ...] = ()
+    _listening: int = 0
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _searched_at: float | None = None
     _unsettled_until: float = 0.0
@@ -112,9 +111,9 @@ class Follower:
         for pid, target in found.items():
             entry = self._followed.setdefault(pid, _Followed(pid, target))
             entry.target = target
-        listening = listening_ports([self.launcher, *found]) if found else ()
-        changed |= len(listening) != len(self.listening)
-        self.listening = listening
+        listening = len(listening_ports([self.launcher, *found])) if found else 0
+        changed |= listening != self._listening
+        self._listening = listening
         return changed
 
     def _family(self) -> tuple[int, ...]:

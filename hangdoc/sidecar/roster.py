@@ -14,7 +14,6 @@ from hangdoc.capture import logs, procfs
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.exits import ExitWatch
 from hangdoc.capture.journal import ProbeBye, read_bye
-from hangdoc.model.network import ListeningPort
 from hangdoc.model.process import Process, ProcessExit
 from hangdoc.sidecar.supervise import Run
 
@@ -39,8 +38,6 @@ class Roster:
         self._absent: list[RankTarget] = []
         self._exits: dict[int, ProcessExit] = {}
         self.launcher = _describe(run.launcher, "launcher")
-        self.listening: tuple[ListeningPort, ...] = ()
-        """Ports that the job last was seen to listen on."""
         self.can_wait = _can_wait_for(run.launcher)
         """False if the launcher ended already, and before Linux 5.3."""
 

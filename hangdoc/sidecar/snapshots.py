@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.model.process import ProcessExit
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.roster import Roster
 from hangdoc.sidecar.supervise import Run
@@ -31,9 +31,9 @@ def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | Non
         return None
     request = _request(run, options, roster)
     request = replace(request, ended=True, exit_status=status, options=replace(request.options, gap=0.0))
-    snapshot = replace(capture_job(request), launcher=roster.launcher)
-    hosts = tuple(_with_ports(host, roster) for host in snapshot.hosts)
-    return _with_the_dead(replace(snapshot, hosts=hosts), roster)
+    # The processes took their ports with them: no host is better than one that seems to listen on nothing.
+    snapshot = replace(capture_job(request), launcher=roster.launcher, hosts=())
+    return _with_the_dead(snapshot, roster)
 
 
 def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
@@ -61,10 +61,6 @@ def _with_the_dead(snapshot: JobSnapshot, roster: Roster) -> JobSnapshot:
         return replace(rank, process=members[rank.rank].process)
 
     return replace(snapshot, ranks=tuple(completed(rank) for rank in snapshot.ranks))
-
-
-def _with_ports(host: HostSnapshot, roster: Roster) -> HostSnapshot:
-    return host if host.listening else replace(host, listening=roster.listening)
 
 
 def _failed(ended: ProcessExit) -> bool:

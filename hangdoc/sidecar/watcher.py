@@ -69,7 +69,7 @@ class Watcher:
     def _round(self, now: float) -> bool:
         beat = self._follower.beat(now)
         if beat.searched:
-            self._enrol()
+            self._roster.update(self._follower.targets)
         if beat.ranks == 0:
             self._rhythm.changed(now)  # not a distributed job, or not yet
         elif beat.moved:
@@ -80,10 +80,6 @@ class Watcher:
         else:
             return self._quiet(now)
         return False
-
-    def _enrol(self) -> None:
-        self._roster.update(self._follower.targets)
-        self._roster.listening = self._follower.listening or self._roster.listening
 
     def _moved(self, now: float) -> None:
         gap = self._rhythm.moved(now)
@@ -106,7 +102,7 @@ class Watcher:
         from hangdoc.sidecar.snapshots import stalled_job
 
         self._follower.search(time.monotonic())  # nobody may be missing when we judge
-        self._enrol()
+        self._roster.update(self._follower.targets)
         snapshot = stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
         assert self._recaptures is not None
         self._recaptures.took(quiet)
