@@ -1,0 +1,175 @@
+"""The follower against a job made of paper: no processes, no sockets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.journal import ProbeCounters
+from hangdoc.capture.procfs import Pulse
+from hangdoc.sidecar import follow
+from hangdoc.sidecar.follow import Follower
+
+ASLEEP = Pulse("S", 1.0, 10)
+
+
+def counters(done: int, *, initialized: bool = True, p2p: int = 0) -> ProbeCounters:
+    return ProbeCounters(
+        pid=0,
+        rank=0,
+        world_size=2,
+        local_rank=0,
+        restart=0,
+        groups={"0": (done, done)} if initialized else {},
+        group_count=int(initialized),
+        initialized=initialized,
+        point_to_points=p2p,
+        store_calls=0,
+        in_store=False,
+    )
+
+
+@dataclass
+class Paper:
+    """Ranks by pid: pulse, and the probe's answer (None: silent)."""
+
+    pulses: dict[int, Pulse]
+    answers: dict[int, ProbeCounters | None] = field(default_factory=dict)
+    searches: int = 0
+    asked: list[int] = field(default_factory=list)
+    ports: int = 0
+    family: tuple[int, ...] = ()
+
+
+@pytest.fixture
+def paper(monkeypatch: pytest.MonkeyPatch) -> Paper:
+    job = Paper({11: ASLEEP, 12: ASLEEP})
+
+    class Client:
+        def __init__(self, path: Path) -> None:
+            self.pid = int(path.stem)
+
+        def counters(self, deadline_s: float) -> ProbeCounters | None:
+            job.asked.append(self.pid)
+            return job.answers[self.pid]
+
+        def close(self) -> None:
+            pass
+
+    def find_ranks(root: int, folder: Path, **_: object) -> list[RankTarget]:
+        job.searches += 1
+        return [
+            RankTarget(number, pid, "probe", socket=Path(f"{pid}.sock") if pid in job.answers else None)
+            for number, pid in enumerate(job.pulses)
+        ]
+
+    monkeypatch.setattr(follow, "find_ranks", find_ranks)
+    monkeypatch.setattr(follow, "listening_ports", lambda pids: [None] * job.ports)
+    monkeypatch.setattr(follow, "ProbeClient", Client)
+    monkeypatch.setattr(follow.procfs, "pulse", lambda pid: job.pulses.get(pid))
+    monkeypatch.setattr(follow.procfs, "children", lambda pid: list(job.family) if pid == 1 else [])
+    return job
+
+
+def started(paper: Paper) -> Follower:
+    """A follower that has met all ranks."""
+    follower = Follower(1, Path("/nonexistent"))
+    assert follower.beat(1.0).changed
+    follower.beat(2.0)
+    return follower
+
+
+def test_equal_counters_are_no_progress_however_busy_the_ranks(paper: Paper) -> None:
+    paper.answers = {11: counters(5), 12: counters(5)}
+    follower = started(paper)
+    paper.pulses = {pid: Pulse("R", 9.0, 9999) for pid in paper.pulses}
+    assert not follower.beat(3.0).moved
+
+
+def test_a_counter_of_any_rank_is_progress(paper: Paper) -> None:
+    paper.answers = {11: counters(5), 12: counters(5)}
+    follower = started(paper)
+    paper.answers[12] = counters(6)
+    assert follower.beat(3.0).moved
+    assert not follower.beat(4.0).moved
+    paper.answers[11] = counters(5, p2p=1)
+    assert follower.beat(5.0).moved
+
+
+def test_a_polled_store_is_no_progress(paper: Paper) -> None:
+    quiet = counters(0, initialized=False)
+    paper.answers = {11: quiet, 12: quiet}
+    follower = started(paper)
+    paper.answers = {pid: replace(quiet, store_calls=77, in_store=True) for pid in paper.answers}
+    assert not follower.beat(3.0).moved
+
+
+@pytest.mark.parametrize(("busy", "moved"), [(0, False), (1, False), (2, True)])
+def test_without_a_probe_most_main_threads_must_lie_still(busy: int, moved: bool, paper: Paper) -> None:
+    follower = started(paper)
+    for pid in [11, 12][:busy]:
+        paper.pulses[pid] = Pulse("S", 1.0, 110)
+    assert follower.beat(3.0).moved == moved
+
+
+def test_a_polling_rank_lies_still_and_a_computing_one_does_not(paper: Paper) -> None:
+    follower = started(paper)
+    paper.pulses = {pid: Pulse("S", 1.01, 30) for pid in paper.pulses}
+    assert not follower.beat(3.0).moved
+    paper.pulses = {pid: Pulse("R", 1.9, 31) for pid in paper.pulses}
+    assert follower.beat(4.0).moved
+
+
+def test_a_rank_that_ends_is_a_change_and_forgotten(paper: Paper) -> None:
+    follower = started(paper)
+    paper.pulses[12] = Pulse("Z", 1.0, 10)
+    beat = follower.beat(3.0)
+    assert (beat.ranks, beat.changed) == (1, True)
+    assert not follower.beat(4.0).changed
+
+
+def test_a_silent_probe_is_left_alone_ever_longer(paper: Paper) -> None:
+    paper.answers = {11: None, 12: counters(1)}
+    follower = Follower(1, Path("/nonexistent"))
+    for second in range(1, 31):
+        follower.beat(float(second))
+    assert 3 <= paper.asked.count(11) <= 8
+    assert paper.asked.count(12) == 30
+
+
+def test_searches_follow_the_family_once_it_settles_and_every_ten_seconds(paper: Paper) -> None:
+    follower = started(paper)
+    for second in range(3, 9):
+        follower.beat(float(second))
+    before = paper.searches
+    paper.family = (11, 12, 13)
+    follower.beat(9.0)
+    assert paper.searches == before + 1
+    follower.beat(9.5)
+    assert paper.searches == before + 1
+    follower.beat(10.0)
+    assert paper.searches == before + 2, "once more: the new one may still have been a copy of its parent"
+    for second in range(11, 20):
+        follower.beat(float(second))
+    assert paper.searches == before + 2
+    follower.beat(20.0)
+    assert paper.searches == before + 3
+
+
+def test_a_job_that_forks_all_the_time_is_not_searched_all_the_time(paper: Paper) -> None:
+    follower = started(paper)
+    before = paper.searches
+    for second in range(3, 33):
+        paper.family = (second + 100,)
+        follower.beat(float(second))
+    assert paper.searches - before <= 16
+
+
+def test_new_ports_are_a_change(paper: Paper) -> None:
+    follower = started(paper)
+    paper.ports = 2
+    assert follower.search(3.0)
+    assert not follower.search(4.0)
