@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from hangdoc.model.catalogue import catalogue, cause, find, nearest
@@ -80,3 +83,9 @@ def test_people_may_write_it_their_way():
     assert find("") is None
     assert next(entry.code for entry in nearest("uneven-iteration")) == "HD102"
     assert nearest("xyzzy") == ()
+
+
+def test_recognised_are_exactly_the_codes_that_the_diagnosis_gives():
+    sources = (Path(__file__).parents[2] / "hangdoc" / "diagnosis").rglob("*.py")
+    given = {code for path in sources for code in re.findall(r"\bHD\d{3}\b", path.read_text(encoding="utf-8"))}
+    assert given == {code for code, entry in catalogue().items() if entry.recognised}
