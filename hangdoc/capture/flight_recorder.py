@@ -253,9 +253,7 @@ def _groups(config: Any) -> tuple[ProcessGroup, ...]:
     found = []
     for name, values in list(config.items())[:_MOST_MEMBERS]:
         if isinstance(values, dict) and name:
-            found.append(
-                ProcessGroup(_text(name), _members(values.get("ranks")), _text(values.get("desc") or ""))
-            )
+            found.append(ProcessGroup(_text(name), _members(values.get("ranks")), _text(values.get("desc") or "")))
     return tuple(found)
 
 
@@ -302,9 +300,7 @@ def read_dump_folder(folder: Path) -> tuple[dict[int, Journal], list[Unavailable
     try:
         paths = sorted(path for path in folder.iterdir() if _RANK_AT_END.search(path.name) and path.is_file())
     except OSError as error:
-        return {}, [
-            Unavailable("journal", f"{folder}: {error.strerror}", "name the folder that holds the dump files")
-        ]
+        return {}, [Unavailable("journal", f"{folder}: {error.strerror}", "name the folder that holds the dump files")]
     for path in paths:
         match = _RANK_AT_END.search(path.name)
         rank = int(match[1]) if match and len(match[1]) < 10 else -1

@@ -16,7 +16,7 @@ import os
 import sys
 import time
 import weakref
-from _thread import get_ident
+from _thread import allocate_lock, get_ident
 from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
@@ -36,6 +36,7 @@ class State:
     def __init__(self, folder):
         self.folder = folder
         self.pid = 0  # the process that answers; 0: nobody yet
+        self.starting = allocate_lock()
         self.rank = None
         self.world_size = None
         self.ring = deque(maxlen=RING)
@@ -46,7 +47,7 @@ class State:
         self.first_store = None
         self.listener = None
         self.clients = {}
-        self.socket_path = None
+        self.allow = None  # call it to let the watcher look into this process
         self.said_bye = False
 
 
@@ -113,9 +114,12 @@ def _patch():
 
 def _disguised(replacement, original, owner, name):
     """Give ``replacement`` the looks that pybind's trampolines, help() and torch.compile go by."""
-    replacement.__code__ = replacement.__code__.replace(co_name=name)
     replacement.__name__ = name
     replacement.__qualname__ = f"{owner.__name__}.{name}"
+    names = {"co_name": name}
+    if hasattr(replacement.__code__, "co_qualname"):  # Python 3.11
+        names["co_qualname"] = replacement.__qualname__
+    replacement.__code__ = replacement.__code__.replace(**names)
     replacement.__module__ = owner.__module__
     replacement.__doc__ = getattr(original, "__doc__", None)
     replacement._torchdynamo_disable = True  # what torch._dynamo.disable sets, without importing it
@@ -141,19 +145,21 @@ def pack_stack(frame):
 def _started(frame):
     """Called before a store or group constructor may block: begin to answer if this process is a rank."""
     state = STATE
-    if state is None or state.pid == os.getpid():
+    if state is None or state.pid == os.getpid() or not state.starting.acquire(False):
         return
     try:
         identity = _identity(frame)
-        if identity is None:
-            return
-        state.rank, state.world_size = identity
-        state.first_store = pack_stack(frame)
-        import hangdoc_probe_serve
+        if identity is not None:
+            state.pid = os.getpid()
+            state.rank, state.world_size = identity
+            state.first_store = pack_stack(frame)
+            import hangdoc_probe_serve
 
-        hangdoc_probe_serve.start(state)
+            hangdoc_probe_serve.start(state)
     except Exception:  # the job goes on without us
         state.pid = os.getpid()
+    finally:
+        state.starting.release()
 
 
 def _identity(frame):

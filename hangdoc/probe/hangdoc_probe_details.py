@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import sys
@@ -46,8 +47,8 @@ def _line_of(code, instruction):
     return code.co_firstlineno
 
 
-def collect(state, header, attributes=True, recorder=True, newest=None):
-    """(header, body): JSON-able facts and the flight recorder's pickle (empty where there is no recorder)."""
+def collect(state, header, attributes, newest):
+    """``header`` with everything JSON can say added: the newest point-to-point calls (None: all), waits, …"""
     stacks = _Stacks()
     ring = _copied(state.ring)[-newest:] if newest else _copied(state.ring)
     groups = _groups(state, stacks)
@@ -62,13 +63,7 @@ def collect(state, header, attributes=True, recorder=True, newest=None):
     header["torch"] = str(sys.modules["torch"].__version__)
     header["library_roots"] = library_roots()
     header["cwd"] = _cwd()
-    header["recorder_says"] = ""
-    try:
-        body = _recorder_pickle() if recorder else b""
-    except Exception as error:  # a torch without a recorder, or one that fails
-        body = b""
-        header["recorder_says"] = type(error).__name__
-    return header, body
+    return header
 
 
 def _copied(ring):
@@ -153,14 +148,15 @@ class _NoInductor:
         return getattr(importlib.import_module("torch._inductor"), name)
 
 
-def _recorder_pickle():
-    torch = sys.modules["torch"]
-    names = torch.__dict__
+@contextlib.contextmanager
+def no_inductor():
+    """Keep c10d's symboliser from importing the compiler."""
+    names = sys.modules["torch"].__dict__
     stand_in = None
     if "_inductor" not in names:
         stand_in = names["_inductor"] = _NoInductor()
     try:
-        return torch._C._distributed_c10d._dump_fr_trace(True, True, False)
+        yield
     finally:
         if stand_in is not None and names.get("_inductor") is stand_in:
             del names["_inductor"]

@@ -2,7 +2,8 @@
 
 Protocol, version 1: the client sends one JSON object per line, ``{"q": "counters"}`` or ``{"q": "details"}``.
 The answer is one line of JSON whose ``bytes`` tells how many raw bytes follow: c10d's own JSON of counters,
-or the flight recorder's pickle. The note left at exit (``<pid>.bye``) has the same form as a details answer.
+or the flight recorders' pickles, one behind the other
+(``parts`` tells their sizes). The note left at exit (``<pid>.bye``) has the same form as a details answer.
 
 The thread is plain (``_thread``): nothing of ``threading`` knows it, nobody joins it, no profiler is told.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import json
 import os
 import select
@@ -36,7 +38,6 @@ BYE_MOST_CALLS = 4000  # a longer history would delay the exit
 
 def start(state):
     """Bind, listen, start the thread. Anything that fails leaves the job as if we were not there."""
-    state.pid = os.getpid()
     path = os.path.join(state.folder, f"{state.pid}.sock")
     if len(os.fsencode(path)) > LONGEST_PATH:
         return
@@ -51,23 +52,28 @@ def start(state):
     except OSError:
         listener.close()
         return
-    state.listener, state.socket_path = listener, path
-    allow_watcher(state)
+    state.listener = listener
+    state.allow = _permission(state.folder)
+    state.allow()
     os.register_at_fork(after_in_child=lambda: _forget(state))
     atexit.register(_at_exit, state)
     _at_exit_of_multiprocessing(state)
     start_new_thread(_serve, (state,))
 
 
-def allow_watcher(state):
-    """Yama (ptrace_scope 1) lets only an ancestor read us unless we name another; EINVAL without Yama."""
+def _permission(folder):
+    """What to call so that the watcher may look into this process.
+
+    Yama (ptrace_scope 1) lets only an ancestor do so unless we name another; EINVAL without Yama. All is
+    looked up here: a forked child calls it again, and must not open libraries.
+    """
     try:
-        with open(os.path.join(state.folder, "watcher.pid"), "rb") as file:
+        with open(os.path.join(folder, "watcher.pid"), "rb") as file:
             watcher = int(file.read(32))
-        if watcher > 1:
-            ctypes.CDLL(None).prctl(PR_SET_PTRACER, ctypes.c_ulong(watcher), 0, 0, 0)
+        prctl = ctypes.PyDLL(None).prctl
     except (OSError, ValueError, AttributeError):
-        pass
+        return lambda: None
+    return functools.partial(prctl, PR_SET_PTRACER, ctypes.c_ulong(watcher), 0, 0, 0)
 
 
 def _forget(state):
@@ -77,7 +83,7 @@ def _forget(state):
             if held is not None:
                 held.close()
         hangdoc_probe.STATE = hangdoc_probe.State(state.folder)
-        allow_watcher(state)
+        state.allow()
     except Exception:  # never into the user's fork
         hangdoc_probe.STATE = None
 
@@ -182,16 +188,26 @@ def _attend(state, poll, descriptor, event):
 def _answer(state, line):
     question = json.loads(line)["q"]
     if question == "counters":
-        return _framed(counters(state), _recorder_counters())
+        return _framed(counters(state), recorded(state, "_dump_%s_trace_json", False, False))
     if question == "details":
-        return _framed(*hangdoc_probe_details.collect(state, counters(state)))
+        return _framed(*_details(state))
     raise ValueError(question)
 
 
-def _framed(header, body):
-    header["bytes"] = len(body)
+def _details(state, attributes=True, recorder=True, newest=None):
+    header = hangdoc_probe_details.collect(state, counters(state), attributes, newest)
+    parts = []
+    if recorder:
+        with hangdoc_probe_details.no_inductor():
+            parts = recorded(state, "_dump_%s_trace", True, True, False)
+    return header, parts
+
+
+def _framed(header, parts):
+    header["parts"] = [len(part) for part in parts]
+    header["bytes"] = sum(header["parts"])
     header["protocol"] = PROTOCOL
-    return json.dumps(header).encode("ascii", "replace") + b"\n" + body
+    return b"".join([json.dumps(header).encode("ascii", "replace"), b"\n", *parts])
 
 
 # What it says
@@ -203,11 +219,19 @@ def _c10d():
     return torch._C._distributed_c10d
 
 
-def _recorder_counters():
-    try:
-        return _c10d()._dump_fr_trace_json(False, False)
-    except Exception:  # a torch without a recorder
-        return b""
+def recorded(state, function, *arguments):
+    """What c10d's recorders say, one part each: the common one (gloo), then nccl's own where it is in use.
+
+    Both are called the same but for a word in their names (torch 2.8 to 2.13; read, not run, for nccl).
+    """
+    parts = []
+    for word in ("fr", "nccl"):
+        try:
+            if word == "fr" or any("nccl" in backend for _, _, backend, _ in list(state.groups.values())):
+                parts.append(getattr(_c10d(), function % word)(*arguments))
+        except Exception:  # a torch without this recorder
+            continue
+    return parts
 
 
 def counters(state):
@@ -267,15 +291,13 @@ def _at_exit(state):
 
 def _leave_note(state):
     long = (hangdoc_probe._count(os.environ.get("TORCH_FR_BUFFER_SIZE")) or 0) > BYE_MOST_CALLS
-    header, body = hangdoc_probe_details.collect(
-        state, counters(state), attributes=False, recorder=not long, newest=BYE_POINT_TO_POINTS
-    )
+    header, parts = _details(state, attributes=False, recorder=not long, newest=BYE_POINT_TO_POINTS)
     header.update(_uncaught())
     header["at"] = time.time()
     path = os.path.join(state.folder, f"{state.pid}.tmp")
     try:
         with open(path, "wb", opener=_private) as file:
-            file.write(_framed(header, body))
+            file.write(_framed(header, parts))
         os.replace(path, os.path.join(state.folder, f"{state.pid}.bye"))
     except OSError:  # a full disk
         os.unlink(path)
