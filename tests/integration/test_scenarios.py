@@ -71,7 +71,7 @@ def test_a_late_launch_is_named_with_what_parted_the_ranks_and_complete_ports(wa
     assert document is not None, finished.explain()
     text = everything(document)
     source = scenario.path.read_text().splitlines()
-    launch = 1 + next(number for number, line in enumerate(source) if "self.fabric.launch()" in line)
+    (launch,) = scenario.lines
     parted = 1 + next(number for number, line in enumerate(source) if "self.warm = cache.exists()" in line)
     branch = 1 + next(number for number, line in enumerate(source) if "if self.warm:" in line)
     assert f"{scenario.path.name}:{launch}" in text, text
