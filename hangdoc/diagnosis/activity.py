@@ -24,6 +24,7 @@ _LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_w
 
 _CPU_SHARE_THAT_MOVES = 0.05
 _BYTES_THAT_MOVE = 4096
+_WAKE_UPS_THAT_MOVE = 5
 # The innermost frames decide; deeper ones belong to whoever called.
 _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_object_list", "send_object_list"})
 
@@ -140,19 +141,31 @@ def is_moving(process: Process) -> bool:
     if main_before and main_now:
         if main_now.cpu - main_before.cpu > _CPU_SHARE_THAT_MOVES * gap:
             return True
-        if main_before.frames and main_now.frames and _lines(main_before.frames) != _lines(main_now.frames):
+        if main_before.frames and main_now.frames and _shape(main_before.frames) != _shape(main_now.frames):
             return True
-    before = {t.tid: t.cpu for t in first.threads}
-    if any(t.cpu - before.get(t.tid, t.cpu) > gap / 2 for t in last.threads):
-        return True
-    for now, then in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
-        if now is not None and then is not None and now - then > _BYTES_THAT_MOVE:
+    before = {t.tid: t for t in first.threads}
+    for thread in last.threads:
+        then = before.get(thread.tid, thread)
+        if thread.cpu - then.cpu > gap / 2:
+            return True
+        # A collective that moves data wakes gloo's workers all the time; in a hang they sleep through. Its event
+        # loop, gloo_tcp_loop, wakes a hundred times a second whatever happens (torch 2.13).
+        if (
+            thread.name == "pt_gloo_runloop"
+            and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
+        ):
+            return True
+    for now, earlier in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
+        if now is not None and earlier is not None and now - earlier > _BYTES_THAT_MOVE:
             return True
     return False
 
 
-def _lines(stack: Stack) -> list[tuple[str, int]]:
-    return [(f.file, f.line) for f in stack]
+def _shape(stack: Stack) -> list[tuple[str, int]]:
+    """Where a thread is, but for the line in the innermost user function: a polling loop goes from its test to
+    its sleep and back without getting anywhere."""
+    users = user_stack(stack)
+    return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
 
 
 def blocking_thread(process: Process) -> Thread | None:

@@ -60,6 +60,8 @@ def blame(case: Case) -> Blame:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
     if any(a.kind == "in-collective" for a in case.activities.values()):
+        if not case.programs:
+            return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
@@ -102,7 +104,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     history = candidates[0].history
     chosen, tie, partings = _choose(case, candidates)
     chosen = _original_calls(case, _retell(chosen, partings))
-    others = tuple(a.culprits for a in candidates if a is not chosen)
+    others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     confidence, sure = _how_sure(history, tie, proved)
     return Blame(
         "divergence",
@@ -150,6 +152,9 @@ def _retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
 
 def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
     seen = len(history.members) - len(history.blind)
+    if history.inferred:
+        known = f"stacks of {seen} ranks seen, their call sequences not"
+        return ("possible" if tie == "unbroken" else "likely"), f"{known}; {tie}" if tie else known
     sure = f"call sequences of {'all ' if not history.blind else ''}{seen} ranks seen"
     if history.blind:
         sure += f", {len(history.blind)} not"
@@ -190,13 +195,13 @@ def _ranks(ranks: tuple[int, ...]) -> str:
 
 
 def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
-    """Which of two equally good stories to tell first: the call under the condition is the likelier mistake."""
-    gap = alignment.first
-    if gap is None or not found:
+    """Which of two equally good stories to tell first: who did what the condition made special. That is the side
+    whose call stands under it, but for an early return and a loop that ended the other one."""
+    if alignment.first is None or not found:
         return 0.0
     top = found[0]
-    mine_guarded = top.guarded == 0
-    return top.score if mine_guarded == (gap.kind == "delete") else -top.score
+    special = 1 - top.guarded if top.guard.kind in ("return", "loop") else top.guarded
+    return top.score if special == 0 else -top.score
 
 
 def partings_of(case: Case, alignment: Alignment) -> list[Parting]:

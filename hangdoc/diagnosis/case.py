@@ -7,6 +7,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, UNSEEN, describe
 from hangdoc.diagnosis.branch import Values
+from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.waits import Graph, build
@@ -49,7 +50,7 @@ class Case:
     @cached_property
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
-        return histories(self.job, self.programs)
+        return histories(self.job, self.programs) if self.programs else from_stacks(self.activities)
 
     @cached_property
     def activities(self) -> dict[int, Activity]:

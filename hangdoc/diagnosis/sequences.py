@@ -67,6 +67,8 @@ class GroupHistory:
     blind: tuple[int, ...] = ()
     """Members whose journal could not be read."""
     first: int = 1
+    inferred: bool = False
+    """Made up from stacks: no numbers, no past."""
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""

@@ -44,11 +44,20 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 def _outcome(case: Case, found: Blame) -> str:
     if found.proved:
         return "hang"
-    if case.job.mode == "attach" and found.kind == "nothing":
-        return "healthy"
+    if case.job.mode == "attach":
+        return _outcome_of_a_look(case, found)
     if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
         return "hang"
     return "slow"
+
+
+def _outcome_of_a_look(case: Case, found: Blame) -> str:
+    """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
+    rank that waits for something outside counts as hung, one that works does not."""
+    moving = [a.moving for a in case.activities.values()]
+    if found.kind == "nothing" or all(moving):
+        return "healthy" if any(moving) else "slow"
+    return "slow" if _working(case, found) else "hang"
 
 
 def _working(case: Case, found: Blame) -> bool:
@@ -124,6 +133,13 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         busy = sorted({a.kind for a in case.activities.values()})
         text = f"no rank waits for another; they are {', '.join(busy)}."
         return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
+    if found.kind == "arrived" and not case.programs:
+        return Finding(
+            "",
+            "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
+            "no call sequences could be read, and the stacks alone do not show the past",
+            "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+        )
     if found.kind == "arrived":
         return Finding(
             "",
@@ -179,7 +195,8 @@ def _side(case: Case, found: Blame, token: Token | None, ranks: tuple[int, ...])
     stack = stack_of(case, token, ranks)
     frames = user_stack(stack)
     note = (words(stack) or "") if is_implicit(stack) else ""
-    return Side(ranks, history.label, history.members, token.sequence, token.op, frames[0] if frames else None,
+    number = None if history.inferred else token.sequence
+    return Side(ranks, history.label, history.members, number, token.op, frames[0] if frames else None,
                 stack, token.thread, note)  # fmt: skip
 
 

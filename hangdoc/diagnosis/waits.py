@@ -56,7 +56,9 @@ def _wait_of(
         history = groups.get((activity.group or "", activity.members))
         if history is not None and activity.sequence is not None:
             return _collective_wait(rank, activity, activities, history)
-        others = [r for r, a in activities.items() if r != rank and not _same_place(a, activity)]
+        # Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those.
+        outside = [r for r, a in activities.items() if r != rank and a.kind != "in-collective"]
+        others = outside or [r for r, a in activities.items() if r != rank and not _same_place(a, activity)]
         return Wait(rank, tuple(sorted(others)), f"has not entered {activity.op or activity.text}", "stack")
     if activity.kind in ("send", "recv") and activity.peer is not None and activity.peer in everyone:
         return Wait(rank, (activity.peer,), activity.text, "journal" if snapshots[rank].journal else "stack")

@@ -54,7 +54,8 @@ def killed(case: Case, blame: Blame) -> Finding | None:
     assert end is not None
     others = tuple(r for r in case.activities if r not in dead)
     memory = end.signal == 9 and bool(end.oom_kills)
-    why = f"the process was {exit_text(case.ranks[dead[0]])}"
+    how = exit_text(case.ranks[dead[0]])
+    why = f"the process was {how}"
     if end.signal == 9:
         why += (
             f"; the control group counted {end.oom_kills} out-of-memory kills"
@@ -64,7 +65,11 @@ def killed(case: Case, blame: Blame) -> Finding | None:
     waiting = wait_sentence(case, others) if not case.job.ended else ""
     return Finding(
         "HD402",
-        capital(f"{name_ranks(dead)} {verb(dead, 'was', 'were')} {exit_text(case.ranks[dead[0]])}" + (f"; {waiting}" if waiting else "") + "."),
+        capital(
+            f"{name_ranks(dead)} {verb(dead, 'was', 'were')} {exit_text(case.ranks[dead[0]])}"
+            + (f"; {waiting}" if waiting else "")
+            + "."
+        ),
         why,
         "give the job more memory or make it use less (batch size, DataLoader workers)"
         if memory
