@@ -40,7 +40,6 @@ def expectation(document: dict[str, Any]) -> dict[str, Any]:
         "outcome": document["outcome"],
         "cause": document["cause"] and document["cause"]["code"],
         "culprits": document["culprits"],
-        "confidence": document["confidence"],
         "lines": sorted({f"{Path(frame['file']).name}:{frame['line']}" for frame in frames if frame}),
     }
 
