@@ -48,8 +48,9 @@ def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
     """``snapshot`` with neutral names for the Python environments, this checkout and the hosts."""
     text = gzip.decompress(snapshot_to_bytes(snapshot)).decode()
     for prefix in sorted(set(re.findall(r'"(/[^"]*?)/lib/python3\.\d+/', text)), key=len, reverse=True):
-        text = text.replace(f'"{prefix}/', '"/python/')
-    text = text.replace(f'"{ROOT}', '"/job')
+        text = text.replace(f"{prefix}/", "/python/")
+    text = text.replace(str(ROOT), "/job")
+    text = re.sub(r'("log":\{"path":)"[^"]*"', r'\1"/job/rank.log"', text)
     for number, host in enumerate(snapshot.hosts):
         text = text.replace(json.dumps(host.name), f'"host{number}"')
     return snapshot_from_bytes(text.encode())
