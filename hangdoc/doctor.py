@@ -168,9 +168,7 @@ def _probe(python: str, environment: dict[str, str]) -> Iterator[Check]:
         yield Check("torch", _LIMITED, why, "See whether the file system of the environment is slow.")
         return
     except OSError as error:
-        yield Check(
-            "torch", _BLOCKED, f"{python} cannot be run: {error.strerror}", "Give the job's --python."
-        )
+        yield Check("torch", _BLOCKED, f"{python} cannot be run: {error.strerror}", "Give the job's --python.")
         return
     finally:
         folder.close()
@@ -179,9 +177,7 @@ def _probe(python: str, environment: dict[str, str]) -> Iterator[Check]:
     if answer is None or len(answer) != 4:
         lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
         why = f"{python} cannot import torch: {lines[-1] if lines else f'status {done.returncode}'}"
-        yield Check(
-            "torch", _LIMITED, why, "Give the Python that runs the job: hangdoc doctor --python PATH."
-        )
+        yield Check("torch", _LIMITED, why, "Give the Python that runs the job: hangdoc doctor --python PATH.")
         return
     _, version, loaded, recorder = answer
     yield Check("torch", _OK, f"{version} in {python}")
@@ -198,11 +194,7 @@ def _recorder(version: str, *, present: bool) -> Check:
     except ValueError:
         release = (0, 0)
     if not present:
-        return Check(
-            "flight recorder", _LIMITED, "this torch has none: no call history", "Use torch 2.8 or later."
-        )
+        return Check("flight recorder", _LIMITED, "this torch has none: no call history", "Use torch 2.8 or later.")
     if release < (2, 8):
-        return Check(
-            "flight recorder", _LIMITED, "only with NCCL in this torch", "Use torch 2.8 or later for gloo."
-        )
+        return Check("flight recorder", _LIMITED, "only with NCCL in this torch", "Use torch 2.8 or later for gloo.")
     return Check("flight recorder", _OK, "on by default" if release >= (2, 11) else "watch turns it on")

@@ -16,7 +16,7 @@ class ListeningPort:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A TCP connection of a process of the job. Queues in bytes; ``retransmits`` of the oldest unacknowledged segment."""
+    """A TCP connection of a process of the job. Queues in bytes; ``retransmits``: of the oldest unanswered segment."""
 
     pid: int | None
     local_address: str
