@@ -52,11 +52,11 @@ def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
 
 
 def _with_the_dead(snapshot: JobSnapshot, roster: Roster) -> JobSnapshot:
-    """A rank without a process was never there; those that were keep what is known of theirs."""
+    """Ranks whose processes could not be looked at any more get what was known of them."""
     members = roster.members()
 
     def completed(rank: RankSnapshot) -> RankSnapshot:
-        if rank.process is not None or rank.rank not in members:
+        if rank.rank not in members or (rank.process is not None and rank.process.looks):
             return rank
         return replace(rank, process=members[rank.rank].process)
 
