@@ -151,7 +151,9 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     With ``fixed`` the corrected variant must end by itself, healthy. Returns within the scenario's timeout
     and some seconds; leaves no process behind.
     """
-    environment = {**os.environ, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
+    # The user's own options of hangdoc are not part of the experiment.
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+    environment = {**plain, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
     with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as name:
         folder = Path(name)
         # A copy: code below site-packages is library code to the diagnosis, and rightly so.

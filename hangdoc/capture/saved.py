@@ -20,9 +20,7 @@ def open_saved(path: Path) -> JobSnapshot:
             return load_snapshot(path)
         latest = _latest_snapshot(path)
     except (OSError, ValueError) as error:
-        raise CannotLook(
-            f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions."
-        ) from None
+        raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
     return load_snapshot(latest) if latest is not None else _from_dumps(path)
 
 
@@ -48,15 +46,12 @@ def _from_dumps(folder: Path) -> JobSnapshot:
     size = max(_world_size(journal) for journal in journals.values())
     size = max(size, max(journals) + 1)
     missing = tuple(
-        Unavailable(
-            "journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank
-        )
+        Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
         for rank in range(size)
         if rank not in journals
     )
     return JobSnapshot(
-        taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0)
-        / 1e9,
+        taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0) / 1e9,
         mode="dump",
         world_size=size,
         ranks=tuple(
