@@ -3,8 +3,9 @@ the line of the call that hangs."""
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.landmarks import Landmark, below_user, landmark, plain, words
+from hangdoc.diagnosis.landmarks import below_user, plain, words
 from hangdoc.diagnosis.sequences import RankProgram, Token, group_label, site_of, user_stack
+from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import PointToPoint, StoreWait
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -15,16 +16,6 @@ UNSEEN = "unseen"
 GONE = frozenset({"exited", "zombie", "absent"})
 HELD = frozenset({"stopped", "debugger-attached", "uninterruptible"})
 
-# System calls by number where /proc does not name the wait channel (x86-64; the names are wchan's).
-_SLEEP_CALLS = ("35 ", "230 ")
-_SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
-_PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
-_OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
-_LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
-
-_CPU_SHARE_THAT_MOVES = 0.05
-_BYTES_THAT_MOVE = 4096
-_WAKE_UPS_THAT_MOVE = 5
 # The innermost frames decide; deeper ones belong to whoever called.
 _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_object_list", "send_object_list"})
 
@@ -128,83 +119,6 @@ def exit_text(rank: RankSnapshot) -> str:
     return "ended, status unknown"
 
 
-def is_moving(process: Process) -> bool:
-    """Did CPU time, I/O bytes or the main thread's stack change between the looks?
-
-    Only the main thread's CPU time counts in full: the probe's own answers cost some in another thread.
-    """
-    if len(process.looks) < 2:
-        return False
-    first, last = process.looks[0], process.looks[-1]
-    gap = max(last.at - first.at, 0.05)
-    main_before, main_now = first.main, last.main
-    if main_before and main_now:
-        if main_now.cpu - main_before.cpu > _CPU_SHARE_THAT_MOVES * gap:
-            return True
-        if main_before.frames and main_now.frames and _shape(main_before.frames) != _shape(main_now.frames):
-            return True
-    before = {t.tid: t for t in first.threads}
-    for thread in last.threads:
-        then = before.get(thread.tid, thread)
-        if thread.cpu - then.cpu > gap / 2:
-            return True
-        # A collective that moves data wakes gloo's workers all the time; in a hang they sleep through. Its event
-        # loop, gloo_tcp_loop, wakes a hundred times a second whatever happens (torch 2.13).
-        if (
-            thread.name == "pt_gloo_runloop"
-            and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
-        ):
-            return True
-    for now, earlier in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
-        if now is not None and earlier is not None and now - earlier > _BYTES_THAT_MOVE:
-            return True
-    return False
-
-
-def _shape(stack: Stack) -> list[tuple[str, int]]:
-    """Where a thread is, but for the line in the innermost user function: a polling loop goes from its test to
-    its sleep and back without getting anywhere."""
-    users = user_stack(stack)
-    return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
-
-
-def blocking_thread(process: Process) -> Thread | None:
-    """The thread that decides what the rank does: the main thread, or the one it waits for that communicates."""
-    last = process.last
-    main = last.main if last else None
-    if last is None or main is None:
-        return None
-    mark = _kind_mark(main.frames)
-    if mark is not None and mark.kind in ("lock", "shutting-down"):
-        busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
-        if len(busy) == 1:
-            return busy[0]
-    return main
-
-
-def _communicates(stack: Stack) -> bool:
-    mark = _kind_mark(stack)
-    return mark is not None and mark.kind in ("in-collective", "store-wait")
-
-
-def _kind_mark(stack: Stack) -> Landmark | None:
-    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
-    for frame in below_user(stack):
-        mark = landmark(frame)
-        if mark is not None and mark.kind:
-            return mark
-    return None
-
-
-def _kind_words(stack: Stack, kind: str) -> str:
-    """The words of the landmark of that kind nearest to user code: 'new_group …' rather than its helper."""
-    for frame in reversed(below_user(stack)):
-        mark = landmark(frame)
-        if mark is not None and mark.kind == kind and mark.words:
-            return mark.words
-    return ""
-
-
 def _what(
     rank: RankSnapshot,
     process: Process,
@@ -213,7 +127,7 @@ def _what(
     program: RankProgram | None,
     moving: bool,
 ) -> tuple[str, str, Token | None, int | None]:
-    mark = _kind_mark(stack)
+    mark = kind_mark(stack)
     kind = mark.kind if mark else ""
     pending = pending_call(program, stack)
     if kind in ("", "in-collective"):
@@ -237,20 +151,10 @@ def _what(
             return ("send" if "send" in op else "recv"), op, None, _peer_from_locals(stack)
         if thread is not None and thread.state != "R":
             return kind, op or (mark.words if mark else ""), None, None
-    if kind and kind != "in-collective":
-        return kind, _kind_words(stack, kind) or kind, None, None
-    blocked = _blocked_outside(process, thread)
-    if blocked is not None and not (pending is not None and blocked[0] == "lock"):
-        return blocked[0], blocked[1], None, None
-    if moving or (thread is not None and thread.state == "R"):
-        return "computing", "running Python or native code", None, None
-    if pending is not None and thread is not None and thread.state == "S":
+    rest, text = at_rest(process, thread, stack)
+    if pending is not None and rest in ("lock", "not-visible") and thread is not None and thread.state == "S":
         return "in-collective", call_text(pending, program), pending, None
-    if _gil_holder(process):
-        return "gil-held", "a native call holds the GIL", None, None
-    if thread is None or not stack:
-        return "not-visible", "its stack could not be read", None, None
-    return "lock", "blocked in a native call (lock, socket or library)", None, None
+    return rest, text, None, None
 
 
 def call_text(token: Token, program: RankProgram | None) -> str:
@@ -304,34 +208,3 @@ def _peer_from_locals(stack: Stack) -> int | None:
             if local.name in ("dst", "src", "group_dst", "group_src") and local.value.lstrip("-").isdigit():
                 return int(local.value)
     return None
-
-
-def _blocked_outside(process: Process, thread: Thread | None) -> tuple[str, str] | None:
-    """Waits that the kernel names: sleep, pipe, lock file, terminal, socket."""
-    if thread is None or thread.state == "R":
-        return None
-    channel, call = thread.wchan or "", thread.syscall or ""
-    if channel.startswith(_SLEEP_CHANNELS) or call.startswith(_SLEEP_CALLS):
-        return "sleeping", "in time.sleep or a polling loop"
-    for file in process.blocking_files:
-        if file.target.startswith("/dev/pts/") or file.target.startswith("/dev/tty"):
-            return "terminal", f"reading the terminal ({file.target})"
-        if file.target.startswith("pipe:") or channel.startswith(_PIPE_CHANNELS):
-            return "pipe", f"waiting on a pipe ({file.target})"
-        if file.target.startswith("socket:"):
-            continue
-        kind = "file-lock" if channel.startswith(_LOCK_CHANNELS) else "io"
-        return kind, f"waiting on {file.target}"
-    if channel.startswith(_LOCK_CHANNELS):
-        return "file-lock", "waiting for a file lock"
-    if channel.startswith((*_PIPE_CHANNELS, *_OPEN_CHANNELS)):
-        return "pipe", "waiting for the other end of a pipe"
-    return None
-
-
-def _gil_holder(process: Process) -> bool:
-    """A thread that owns the GIL in both looks without running Python."""
-    if len(process.looks) < 2:
-        return False
-    holders = [{t.tid for t in look.threads if t.owns_gil and not t.active} for look in process.looks]
-    return bool(holders[0] & holders[-1])

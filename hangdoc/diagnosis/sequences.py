@@ -105,7 +105,8 @@ def site_of(stack: Stack) -> Site:
     """What identifies a call site: the user frames, or the innermost library frames where there are none
     (backward on another thread, finalizers)."""
     frames = user_stack(stack) or stack[:4]
-    return tuple((f.file, f.line, f.function) for f in frames)
+    # torch records plain code names, py-spy qualified ones.
+    return tuple((f.file, f.line, f.function.rsplit(".", 1)[-1]) for f in frames)
 
 
 def group_label(name: str, description: str) -> str:

@@ -1,0 +1,156 @@
+"""What one process does, from its threads alone: no journal, no rank. Works for ranks and for their children."""
+
+from __future__ import annotations
+
+import re
+
+from hangdoc.diagnosis.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.process import OpenFile, Process, Stack, Thread
+
+# Kernel functions that a waiting thread sits in (/proc/PID/wchan, Linux 5 and 6).
+_SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+_PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
+_OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
+_LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
+_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
+
+_CPU_SHARE_THAT_MOVES = 0.05
+_BYTES_THAT_MOVE = 4096
+_WAKE_UPS_THAT_MOVE = 5
+
+
+def is_moving(process: Process) -> bool:
+    """Did CPU time, I/O bytes or the main thread's stack change between the looks?
+
+    Only the main thread's CPU time counts in full: the probe's own answers cost some in another thread.
+    """
+    if len(process.looks) < 2:
+        return False
+    first, last = process.looks[0], process.looks[-1]
+    gap = max(last.at - first.at, 0.05)
+    main_before, main_now = first.main, last.main
+    if main_before and main_now:
+        if main_now.cpu - main_before.cpu > _CPU_SHARE_THAT_MOVES * gap:
+            return True
+        if main_before.frames and main_now.frames and _shape(main_before.frames) != _shape(main_now.frames):
+            return True
+    before = {t.tid: t for t in first.threads}
+    for thread in last.threads:
+        then = before.get(thread.tid, thread)
+        if thread.cpu - then.cpu > gap / 2:
+            return True
+        # A collective that moves data wakes gloo's workers all the time; in a hang they sleep through. Its event
+        # loop, gloo_tcp_loop, wakes a hundred times a second whatever happens (torch 2.13).
+        if (
+            thread.name == "pt_gloo_runloop"
+            and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
+        ):
+            return True
+    for now, earlier in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
+        if now is not None and earlier is not None and now - earlier > _BYTES_THAT_MOVE:
+            return True
+    return False
+
+
+def _shape(stack: Stack) -> list[tuple[str, int]]:
+    """Where a thread is, but for the line in the innermost user function: a polling loop goes from its test to
+    its sleep and back without getting anywhere."""
+    users = user_stack(stack)
+    return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
+
+
+def blocking_thread(process: Process) -> Thread | None:
+    """The thread that decides what the rank does: the main thread, or the one it waits for that communicates."""
+    last = process.last
+    main = last.main if last else None
+    if last is None or main is None:
+        return None
+    mark = kind_mark(main.frames)
+    if mark is not None and mark.kind in ("lock", "shutting-down"):
+        busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
+        if len(busy) == 1:
+            return busy[0]
+    return main
+
+
+def _communicates(stack: Stack) -> bool:
+    mark = kind_mark(stack)
+    return mark is not None and mark.kind in ("in-collective", "store-wait")
+
+
+def kind_mark(stack: Stack) -> Landmark | None:
+    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
+    for frame in below_user(stack):
+        mark = landmark(frame)
+        if mark is not None and mark.kind:
+            return mark
+    return None
+
+
+def kind_words(stack: Stack, kind: str) -> str:
+    """The words of the landmark of that kind nearest to user code: 'new_group …' rather than its helper."""
+    for frame in reversed(below_user(stack)):
+        mark = landmark(frame)
+        if mark is not None and mark.kind == kind and mark.words:
+            return mark.words
+    return ""
+
+
+def outside(process: Process, thread: Thread | None) -> tuple[str, str] | None:
+    """Waits that the kernel names: sleep, pipe, lock file, terminal, socket, child."""
+    if thread is None or thread.state == "R":
+        return None
+    channel = thread.wchan or ""
+    for file in process.blocking_files:
+        found = _on_file(file, channel)
+        if found is not None:
+            return found
+    if channel.startswith(_SLEEP_CHANNELS):
+        return "sleeping", "in time.sleep or a polling loop"
+    if channel.startswith(_LOCK_CHANNELS):
+        return "file-lock", "waiting for a file lock"
+    if channel.startswith((*_PIPE_CHANNELS, *_OPEN_CHANNELS)):
+        return "pipe", "waiting for the other end of a pipe"
+    return None
+
+
+def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
+    if file.operation in ("wait4", "waitid"):
+        return "waiting-for-child", f"waiting for {file.target}"
+    if file.operation in ("flock", "fcntl") or channel.startswith(_LOCK_CHANNELS):
+        return "file-lock", f"waiting for the lock on {file.target}"
+    if _TERMINAL.match(file.target):
+        return "terminal", f"reading the terminal ({file.target})"
+    if file.target.startswith("pipe:"):
+        return "pipe", f"waiting on a pipe ({file.operation} {file.target})"
+    if file.operation in ("open", "openat") and channel.startswith(_OPEN_CHANNELS):
+        return "pipe", f"opening {file.target}: nobody has opened its other end"
+    if file.operation in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex"):
+        return None
+    return "io", f"waiting in {file.operation or 'a system call'} on {file.target}"
+
+
+def gil_holder(process: Process) -> Thread | None:
+    """A thread that owns the GIL in both looks without running Python."""
+    if len(process.looks) < 2:
+        return None
+    first = {t.tid for t in process.looks[0].threads if t.owns_gil and not t.active}
+    return next((t for t in process.looks[-1].threads if t.owns_gil and not t.active and t.tid in first), None)
+
+
+def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str, str]:
+    """The kind and the words of what the thread does, by its library frames first and the kernel second."""
+    mark = kind_mark(stack)
+    if mark is not None and mark.kind != "in-collective":
+        return mark.kind, kind_words(stack, mark.kind) or mark.kind
+    blocked = outside(process, thread)
+    if blocked is not None:
+        return blocked
+    if (thread is not None and thread.state == "R") or is_moving(process):
+        return "computing", "running Python or native code"
+    if gil_holder(process) is not None:
+        return "gil-held", "a native call holds the GIL"
+    if thread is None or not stack:
+        return "not-visible", "its stack could not be read"
+    return "lock", "blocked in a native call (a lock, a socket or a library)"
