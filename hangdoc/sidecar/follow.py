@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from hangdoc.capture.sockets import listening_ports
 
 RESCAN_SECONDS = 10.0
 _SETTLE_SECONDS = 0.9
-# A job that forks all the time is not searched all the time.
+# A job that forks all the time is not searched all the time, and a huge process table less often.
 _CHURN_SECONDS = 2.0
+_SEARCH_SHARE = 0.01
+_MOST_RELATIVES = 1024
 _ANSWER_SECONDS = 0.2
 _LONGEST_SILENCE = 8.0
 # A waiting main thread switches 0 times a second, a polling one up to 20, a training one about 100.
@@ -35,8 +38,8 @@ class _Followed:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """One round. ``changed``: ranks came or went, or the job opened or closed ports. ``searched``: ``targets``
-    are new."""
+    """One round. ``ranks``: 0 also for a lone process that merely has a rank, without a group. ``changed``: ranks
+    came or went, or the job opened or closed ports. ``searched``: ``targets`` are new."""
 
     ranks: int
     moved: bool
@@ -55,6 +58,7 @@ class Follower:
     _listening: int = 0
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _searched_at: float | None = None
+    _search_cost: float = 0.0
     _unsettled_until: float = 0.0
     _signs: tuple[object, ...] = ()
     _empty_searches: int = 0
@@ -69,15 +73,18 @@ class Follower:
         gone = pulsing.count(None)
         living = self._followed.values()
         counted = [self._counters_moved(entry, now) for entry in living]
+        grouped = any(entry.counters is not None and entry.counters.initialized for entry in living)
         if any(counted):
             moved = True
-        elif any(entry.counters is not None and entry.counters.initialized for entry in living):
+        elif grouped:
             moved = False
         else:
             # Nobody counts for us, or there is no process group yet. In a job that works in step, half the
             # ranks do not lie still for long.
             moved = 2 * pulsing.count(True) > len(pulsing) - gone
-        return Beat(len(self._followed), moved=moved, changed=changed or gone > 0, searched=searched)
+        alone = not grouped and len(self.targets) == 1 and (self.targets[0].world_size or 1) == 1
+        ranks = 0 if alone else len(self._followed)
+        return Beat(ranks, moved=moved, changed=changed or gone > 0, searched=searched)
 
     def close(self) -> None:
         """Close all connections to probes."""
@@ -85,20 +92,23 @@ class Follower:
             self._forget(pid)
 
     def _search_is_due(self, now: float) -> bool:
+        since = now - self._searched_at if self._searched_at is not None else RESCAN_SECONDS
+        since = since if since * _SEARCH_SHARE >= self._search_cost else 0.0
         groups = sum(entry.counters.group_count for entry in self._followed.values() if entry.counters)
         signs = (_modified(self.socket_folder), self._family(), groups)
         if signs != self._signs:
             # Once now and once more when it settled: a process is forked before it becomes what it will be.
             self._signs, self._unsettled_until = signs, now + _SETTLE_SECONDS
-            return self._searched_at is None or now - self._searched_at >= _CHURN_SECONDS
+            return since >= _CHURN_SECONDS
         if self._unsettled_until and now >= self._unsettled_until:
             self._unsettled_until = 0.0
-            return True
-        return self._searched_at is None or now - self._searched_at >= RESCAN_SECONDS
+            return since > 0
+        return since >= RESCAN_SECONDS
 
     def search(self, now: float) -> bool:
         """Find the ranks anew; returns whether ranks or ports came or went."""
         self._searched_at = now
+        began = time.thread_time()
         answers = {pid: entry.counters for pid, entry in self._followed.items() if entry.counters is not None}
         # Reading stacks to find ranks that nothing else shows is dear: ever more rarely.
         deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
@@ -114,13 +124,14 @@ class Follower:
         listening = len(listening_ports([self.launcher, *found])) if found else 0
         changed |= listening != self._listening
         self._listening = listening
+        self._search_cost = time.thread_time() - began
         return changed
 
     def _family(self) -> tuple[int, ...]:
         """The launcher's descendants down to the first known ranks; cheap, where the kernel lists children."""
         family: list[int] = []
         parents = [self.launcher]
-        while parents:
+        while parents and len(family) < _MOST_RELATIVES:
             children = procfs.children(parents.pop())
             family += children
             parents += [pid for pid in children if pid not in self._followed]

@@ -62,7 +62,13 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> Paper:
     def find_ranks(root: int, folder: Path, **_: object) -> list[RankTarget]:
         job.searches += 1
         return [
-            RankTarget(number, pid, "probe", socket=Path(f"{pid}.sock") if pid in job.answers else None)
+            RankTarget(
+                number,
+                pid,
+                "probe",
+                world_size=len(job.pulses),
+                socket=Path(f"{pid}.sock") if pid in job.answers else None,
+            )
             for number, pid in enumerate(job.pulses)
         ]
 
@@ -173,3 +179,27 @@ def test_new_ports_are_a_change(paper: Paper) -> None:
     paper.ports = 2
     assert follower.search(3.0)
     assert not follower.search(4.0)
+
+
+def test_a_dear_search_is_made_rarely(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
+    spent = [0.0]
+
+    def thread_time() -> float:
+        spent[0] += 0.3
+        return spent[0]
+
+    monkeypatch.setattr(follow.time, "thread_time", thread_time)
+    follower = Follower(1, Path("/nonexistent"))
+    for second in range(1, 92):
+        paper.family = (second,)
+        follower.beat(float(second))
+    assert paper.searches in (3, 4), "one that takes 0.3 s is worth one every 30 s"
+
+
+def test_a_lone_process_with_a_rank_is_a_job_once_it_has_a_group(paper: Paper) -> None:
+    del paper.pulses[12]
+    paper.answers = {11: counters(0, initialized=False)}
+    follower = started(paper)
+    assert follower.beat(3.0).ranks == 0
+    paper.answers = {11: counters(1)}
+    assert follower.beat(4.0).ranks == 1
