@@ -8,7 +8,7 @@ nothing in the catalogue that fits yet: the diagnosis gives the lines and the ci
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 3"
 # outcome = "hang"
-# cause = ""
+# cause = "HD201"
 # lines = [32]
 # code = ["dist.send(halo, right)"]
 # source = "constructed"

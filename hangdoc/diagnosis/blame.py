@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partner
+from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, merged
@@ -23,7 +25,8 @@ class Blame:
     """The verdict before it has a name.
 
     ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
-    there and nothing moves) or 'nothing'. ``proved``: no future step can end it.
+    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'partner' or 'nothing'.
+    ``proved``: no future step can end it.
     """
 
     kind: str
@@ -55,14 +58,19 @@ def blame(case: Case) -> Blame:
     if immovable:
         return Blame("gone", immovable, proved=True, confidence="certain", sure=_seen_states(case, immovable))
     if case.graph.stuck:
-        return diverged or _across_groups(case) or _cycle(case)
+        return diverged or _disagreement(case) or _across_groups(case) or _standing(case) or _cycle(case)
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
     if any(a.kind == "in-collective" for a in case.activities.values()):
+        if (differing := _disagreement(case)) is not None:
+            return differing
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
+    left = tuple(sorted(set(case.activities) - case.ended))
+    if case.ended and left:
+        return Blame("outside", left, confidence="likely", sure="the other ranks have ended")
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
         return Blame("gone", still, proved=True, confidence="certain", sure=_seen_states(case, still))
@@ -75,6 +83,48 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 
 
 # --- divergence ----------------------------------------------------------------------------------------------------
+
+
+def _disagreement(case: Case) -> Blame | None:
+    """All are in the same call with different arguments, or a message waits for a partner."""
+    found = disagreement(case)
+    if found is not None:
+        return blame_of(found)
+    pair = missing_partner(case)
+    if pair is None:
+        return None
+    waiting, peer = pair
+    return Blame(
+        "partner",
+        (peer,),
+        ((waiting,),),
+        proved=True,
+        sure="either the message was not sent, or one too many is expected",
+    )
+
+
+def blame_of(found: Disagreement) -> Blame:
+    """The ranks that stand alone with their arguments; both sides where none is in the minority."""
+    sides = found.sides
+    alone = len(sides) > 1 and len(sides[0]) < len(sides[-1])
+    odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
+    return Blame(
+        found.what,
+        odd,
+        () if alone else tuple(sides[1:]),
+        proved=True,
+        confidence="certain" if alone and found.what == "arguments" else "likely" if alone else "possible",
+        sure=f"the same call of all {len(found.tokens)} ranks seen",
+    )
+
+
+def _standing(case: Case) -> Blame | None:
+    """Where no history tells, compare the calls that the ranks stand in, those of the store among them."""
+    for history in from_stacks(case.activities, ("in-collective", "store-wait")):
+        candidates = repairs(history)
+        if candidates and any(case.activities[r].kind == "store-wait" for r in history.tokens):
+            return _decide(case, candidates, proved=True)
+    return None
 
 
 def _across_groups(case: Case) -> Blame | None:
@@ -120,6 +170,9 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:
     """The calls as they were issued: in a merged history they carry the merged order's numbers."""
+
+    if alignment.history.inferred:
+        return alignment
 
     def original(token: Token) -> Token:
         program = case.programs.get(token.rank)

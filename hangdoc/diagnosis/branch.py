@@ -7,7 +7,7 @@ lines, or keeps one side from reaching the other's line further in, is a guard o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import user_stack
@@ -43,6 +43,8 @@ class Parting:
     """The line under the guard that the guarded side came through."""
     always: bool = False
     """The condition depends on the rank alone: it never changes its mind."""
+    both_arms: bool = False
+    """Each side stands in another arm of the same condition."""
     uneven: bool = False
     """A loop that one side has left and the other not, with nothing that speaks against it."""
 
@@ -126,7 +128,9 @@ def _in_common_function(
             if guard.kind == "return" and other_line < guard.line:
                 continue  # the other side has not come to it yet
             outside = not guard.span[0] <= other_line <= guard.span[1]
-            found += _scored(values, guard, frames[index], index, ranks, outside)
+            both = guard.kind in ("if", "expression") and (guard.place, not guard.taken) in shared
+            scored = _scored(values, guard, frames[index], index, ranks, outside)
+            found += [replace(p, both_arms=both) for p in scored]
     return found
 
 
@@ -160,6 +164,9 @@ def _scored(
         rank_like = differs = False
     elif guard.kind == "return":
         score -= 0.2
+    elif guard.kind == "try":
+        # An except suite says outright what happened; to have left a try body early is only one way out of it.
+        score = {"try:": 0.6, "finally:": 1.2}.get(guard.condition, 4.5)
     if differs:
         score += 3
     if rank_like and guard.kind not in ("try",):
@@ -168,7 +175,18 @@ def _scored(
         score -= 2
     always = rank_like and all(_RANK_NAME.search(n) or n.isupper() for n in guard.names)
     return [
-        Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, frame.line, always, uneven)
+        Parting(
+            guard,
+            frame.file,
+            plain(frame.function),
+            index,
+            rank_like,
+            differs,
+            score,
+            frame.line,
+            always,
+            uneven=uneven,
+        )
     ]
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame import Blame, blame
+from hangdoc.diagnosis.blame import Blame, blame, blame_of
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import RankSnapshot
 
@@ -19,6 +20,9 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     if first:
         return Blame("gone", first, proved=True, confidence="certain", sure="first to fail, by its own error"), True
     # Only victims: their peers hung up on them. Ask the sequences who parted.
+    differing = disagreement(case, ended=True)
+    if differing is not None:
+        return blame_of(differing), True
     parted = blame(case)
     if parted.kind == "divergence":
         return parted, True

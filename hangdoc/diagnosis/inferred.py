@@ -11,9 +11,9 @@ from hangdoc.model.diagnosis import Activity
 UNKNOWN_GROUP = "process group"
 
 
-def from_stacks(activities: dict[int, Activity]) -> list[GroupHistory]:
+def from_stacks(activities: dict[int, Activity], kinds: tuple[str, ...] = ("in-collective",)) -> list[GroupHistory]:
     """The collectives that the ranks stand in, as one history of one call; empty where fewer than two do."""
-    standing = {rank: a for rank, a in activities.items() if a.kind == "in-collective" and not a.moving}
+    standing = {rank: a for rank, a in activities.items() if a.kind in kinds and not a.moving}
     if len(standing) < 2:
         return []
     members = tuple(sorted(activities))

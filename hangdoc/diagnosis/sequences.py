@@ -49,6 +49,7 @@ class Token:
     created_ns: int
     stack: Stack
     thread: str = "MainThread"
+    thread_id: int = 0
 
     @property
     def frame(self) -> Frame | None:
@@ -149,6 +150,7 @@ class RankProgram:
                     created_ns=call.created_ns,
                     stack=journal.stack(call.stack),
                     thread=call.thread_name or "MainThread",
+                    thread_id=call.thread_id,
                 )
             )
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from hangdoc.model.snapshot import SourceText
 
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
+_REGISTERS = ("signal.signal", "weakref.finalize", "gc.callbacks.append", "atexit.register")
 _EXITS = ("exit", "quit", "sys.exit", "os._exit", "os.abort")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -64,6 +65,16 @@ class Sources:
             if 0 <= line - text.first_line < len(lines):
                 return lines[line - text.first_line].strip()
         return None
+
+    def is_signal_handler(self, file: str, function: str) -> bool:
+        """Is the function registered in that file to be called by the interpreter at any moment?"""
+        return any(
+            isinstance(node, ast.Call)
+            and _dotted(node.func) in _REGISTERS
+            and any(_dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
+            for _, tree in self.trees(file)
+            for node in ast.walk(tree)
+        )
 
     def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
         """Every captured piece of the file that parses."""
@@ -150,6 +161,8 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
         if name == "finalbody":
             return _guard("try", node, "finally:", True, None, depth)
+        if name == "body" and getattr(node, "handlers", None):
+            return _guard("try", node, "try:", True, None, depth)
         return None
     if isinstance(node, ast.ExceptHandler):
         what = f"except {_text(node.type)}:" if node.type else "except:"

@@ -8,22 +8,34 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes import busy, gone, launching, sequences, starting
+from hangdoc.diagnosis.causes import busy, gone, launching, pointed, sequences, starting
 from hangdoc.diagnosis.causes.finding import Finding
 
 # The order is the priority: what explains the others' waiting comes first.
 _RULES = (
     gone.stopped,
     gone.killed,
+    starting.wrong_rendezvous,
     starting.never_joined,
+    starting.new_group_not_by_all,
     gone.exited,
     launching.parted_before_launch,
+    sequences.differing_arguments,
+    sequences.two_threads,
+    sequences.asynchronous_code,
+    sequences.unused_parameters,
     sequences.uneven_iterations,
+    sequences.after_an_exception,
     sequences.order_across_groups,
+    sequences.swapped_operation,
     sequences.implicit_collective,
     sequences.collective_on_some_ranks,
+    pointed.cycle,
+    pointed.missing_partner,
     busy.straggler,
     busy.sleeping,
+    starting.key_never_set,
+    busy.blocked_outside,
 )
 
 

@@ -1,20 +1,111 @@
-"""HD5xx: a rank is busy or blocked elsewhere, and the others wait, correctly."""
+"""HD404, HD405, HD5xx, HD701: a rank is busy, or blocked on something that is no rank; the others wait, correctly."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.chain import follow
 from hangdoc.model.wording import name_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class _Outside:
+    """How an activity kind is told. ``doing`` follows 'is' or 'are'; '{text}' is the activity's own words."""
+
+    code: str
+    doing: str
+    why: str
+    fix: str
+
+
+_KINDS = {
+    "uninterruptible": _Outside(
+        "HD404",
+        "in an {text}",
+        "the kernel waits for a device or a file system and lets no signal through: a dead network mount, a failing "
+        "disk or a driver",
+        "check the mounts and disks of that host (`dmesg`, `df`); the process ends only when the kernel's wait does",
+    ),
+    "terminal": _Outside(
+        "HD405",
+        "waiting for a person: {text}",
+        "the program asks a question and nobody answers; under a launcher nobody can",
+        "answer it, or take input() and prompts out of code that runs under a launcher (pass a flag instead)",
+    ),
+    "debugger": _Outside(
+        "HD405",
+        "waiting for a person: {text}",
+        "a breakpoint was reached, and the other ranks do not stop at it",
+        "continue or leave the debugger; remove breakpoint() and set_trace() from the code",
+    ),
+    "compiling": _Outside(
+        "HD502",
+        "still compiling ({text})",
+        "compilation takes as long as it takes, and it runs on this rank while the others have finished or skipped it",
+        "wait for it; warm the compile cache on one rank first, or compile on all ranks at the same point",
+    ),
+    "waiting-for-worker": _Outside(
+        "HD503",
+        "waiting for a DataLoader worker",
+        "the batch that a worker should bring does not come",
+        "set DataLoader(timeout=…), give the worker's network and file access a timeout, and start workers with "
+        "multiprocessing_context='spawn' if it died in a lock copied by fork",
+    ),
+    "file-lock": _Outside(
+        "HD504",
+        "{text}",
+        "a lock file is taken and its holder does not let go, or is long dead",
+        "remove the stale lock file, or let one rank do the locked work and the others wait in a barrier",
+    ),
+    "lock": _Outside(
+        "HD505",
+        "{text}",
+        "another thread of the process holds what this one waits for",
+        "take locks in one order, never hold one over a collective, and give waits a timeout",
+    ),
+    "gil-held": _Outside(
+        "HD506",
+        "inside a native call that keeps the GIL",
+        "no other Python thread of the process can run while the call lasts",
+        "release the GIL in the extension (Py_BEGIN_ALLOW_THREADS), or give the call a timeout",
+    ),
+    "pipe": _Outside(
+        "HD507",
+        "{text}",
+        "the other end of the pipe does not read, write or open it",
+        "make sure that somebody drains or fills the pipe, and close ends that are not used",
+    ),
+    "io": _Outside(
+        "HD507",
+        "{text}",
+        "a read, write or connect that does not return: a dead mount, a silent server, a full buffer",
+        "give it a timeout, and check the file system or server at the other end",
+    ),
+    "waiting-for-child": _Outside(
+        "HD509",
+        "{text}",
+        "the child does not end",
+        "look at the child: its own state is the cause; give the wait a timeout and drain its pipes",
+    ),
+    "shutting-down": _Outside(
+        "HD701",
+        "at its end and does not exit: {text}",
+        "a thread that is not a daemon, or an exit hook, still runs",
+        "end the thread before the main thread returns, or make it a daemon",
+    ),
+}
 
 
 def straggler(case: Case, blame: Blame) -> Finding | None:
     """HD501: computing or doing I/O, and moving."""
     slow = tuple(r for r in blame.culprits if case.activities[r].moving)
-    if blame.kind != "outside" or not slow or any(case.activities[r].kind == "compiling" for r in slow):
+    if blame.kind != "outside" or not slow or case.activities[slow[0]].kind == "compiling":
         return None
     first = case.activities[slow[0]]
-    kind = "computing" if first.kind == "computing" else first.text
+    kind = "computing" if first.kind == "computing" else f"busy ({first.text})"
     where = f" at {place(first.where)}" if first.where else ""
     return Finding(
         "HD501",
@@ -31,10 +122,8 @@ def sleeping(case: Case, blame: Blame) -> Finding | None:
         return None
     first = case.activities[asleep[0]]
     where = f" at {place(first.where)}" if first.where else ""
-    thread = None
     process = case.ranks[asleep[0]].process
-    if process is not None and process.last is not None:
-        thread = process.last.main
+    thread = process.last.main if process is not None and process.last is not None else None
     wakes = thread.wakes_in if thread else None
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     why = f"`{line}` ({place(first.where)})" if line else f"it sleeps{where}"
@@ -45,8 +134,39 @@ def sleeping(case: Case, blame: Blame) -> Finding | None:
             f"{name_ranks(asleep)} {verb(asleep, 'sleeps or polls', 'sleep or poll')}{where}; {_waiting(case, blame)}."
         ),
         why + "; if it polls, the condition it waits for has not come",
-        "bound the wait with a deadline and an error, or signal the condition through a collective that all ranks join",
+        "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
     )
+
+
+def blocked_outside(case: Case, blame: Blame) -> Finding | None:
+    """The table above: what the rank is blocked on has a name, and is followed to its end."""
+    if blame.kind != "outside" or not blame.culprits:
+        return None
+    rank = blame.culprits[0]
+    activity = case.activities[rank]
+    known = _KINDS.get(activity.kind)
+    if known is None or (activity.kind == "lock" and not _is_lock(case, rank)):
+        return None
+    same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
+    where = f" at {place(activity.where)}" if activity.where else ""
+    steps = follow(case, rank)
+    chain = "; " + "; ".join(steps) if steps else ""
+    told = known.doing.format(text=activity.text)
+    return Finding(
+        known.code,
+        capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),
+        known.why + chain,
+        known.fix,
+    )
+
+
+def _is_lock(case: Case, rank: int) -> bool:
+    """A Python lock, queue, future or join for certain: by its library frames, or by the source of the line."""
+    activity = case.activities[rank]
+    if not activity.text.startswith("blocked in a native call"):
+        return True
+    line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
+    return line is not None and any(word in line for word in (".acquire(", "lock", ".join(", ".wait("))
 
 
 def _waiting(case: Case, blame: Blame) -> str:

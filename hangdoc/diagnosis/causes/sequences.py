@@ -20,8 +20,10 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
-from hangdoc.diagnosis.landmarks import is_implicit, words
-from hangdoc.diagnosis.sequences import END
+from hangdoc.diagnosis.disagreement import disagreement
+from hangdoc.diagnosis.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.sequences import END, Token
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 
@@ -96,6 +98,163 @@ def order_across_groups(case: Case, blame: Blame) -> Finding | None:
         f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
         f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
         "issue the calls of different groups in the same order on every rank (sort the keys; do not iterate over sets)",
+    )
+
+
+def differing_arguments(case: Case, blame: Blame) -> Finding | None:
+    """HD104 and HD105: the same call everywhere, with other sizes, dtypes or roots."""
+    found = disagreement(case, ended=case.job.ended) if blame.kind in ("arguments", "root") else None
+    if found is None:
+        return None
+    token = found.tokens[blame.culprits[0]]
+    by_value: dict[str, list[int]] = {}
+    for rank, value in sorted(found.values.items()):
+        by_value.setdefault(value, []).append(rank)
+    told = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in by_value.items())
+    what = "arguments" if found.what == "arguments" else "root"
+    culprits = blame.culprits
+    return Finding(
+        "HD104" if found.what == "arguments" else "HD105",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'calls', 'call')} {call_name(token)} at {place(token.frame)} "
+            f"with other {what} than {name_ranks(others_of(case, blame))}: {told}."
+        ),
+        f"{token.op} #{token.sequence} of {found.history.label} needs the same {what} on every rank and got {told}",
+        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
+        if found.what == "arguments"
+        else "pass the same src/dst (a global rank) on every rank",
+    )
+
+
+def swapped_operation(case: Case, blame: Blame) -> Finding | None:
+    """HD106: one condition, a different operation in each of its arms."""
+    gap, parting = blame.gap, blame.parting
+    if gap is None or parting is None or gap.mine is None or gap.theirs is None or not parting.both_arms:
+        return None
+    if gap.mine.op == gap.theirs.op or END in (gap.mine.op, gap.theirs.op):
+        return None
+    others = others_of(case, blame)
+    return Finding(
+        "HD106",
+        capital(
+            f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'calls', 'call')} {call_name(gap.mine)} at "
+            f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
+            f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
+        ),
+        condition_text(case, blame) or _no_condition(case, blame, gap),
+        "issue the same operation in both arms of the condition, or take the collective out of it",
+    )
+
+
+def after_an_exception(case: Case, blame: Blame) -> Finding | None:
+    """HD103: one side is in an except or finally suite, or left the try body by an exception."""
+    gap, parting = blame.gap, blame.parting
+    if gap is None or parting is None or parting.guard.kind != "try" or gap.token.op == END:
+        return None
+    finding = _parted(case, blame, gap)
+    where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
+    said = case.last_words(blame.culprits[0])
+    return Finding(
+        "HD103",
+        finding.verdict,
+        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(blame.culprits)} "
+        "past the collectives that the others still issue" + (f"; it last wrote: {said}" if said else ""),
+        "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them skips",
+    )
+
+
+def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
+    """HD112: the collective was run by a finalizer or a signal handler, at an arbitrary point."""
+    gap = blame.gap
+    if gap is None or gap.token.op == END:
+        return None
+    handler = next((f for f in gap.token.stack if _is_asynchronous(case, f)), None)
+    if handler is None:
+        return None
+    finding = _parted(case, blame, gap)
+    return Finding(
+        "HD112",
+        finding.verdict,
+        f"{place(handler)} is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "
+        "callback), which differs from rank to rank",
+        "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
+    )
+
+
+def _is_asynchronous(case: Case, frame: Frame) -> bool:
+    name = plain(frame.function)
+    return name in ("__del__", "_exitfunc") or case.sources.is_signal_handler(frame.file, name)
+
+
+def unused_parameters(case: Case, blame: Blame) -> Finding | None:
+    """HD111: one rank's backward issued fewer buckets than every time before."""
+    gap = blame.gap
+    if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
+        return None
+    rank = blame.culprits[0]
+    program = case.programs.get(rank)
+    rounds = _rounds_at(program.tokens if program else [], gap)
+    if len(rounds) < 2 or rounds[-1] >= max(rounds[:-1]):
+        return None
+    others = others_of(case, blame)
+    return Finding(
+        "HD111",
+        capital(
+            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets; "
+            f"{wait_sentence(case, others)}."
+        ),
+        f"DDP reduced {rounds[-1]} bucket(s) there this time and {max(rounds[:-1])} before: the forward of "
+        f"{name_ranks(blame.culprits)} left parameters out",
+        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
+    )
+
+
+def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
+    """How many calls in a row came from the gap's line, each time it was reached, up to the gap."""
+    rounds: list[int] = []
+    inside = False
+    for token in tokens:
+        if gap.mine is not None and token.order >= gap.mine.order:
+            break
+        here = token.site == gap.token.site
+        if here and not inside:
+            rounds.append(0)
+        if here:
+            rounds[-1] += 1
+        inside = here
+    return rounds
+
+
+def two_threads(case: Case, blame: Blame) -> Finding | None:
+    """HD108: two threads of a rank issue on one group; nothing fixes their order."""
+    gap = blame.gap
+    if gap is None or gap.mine is None or gap.theirs is None:
+        return None
+    names = {gap.mine.thread_id, gap.theirs.thread_id} - {0}
+    group = gap.token.group
+    several = [
+        rank
+        for rank, program in case.programs.items()
+        if len({t.thread_id for t in program.tokens if t.group == group and t.thread_id}) > 1
+    ]
+    if not several or not names or gap.mine.site == gap.theirs.site:
+        return None
+    crossed = [
+        case.programs[r]
+        for r in several
+        if {gap.mine.site, gap.theirs.site} <= {t.site for t in case.programs[r].tokens}
+    ]
+    if not crossed:
+        return None
+    return Finding(
+        "HD108",
+        capital(
+            f"two threads of {name_ranks(several)} communicate on one group, and their order differs between ranks: "
+            f"{call_name(gap.mine)} at {place(gap.mine.frame)} meets {call_name(gap.theirs)} at "
+            f"{place(gap.theirs.frame)}."
+        ),
+        "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
+        "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
     )
 
 

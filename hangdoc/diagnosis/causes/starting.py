@@ -4,8 +4,84 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, capital, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import (
+    Finding,
+    capital,
+    condition_text,
+    doing,
+    others_of,
+    place,
+    verb,
+    wait_sentence,
+)
+from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.model.wording import name_ranks
+
+_NEW_GROUP = frozenset(
+    {"new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "_new_group_with_tag"}
+)
+
+
+def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
+    """HD303: new_group called by some ranks only, or a different number of times."""
+    gap = blame.gap
+    if gap is None or not any(plain(f.function) in _NEW_GROUP for f in gap.token.stack):
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
+    elsewhere = case.activities[missing[0]] if missing else None
+    now = f"; {name_ranks(missing)} {verb(missing, 'is', 'are')} in {doing(elsewhere)}" if elsewhere else ""
+    return Finding(
+        "HD303",
+        capital(
+            f"only {name_ranks(callers)} {verb(callers, 'calls', 'call')} new_group at {place(gap.token.frame)}{now}."
+        ),
+        condition_text(case, blame)
+        or "new_group is a collective of all ranks of the job, also of those that will not be members",
+        "call new_group on every rank, in the same order, and use the group only on its members",
+    )
+
+
+def key_never_set(case: Case, blame: Blame) -> Finding | None:
+    """HD305: a rank waits for a store key that nobody sets."""
+    waiting = tuple(r for r in blame.culprits if case.activities[r].kind == "store-wait" and _own_store_call(case, r))
+    if blame.kind != "outside" or not waiting:
+        return None
+    first = case.activities[waiting[0]]
+    others = others_of(case, blame)
+    rest = f"; {wait_sentence(case, others)}" if others else ""
+    return Finding(
+        "HD305",
+        capital(
+            f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for a store key that nobody sets: {first.text} "
+            f"at {place(first.where)}{rest}."
+        ),
+        "the key is not in the store, and no rank is on its way to set it",
+        "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
+    )
+
+
+def _own_store_call(case: Case, rank: int) -> bool:
+    """The user's own store.get or store.wait, and not the one of a process group being made."""
+    return not any("torch/distributed/" in f.file for f in below_user(case.activities[rank].stack))
+
+
+def wrong_rendezvous(case: Case, _blame: Blame) -> Finding | None:
+    """HD302: ranks look for each other at different addresses."""
+    waiting = {r: dict(case.ranks[r].environment) for r, a in case.activities.items() if a.kind == "store-wait"}
+    places: dict[str, list[int]] = {}
+    for rank, environment in waiting.items():
+        if environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
+            places.setdefault(f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}", []).append(rank)
+    if len(places) < 2:
+        return None
+    told = ", ".join(f"{name_ranks(ranks)} at {where}" for where, ranks in places.items())
+    return Finding(
+        "HD302",
+        f"The ranks look for each other at different addresses: {told}.",
+        "MASTER_ADDR and MASTER_PORT differ between the ranks, so they wait on different stores",
+        "give every rank the same MASTER_ADDR and MASTER_PORT",
+    )
 
 
 def never_joined(case: Case, blame: Blame) -> Finding | None:

@@ -1,0 +1,81 @@
+"""HD2xx: point to point."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, place, verb
+from hangdoc.model.wording import name_ranks
+
+_KINDS = ("send", "recv")
+
+
+def cycle(case: Case, blame: Blame) -> Finding | None:
+    """HD201: everybody sends (or receives) first."""
+    stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
+    if blame.kind != "cycle" or not stuck or any(a.kind not in _KINDS for a in stuck):
+        return None
+    ring = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in stuck[:8])
+    where = place(stuck[0].where)
+    verbs = {a.kind for a in stuck}
+    what = f"all {verbs.pop()} first" if len(verbs) == 1 else "wait for each other's messages"
+    return Finding(
+        "HD201",
+        capital(f"{name_ranks(a.rank for a in stuck)} {what}{f' at {where}' if where else ''}, in a circle."),
+        ring,
+        "let even ranks send first and odd ranks receive first, or use batch_isend_irecv / isend with irecv",
+    )
+
+
+def missing_partner(case: Case, blame: Blame) -> Finding | None:
+    """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
+    if blame.kind != "partner":
+        return None
+    waiting = [
+        a
+        for a in case.activities.values()
+        if a.kind in _KINDS and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
+    ]
+    if not waiting:
+        return None
+    first = waiting[0]
+    peer = first.peer
+    assert peer is not None
+    here, there = counts(case, first.rank, peer, first.kind)
+    told = (
+        f"rank {first.rank} is in its {_nth(here)} {first.kind} {'from' if first.kind == 'recv' else 'to'} rank "
+        f"{peer}, and rank {peer} has issued {there} of the other kind"
+    )
+    now = doing(case.activities[peer])
+    return Finding(
+        "HD202",
+        capital(
+            f"rank {first.rank} waits in {first.kind} {'from' if first.kind == 'recv' else 'to'} rank {peer} at "
+            f"{place(first.where)}, which never comes: rank {peer} is in {now}."
+        ),
+        told,
+        f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides "
+        f"({verb((peer,), 'rank', 'ranks')} {peer} issues one fewer)",
+    )
+
+
+def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int, int]:
+    """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it."""
+    other = "send" if kind == "recv" else "recv"
+    return _count(case, rank, peer, kind), _count(case, peer, rank, other)
+
+
+def _count(case: Case, rank: int, peer: int, kind: str) -> int:
+    snapshot = case.ranks.get(rank)
+    journal = snapshot.journal if snapshot else None
+    return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer) if journal else 0
+
+
+def _answers(case: Case, rank: int, peer: int) -> bool:
+    other = case.activities[peer]
+    return other.kind in _KINDS and other.peer == rank
+
+
+def _nth(number: int) -> str:
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{suffix}"

@@ -1,0 +1,98 @@
+"""A culprit that waits itself, for a child, a lock's holder or a pipe's other end: followed to where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import PurePosixPath
+
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving
+from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.process import Process
+from hangdoc.model.wording import name_ranks
+
+_MOST_STEPS = 6
+
+
+def follow(case: Case, rank: int) -> list[str]:
+    """What the rank waits for, step by step: ['DataLoader worker 4712 is in recv on socket …']."""
+    return [text for text, _ in _steps(case, rank)]
+
+
+def ends_at(case: Case, rank: int) -> CulpritProcess | None:
+    """The process at the end of the chain, None where the rank itself is it."""
+    last = None
+    for _, process in _steps(case, rank):
+        last = process
+    if last is None:
+        return None
+    role = last.role if last.role in ("rank", "launcher", "dataloader-worker") else "child"
+    return CulpritProcess(None, last.pid, case.ranks[rank].host, role, case.job.run_id)
+
+
+def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
+    snapshot = case.ranks[rank]
+    process, activity = snapshot.process, case.activities[rank]
+    kind = activity.kind
+    for _ in range(_MOST_STEPS):
+        if process is None or kind not in ("waiting-for-child", "waiting-for-worker", "file-lock", "pipe", "lock"):
+            return
+        following = _next(process, kind)
+        if following is None:
+            if kind in ("file-lock", "pipe"):
+                yield _holders(case, process), None
+            return
+        process = following
+        kind, text = state_of(process)
+        yield f"{_title(process)} {text}", process
+
+
+def _next(process: Process, kind: str) -> Process | None:
+    """The child that is waited for: the one that the system call names, else the one that stands still."""
+    if kind not in ("waiting-for-child", "waiting-for-worker"):
+        return None
+    named = {pid for file in process.blocking_files for pid in file.peers}
+    children = [c for c in process.children if c.pid in named] or [
+        c for c in process.children if kind != "waiting-for-worker" or c.role == "dataloader-worker"
+    ]
+    still = [c for c in children if not is_moving(c)]
+    return next(iter(still or children), None)
+
+
+def state_of(process: Process) -> tuple[str, str]:
+    """Kind and words for a process that is no rank."""
+    last = process.last
+    if last is None:
+        return "not-visible", "could not be looked at"
+    if last.state in "ZX":
+        return "zombie", "has ended"
+    if last.state in "Tt":
+        return "stopped", f"is stopped (state {last.state})"
+    if last.state == "D":
+        return "uninterruptible", "is in an uninterruptible wait (state D)"
+    thread = blocking_thread(process)
+    stack = thread.frames if thread else ()
+    kind, text = at_rest(process, thread, stack)
+    frames = user_stack(stack)
+    where = frames[0] if frames else (below_user(stack) or (None,))[0]
+    place = f" at {PurePosixPath(where.file).name}:{where.line}" if where else ""
+    return kind, f"is {text}{place}"
+
+
+def _title(process: Process) -> str:
+    name = {"dataloader-worker": "DataLoader worker", "compiler": "compiler"}.get(process.role, "child process")
+    script = next((PurePosixPath(a).name for a in process.argv[1:] if a.endswith((".py", ".sh"))), process.comm)
+    return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")
+
+
+def _holders(case: Case, process: Process) -> str:
+    peers = {pid for file in process.blocking_files for pid in file.peers}
+    ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in peers]
+    target = next((f.target for f in process.blocking_files), "it")
+    if ranks:
+        return f"{target} is held by {name_ranks(ranks)}"
+    if peers:
+        return f"{target} is held by process {', '.join(map(str, sorted(peers)))}"
+    return f"nobody alive holds the other end of {target}"

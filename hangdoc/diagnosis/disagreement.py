@@ -1,0 +1,89 @@
+"""Everybody is in the same call, and it cannot complete: the arguments differ, or a message has no partner."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.sequences import GroupHistory, Token
+from hangdoc.model.process import Stack
+
+_ROOTED = ("broadcast", "scatter", "reduce", "gather")
+_ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
+_P2P = ("send", "recv")
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One call on which ranks disagree. ``what``: 'arguments' or 'root'; ``values`` in words, by rank."""
+
+    what: str
+    history: GroupHistory
+    tokens: dict[int, Token]
+    values: dict[int, str]
+
+    @property
+    def sides(self) -> list[tuple[int, ...]]:
+        """The ranks by value, fewest first."""
+        by_value: dict[str, list[int]] = {}
+        for rank, value in self.values.items():
+            by_value.setdefault(value, []).append(rank)
+        return sorted((tuple(sorted(ranks)) for ranks in by_value.values()), key=lambda ranks: (len(ranks), ranks))
+
+
+def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
+    """The first call that every member issued with different arguments or roots; of a job that has ended, the last
+    call of each group counts even if it returned."""
+    for history in case.histories:
+        if history.inferred or history.blind:
+            continue
+        last = min((history.issued(rank) for rank in history.members), default=0)
+        tokens = {rank: t for rank in history.members if (t := history.at(rank, last)) is not None}
+        if len(tokens) < len(history.members) or len({t.op for t in tokens.values()}) > 1:
+            continue
+        if not ended and not all(t.pending for t in tokens.values()):
+            continue
+        for what, value in (("arguments", _arguments), ("root", _root_of(case))):
+            values = {rank: v for rank, t in tokens.items() if (v := value(t)) is not None}
+            if len(values) == len(tokens) and len(set(values.values())) > 1:
+                return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
+    return None
+
+
+def _arguments(token: Token) -> Hashable | None:
+    if token.sizes is None:
+        return None
+    return " ".join(f"{list(size)}" for size in token.sizes) + (f" {', '.join(token.dtypes)}" if token.dtypes else "")
+
+
+def _root_of(case: Case) -> Callable[[Token], Hashable | None]:
+    def root(token: Token) -> Hashable | None:
+        if not any(word in token.op for word in _ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
+            return None
+        return root_in(case.activities[token.rank].stack)
+
+    return root
+
+
+def root_in(stack: Stack) -> str | None:
+    """The root of the rooted call that the stack stands in, from the locals of torch.distributed's frames."""
+    for frame in below_user(stack):
+        for local in frame.locals:
+            if local.name in _ROOT_LOCALS and local.value.lstrip("-").isdigit():
+                return local.value
+    return None
+
+
+def missing_partner(case: Case) -> tuple[int, int] | None:
+    """(waiting rank, peer): a send or recv whose peer is stuck in something else than its counterpart."""
+    for rank in sorted(case.graph.stuck):
+        activity = case.activities[rank]
+        peer = activity.peer
+        if activity.kind not in _P2P or peer is None or peer not in case.activities:
+            continue
+        other = case.activities[peer]
+        if other.kind not in _P2P and peer in case.graph.stuck:
+            return rank, peer
+    return None
