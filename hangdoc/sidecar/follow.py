@@ -73,13 +73,14 @@ class Follower:
         gone = pulsing.count(None)
         living = self._followed.values()
         counted = [self._counters_moved(entry, now) for entry in living]
-        grouped = any(entry.counters is not None and entry.counters.initialized for entry in living)
+        # A torch without a recorder has groups and no counters: then only the main threads tell.
+        grouped = any(entry.counters is not None and entry.counters.groups for entry in living)
         if any(counted):
             moved = True
         elif grouped:
             moved = False
         else:
-            # Nobody counts for us, or there is no process group yet. In a job that works in step, half the
+            # Nobody counts for us, or nobody communicated yet. In a job that works in step, half the
             # ranks do not lie still for long.
             moved = 2 * pulsing.count(True) > len(pulsing) - gone
         alone = not grouped and len(self.targets) == 1 and (self.targets[0].world_size or 1) == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
+import shutil
 import stat
 import tempfile
 import time
@@ -39,6 +40,7 @@ class SocketFolder:
             os.write(self._lock, f"{os.getpid()}\n".encode())
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
+            shutil.rmtree(self.path, ignore_errors=True)
             raise WatcherFailed(
                 f"cannot write to {self.path}: {os.strerror(error.errno or 0)}", "free space there"
             ) from error

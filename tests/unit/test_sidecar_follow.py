@@ -203,3 +203,12 @@ def test_a_lone_process_with_a_rank_is_a_job_once_it_has_a_group(paper: Paper) -
     assert follower.beat(3.0).ranks == 0
     paper.answers = {11: counters(1)}
     assert follower.beat(4.0).ranks == 1
+
+
+def test_groups_without_counters_leave_it_to_the_main_threads(paper: Paper) -> None:
+    without = replace(counters(0), groups={})
+    paper.answers = {11: without, 12: without}
+    follower = started(paper)
+    paper.pulses = {pid: Pulse("R", 1.9, 31) for pid in paper.pulses}
+    assert follower.beat(3.0).moved
+    assert not follower.beat(4.0).moved

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -102,3 +103,14 @@ def test_run_directory_that_vanishes_is_an_error_of_ours(tmp_path: Path) -> None
     (tmp_path / "parent").touch()
     with pytest.raises(HangdocError, match="cannot make"):
         directory.make()
+
+
+def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(WatcherFailed, match="No space left"):
+        SocketFolder({"XDG_RUNTIME_DIR": str(tmp_path)})
+    monkeypatch.undo()
+    assert list(tmp_path.iterdir()) == []
