@@ -2,7 +2,7 @@
 
 Ranks with equal behaviour are folded first, so the cost grows with the number of *different* behaviours. Each
 behaviour is then aligned with a consensus that starts from one of them and grows by the others' continuations;
-the start that leaves the least to repair, weighted by ranks, wins. Starts that leave equally little are
+the start whose repair changes the fewest calls, counted over ranks, wins. Starts that change equally many are
 alternatives: the tie is not ours to break here.
 
 The end of a sequence costs nothing: a rank that has not issued a call yet may still do so.
@@ -10,6 +10,7 @@ The end of a sequence costs nothing: a rank that has not issued a call yet may s
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,7 +18,6 @@ from hangdoc.diagnosis.sequences import END, GroupHistory, Site, Token
 
 GAP = 10
 """One call too many or too few."""
-_LEARNED = 1
 _BOTH_SIDES_OWN = 4
 _SITE = 8
 _SIZES = 8
@@ -38,7 +38,8 @@ class Behaviour:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """One repair. 'delete': ``token`` of these ranks has no partner; 'insert': ``token`` of the others is missing here.
+    """One repair. 'delete': ``token`` of these ranks has no partner; 'insert': ``token`` of the others is missing
+    here.
 
     ``mine`` and ``theirs`` are what each side issued at this point (None: nothing yet).
     """
@@ -52,7 +53,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """The repair of one group from one start: what it costs and which ranks it changes."""
+    """The repair of one group from one start: how many calls it changes, over all ranks, and which."""
 
     history: GroupHistory
     cost: int
@@ -81,15 +82,19 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
     """Ranks with equal fingerprints together, the most common behaviour first, longer ones before shorter."""
     folded: dict[tuple[object, ...], list[int]] = {}
     tokens: dict[tuple[object, ...], tuple[Token, ...]] = {}
+    prints: dict[tuple[int, bool], tuple[object, ...]] = {}
+    blind = frozenset(history.blind)
     for rank in history.members:
-        if rank in history.blind:
+        if rank in blind:
             continue
-        calls = list(history.tokens.get(rank, ()))
-        if rank in ended:
-            calls.append(_end(history, rank, calls))
-        print_ = tuple((t.op, t.site, t.sizes, t.dtypes, t.pending, t.sequence) for t in calls)
-        folded.setdefault(print_, []).append(rank)
-        tokens.setdefault(print_, tuple(calls))
+        calls = history.tokens.get(rank, [])
+        # Ranks of equal programs share one list of tokens: it is read once.
+        known = (id(calls) if calls else 0, rank in ended)
+        if known not in prints:
+            whole = (*calls, _end(history, rank, calls)) if rank in ended else tuple(calls)
+            prints[known] = tuple((t.op, t.site, t.sizes, t.dtypes, t.pending, t.sequence) for t in whole)
+            tokens.setdefault(prints[known], whole)
+        folded.setdefault(prints[known], []).append(rank)
     behaviours = [Behaviour(tuple(ranks), tokens[key]) for key, ranks in folded.items()]
     return sorted(behaviours, key=lambda b: (-len(b.ranks), -len(b.tokens), b.ranks))
 
@@ -119,7 +124,8 @@ def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[
     behaviours = fold(history, ended)
     if len(behaviours) < 2:
         return []
-    found = [_from_start(history, behaviours, start) for start in behaviours[:_MOST_STARTS]]
+    disputed = disputed_numbers(history)
+    found = [_from_start(history, behaviours, start, disputed) for start in behaviours[:_MOST_STARTS]]
     best = min(a.cost for a in found)
     unique: dict[tuple[int, ...], Alignment] = {}
     for alignment in found:
@@ -130,13 +136,31 @@ def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[
     return list(unique.values())
 
 
-def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behaviour) -> Alignment:
+def disputed_numbers(history: GroupHistory) -> frozenset[int]:
+    """The numbers at which members wait with operations or sizes that cannot match: that is why they wait, and
+    calls of one operation from different sites there may well belong together."""
+    waiting: dict[int, set[tuple[object, ...]]] = {}
+    seen: set[int] = set()
+    for calls in history.tokens.values():
+        if id(calls) not in seen:
+            seen.add(id(calls))
+            for token in calls:
+                if token.pending:
+                    waiting.setdefault(token.sequence, set()).add((token.op, token.sizes, token.dtypes))
+    return frozenset(number for number, kinds in waiting.items() if len(kinds) > 1)
+
+
+def _from_start(
+    history: GroupHistory, behaviours: list[Behaviour], start: Behaviour, disputed: frozenset[int]
+) -> Alignment:
     consensus = list(start.tokens)
-    cost, gaps = 0, []
+    cost = 0
+    gaps: list[Gap] = []
     for behaviour in [b for b in behaviours if b is not start]:
-        pair_cost, steps, tail = align(consensus, behaviour.tokens, pairing(history, consensus, behaviour.tokens))
-        weight = len(behaviour.ranks)
-        cost += pair_cost * weight
+        pair = pairing(history, consensus, behaviour.tokens, disputed)
+        steps, tail = align(consensus, behaviour.tokens, pair)
+        # What counts is how many calls change; differing sites only steer the path.
+        cost += len(steps) * len(behaviour.ranks)
         gaps += [_gap(step, consensus, behaviour) for step in steps]
         consensus += behaviour.tokens[tail:]
     return Alignment(history, cost, tuple(gaps), tuple(consensus))
@@ -152,31 +176,30 @@ def _gap(step: tuple[str, int, int], consensus: list[Token], behaviour: Behaviou
     return Gap(kind, behaviour.ranks, token, mine, theirs)
 
 
-def pairing(history: GroupHistory, left: Sequence[Token], right: Sequence[Token]) -> Callable[[Token, Token], int]:
+def pairing(
+    history: GroupHistory, left: Sequence[Token], right: Sequence[Token], disputed: frozenset[int]
+) -> Callable[[Token, Token], int]:
     """The cost of letting two calls match. Cheap where correct programs differ, dear where they cannot match."""
     left_sites = {t.site for t in left}
     right_sites = {t.site for t in right}
     learned = _learned_pairs(left, right, left_sites, right_sites)
 
     def cost(a: Token, b: Token) -> int:
+        together = a.sequence == b.sequence
+        stuck = together and a.pending and b.pending
         if a.op != b.op:
-            return _IMPOSSIBLE if END in (a.op, b.op) or _stuck_together(a, b) else _OPERATION
+            return _IMPOSSIBLE if END in (a.op, b.op) or stuck else _OPERATION
         sizes_agree = a.sizes == b.sizes and (a.sizes is None or a.dtypes == b.dtypes)
         if a.site == b.site:
-            return 0 if sizes_agree else _SIZES
+            return 0 if sizes_agree or (together and not stuck) else _SIZES
         if (a.site, b.site) in learned:
-            return _LEARNED
-        if _stuck_together(a, b) and (not sizes_agree or history.arrived(a.sequence)):
+            return 0
+        if stuck and (not sizes_agree or (a.sequence not in disputed and history.arrived(a.sequence))):
             return _IMPOSSIBLE
         own = a.site not in right_sites and b.site not in left_sites
         return _BOTH_SIDES_OWN if own else _SITE
 
     return cost
-
-
-def _stuck_together(a: Token, b: Token) -> bool:
-    """Both wait in the same numbered call: the backend has paired them, and they did not complete."""
-    return a.pending and b.pending and a.sequence == b.sequence
 
 
 def _learned_pairs(
@@ -185,6 +208,8 @@ def _learned_pairs(
     """Different sites that have completed together more than once and never with another: `if rank == 0:
     broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
     ordinary calls of a loop would pair crosswise just as regularly."""
+    if left_sites == right_sites:
+        return set()
     by_number = {t.sequence: t for t in right}
     partners: dict[Site, set[Site]] = {}
     seen: dict[tuple[Site, Site], int] = {}
@@ -201,78 +226,74 @@ def _learned_pairs(
 
 def align(
     left: Sequence[Token], right: Sequence[Token], pair: Callable[[Token, Token], int]
-) -> tuple[int, list[tuple[str, int, int]], int]:
+) -> tuple[list[tuple[str, int, int]], int]:
     """Align two sequences whose ends are free.
 
-    Returns the cost, the steps ('insert', i, j: left[i] has no partner; 'delete', i, j: right[j] has none) and
-    where right's free end begins. Gaps stand as late as possible: the ranks agreed until then.
+    Returns the steps ('insert', i, j: left[i] has no partner; 'delete', i, j: right[j] has none) and where right's
+    free end begins. Gaps stand as late as possible: the ranks agreed until then.
+
+    A best-first search: calls that match at no cost are passed at once, so the work grows with the repair and not
+    with the length of the sequences.
     """
-    # Equal beginnings match at no cost; only the rest needs the table.
-    start = 0
-    limit = min(len(left), len(right))
-    while start < limit and pair(left[start], right[start]) == 0:
-        start += 1
-    a, b = left[start:], right[start:]
-    band = 16
-    while True:
-        cost, steps, tail = _banded(a, b, pair, band)
-        # A path that leaves the band has more gaps than the band is wide, and each gap costs GAP.
-        if cost <= GAP * band or band >= max(len(a), len(b)):
-            return cost, [(kind, i + start, j + start) for kind, i, j in steps], tail + start
-        band *= 4
-
-
-def _banded(
-    a: Sequence[Token], b: Sequence[Token], pair: Callable[[Token, Token], int], band: int
-) -> tuple[int, list[tuple[str, int, int]], int]:
-    rows, columns = len(a), len(b)
-    far = 1 << 60
-    table: list[dict[int, int]] = []
-    for i in range(rows + 1):
-        row: dict[int, int] = {}
-        above = table[i - 1] if i else {}
-        for j in range(max(0, i - band), min(columns, i + band) + 1):
-            if i == 0 and j == 0:
-                row[0] = 0
+    rows, columns = len(left), len(right)
+    cheapest: dict[tuple[int, int], int] = {(0, 0): 0}
+    came: dict[tuple[int, int], tuple[int, int]] = {}
+    # Among equally cheap places the one furthest on goes first.
+    queue: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
+    ends: list[tuple[int, int]] = []
+    limit: int | None = None
+    while queue:
+        cost, _, i, j = heapq.heappop(queue)
+        if limit is not None and cost > limit:
+            break
+        if cost > cheapest[i, j]:
+            continue
+        start = (i, j)
+        while i < rows and j < columns and pair(left[i], right[j]) == 0:
+            i, j = i + 1, j + 1
+        if (i, j) != start:
+            # Where another path came here as cheaply, it has been looked at already.
+            if cheapest.get((i, j), cost + 1) <= cost:
                 continue
-            best = far
-            if i and j and j - 1 in above:
-                best = above[j - 1] + pair(a[i - 1], b[j - 1])
-            if j in above:
-                best = min(best, above[j] + GAP)
-            if j - 1 in row:
-                best = min(best, row[j - 1] + GAP)
-            row[j] = best
-        table.append(row)
-    i, j = _best_end(table, a, b)
-    cost, tail = table[i][j], j
+            cheapest[i, j] = cost
+            came[i, j] = start
+        if i == rows or j == columns:
+            ends.append((i, j))
+            limit = cost
+            continue
+        for step, price in (((1, 1), pair(left[i], right[j])), ((1, 0), GAP), ((0, 1), GAP)):
+            place = (i + step[0], j + step[1])
+            if cost + price < cheapest.get(place, cost + price + 1):
+                cheapest[place] = cost + price
+                came[place] = (i, j)
+                heapq.heappush(queue, (cost + price, -sum(place), *place))
+    end = _best_end(ends, left, right)
+    return _steps(came, end), end[1]
+
+
+def _steps(came: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -> list[tuple[str, int, int]]:
+    """The gaps on the way to ``end``, in order."""
     steps: list[tuple[str, int, int]] = []
-    while i or j:
-        here = table[i][j]
-        if i and table[i - 1].get(j, far) + GAP == here:
-            i -= 1
-            steps.append(("insert", i, j))
-        elif j and table[i].get(j - 1, far) + GAP == here:
-            j -= 1
-            steps.append(("delete", i, j))
-        else:
-            i, j = i - 1, j - 1
-    return cost, steps[::-1], tail
+    place = end
+    while place in came:
+        before = came[place]
+        if place[0] - before[0] != place[1] - before[1]:
+            steps.append(("insert" if place[1] == before[1] else "delete", *before))
+        place = before
+    return steps[::-1]
 
 
-def _best_end(table: list[dict[int, int]], a: Sequence[Token], b: Sequence[Token]) -> tuple[int, int]:
+def _best_end(ends: list[tuple[int, int]], left: Sequence[Token], right: Sequence[Token]) -> tuple[int, int]:
     """Either side may have more to come, but not both: one of them has reached its end.
 
     Between equally cheap ends prefer the story that the call in question tells: a call whose site the other
     side knows came too early there (others are missing); an unknown one is extra.
     """
-    rows, columns = len(a), len(b)
-    left_sites = {t.site for t in a}
+    left_sites = {t.site for t in left} if len(ends) > 1 else set()
 
-    def rank(end: tuple[int, int]) -> tuple[int, int, int]:
+    def rank(end: tuple[int, int]) -> tuple[int, int]:
         i, j = end
-        ran_ahead = i == rows and j < columns and b[j].site in left_sites
-        return table[i][j], 0 if ran_ahead else 1, -(i + j)
+        ran_ahead = i == len(left) and j < len(right) and right[j].site in left_sites
+        return 0 if ran_ahead else 1, -(i + j)
 
-    ends = [(rows, j) for j in table[rows]] + [(i, columns) for i in range(rows + 1) if columns in table[i]]
     return min(ends, key=rank)

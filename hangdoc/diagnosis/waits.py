@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.activity import GONE
-from hangdoc.diagnosis.alignment import pairing
 from hangdoc.diagnosis.sequences import GroupHistory, Token
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -106,8 +105,9 @@ def _same_place(a: Activity, b: Activity) -> bool:
 def _mismatch(history: GroupHistory, mine: Token | None, other: Token | None) -> bool:
     if mine is None or other is None or not (mine.pending and other.pending):
         return False
-    left, right = history.tokens[mine.rank], history.tokens[other.rank]
-    return pairing(history, left, right)(mine, other) >= 8  # anything dearer than an asymmetric pair
+    if mine.op != other.op or mine.sizes != other.sizes:
+        return True
+    return mine.sizes is not None and mine.dtypes != other.dtypes
 
 
 def _not_joined(rank: int, activities: dict[int, Activity], snapshots: dict[int, RankSnapshot]) -> tuple[int, ...]:
