@@ -246,8 +246,8 @@ def counters(state):
         "pid": state.pid,
         "rank": state.rank,
         "world_size": state.world_size,
-        "local_rank": hangdoc_probe._count(os.environ.get("LOCAL_RANK")),
-        "restart": hangdoc_probe._count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+        "local_rank": hangdoc_probe.count(os.environ.get("LOCAL_RANK")),
+        "restart": hangdoc_probe.count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
         "groups": len(world.pg_names),
         "initialized": default is not None,
         "point_to_points": state.point_to_points,
@@ -290,7 +290,7 @@ def _at_exit(state):
 
 
 def _leave_note(state):
-    long = (hangdoc_probe._count(os.environ.get("TORCH_FR_BUFFER_SIZE")) or 0) > BYE_MOST_CALLS
+    long = (hangdoc_probe.count(os.environ.get("TORCH_FR_BUFFER_SIZE")) or 0) > BYE_MOST_CALLS
     header, parts = _details(state, attributes=False, recorder=not long, newest=BYE_POINT_TO_POINTS)
     header.update(_uncaught())
     header["at"] = time.time()

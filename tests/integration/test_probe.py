@@ -392,7 +392,7 @@ def test_import_torch_alone_starts_nothing(start: Start) -> None:
     assert without.end() == 0
     threads, names = job.text().splitlines()
     assert threads.split()[0] == without.text().split()[0]
-    assert names == "['hangdoc_probe']"
+    assert names == "['hangdoc_probe', 'hangdoc_probe_hooks']"
     assert os.listdir(job.folder) == []
 
 

@@ -1,0 +1,78 @@
+"""What ``hangdoc attach --inject`` runs inside a rank that has no probe: one answer of the probe's, and gone.
+
+``capture/injection.py`` runs it on a thread that is not Python's, so that no signal handler, tracer or profiler of
+the job comes upon it. It replaces nothing, starts nothing and leaves no module behind.
+"""
+
+import gc
+import os
+import sys
+import types
+
+MODULES = ("hangdoc_probe", "hangdoc_probe_details", "hangdoc_probe_serve")
+ANSWER, FAILURE = "answer", "failure"
+
+
+def answer(folder, home, variables):
+    """Write ``folder``/answer, or /failure with a word why not.
+
+    The probe's files are read from ``folder``, where copies of them lie; they come from ``home``. ``variables``:
+    the environment variables that may be told, and beginnings of names that may be.
+    """
+    collecting = gc.isenabled()
+    gc.disable()  # a finaliser of the job's could block for ever in here
+    before = {name: sys.modules.get(name) for name in MODULES}
+    loaded = []
+    try:
+        for name in MODULES:
+            loaded.append(_load(name, folder, home))
+        _write(folder, ANSWER, _answer(*loaded, variables))
+    except BaseException as error:
+        _write(folder, FAILURE, f"{type(error).__name__}: {error}"[:300].encode("utf-8", "replace"))
+    finally:
+        for name, module in before.items():
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module
+        for module in loaded:
+            module.__dict__.clear()
+        if collecting:
+            gc.enable()
+
+
+def _load(name, folder, home):
+    with open(os.path.join(folder, f"{name}.py"), "rb") as file:
+        source = file.read()
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__file__ = os.path.join(home, f"{name}.py")
+    exec(compile(source, module.__file__, "exec"), module.__dict__)  # noqa: S102 - the probe's own files
+    return module
+
+
+def _answer(probe, _details, serve, variables):
+    state = probe.State("")
+    state.pid = os.getpid()
+    state.rank, state.world_size = _number("RANK"), _number("WORLD_SIZE")
+    world = sys.modules["torch.distributed.distributed_c10d"]._world
+    # The probe would have seen them made; their backends tell which recorders there are.
+    for group, name in list(world.pg_names.items()):
+        state.groups[name] = [], "", str(world.pg_map.get(group, ("",))[0]), None
+    header, parts = serve._details(state)
+    names, beginnings = set(variables), tuple(name for name in variables if name.endswith("_"))
+    header["environment"] = {
+        name: value for name, value in os.environ.items() if name in names or name.startswith(beginnings)
+    }
+    return serve._framed(header, parts)
+
+
+def _number(variable):
+    text = os.environ.get(variable, "")
+    return int(text) if text.isdigit() and len(text) < 10 else None
+
+
+def _write(folder, name, data):
+    path = os.path.join(folder, name)
+    with open(os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    os.rename(path + ".new", path)
