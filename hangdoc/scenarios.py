@@ -26,7 +26,7 @@ else:
 
 STALL_AFTER = 5
 """Seconds; the scenarios are small."""
-TIME_LIMIT = 180.0
+TIME_LIMIT = 100.0
 """Seconds for one run, unless the scenario sets ``timeout``."""
 _PATIENCE = 20.0
 """Seconds between asking a run to end and killing it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,10 +51,13 @@ def run(
     With FIXED=1 in the environment the corrected variants run, which must end healthy. Exit status: 0 all
     verdicts are the expected ones, 1 they are not.
     """
+    import signal
     import tempfile
 
     from hangdoc import scenarios
 
+    # Asked to end, end the job as well: an exception does, the default action would leave it behind.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     chosen = scenarios.available() if names == ["all"] else [scenarios.find(name) for name in names]
     fixed = os.environ.get("FIXED") == "1"
     agreed = True

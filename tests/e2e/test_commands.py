@@ -8,15 +8,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from conftest import MARK, marked, survivors
 
 CASE = Path(__file__).parents[1] / "data" / "uneven_batches.hangdoc"
 
 
 @pytest.fixture
-def hangdoc(tmp_path):
+def hangdoc(tmp_path, mark):
     """Run hangdoc in an empty directory: ``hangdoc(*arguments, env=…)``."""
 
     def run(*arguments: object, env: dict[str, str] | None = None, deadline: float = 60):
@@ -24,7 +26,7 @@ def hangdoc(tmp_path):
         return subprocess.run(
             [sys.executable, "-m", "hangdoc", *map(str, arguments)],
             cwd=tmp_path,
-            env={**clean, "COLUMNS": "100", **(env or {})},
+            env={**clean, "COLUMNS": "100", MARK: mark, **(env or {})},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             encoding="utf-8",
@@ -207,6 +209,7 @@ def test_unknown_scenarios(hangdoc):
         assert "uneven_batches" in done.stderr
 
 
+@pytest.mark.timeout(330)
 def test_a_scenario_runs_and_its_correction_too(hangdoc):
     done = hangdoc("scenario", "run", "rank_guard", "--quiet", deadline=150)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -214,6 +217,23 @@ def test_a_scenario_runs_and_its_correction_too(hangdoc):
     fixed = hangdoc("scenario", "run", "rank_guard", "--quiet", env={"FIXED": "1"}, deadline=150)
     assert fixed.returncode == 0, fixed.stdout + fixed.stderr
     assert "rank_guard (fixed)" in fixed.stdout
+
+
+@pytest.mark.timeout(120)
+def test_a_scenario_run_that_is_ended_leaves_nothing(tmp_path, mark):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hangdoc", "scenario", "run", "rank_guard", "--quiet"],
+        env={**os.environ, MARK: mark},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while len(marked(mark)) < 5 and time.monotonic() < deadline:  # ours, watch, torchrun and two ranks
+        time.sleep(0.1)
+    process.terminate()
+    assert process.wait(60) == 143
+    assert survivors(mark) == ()
 
 
 # doctor
