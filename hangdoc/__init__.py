@@ -9,16 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from hangdoc.api import diagnose, load, watch
+    from hangdoc.api import attach, diagnose, load, watch
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot as Snapshot
 
 __version__ = "0.1.0"
-__all__ = ["Diagnosis", "Snapshot", "diagnose", "load", "watch"]
+__all__ = ["Diagnosis", "Snapshot", "attach", "diagnose", "load", "watch"]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("diagnose", "load", "watch"):
+    if name in ("attach", "diagnose", "load", "watch"):
         from hangdoc import api
 
         return getattr(api, name)

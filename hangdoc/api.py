@@ -12,6 +12,7 @@ from hangdoc.sidecar.options import WatchOptions
 if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
+    from hangdoc.model.summary import JobSummary
 
 
 def watch(command: Sequence[str], options: WatchOptions | None = None) -> int:
@@ -36,6 +37,32 @@ def watch(command: Sequence[str], options: WatchOptions | None = None) -> int:
         return run_watched(command, options, announcer, run_id=run_id, socket_folder=folder, environment=environment)
     finally:
         folder.close()
+
+
+def attach(pid: int, *, no_source: bool = False) -> Diagnosis:
+    """Who hangs in the job that ``pid`` is a process of, where and why; of a job that moves, that it does.
+
+    Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
+    """
+    return diagnose(snapshot(pid, no_source=no_source))
+
+
+def snapshot(pid: int, *, no_source: bool = False) -> JobSnapshot:
+    """The job that ``pid`` is a process of, frozen: what ``attach`` diagnoses. Takes about two seconds.
+
+    ``no_source``: without the source code of the functions on its stacks. Raises as ``attach``.
+    """
+    from hangdoc.capture.attaching import attach_job
+    from hangdoc.capture.host import CaptureOptions
+
+    return attach_job(pid, CaptureOptions(no_source=no_source))
+
+
+def jobs() -> list[JobSummary]:
+    """The distributed jobs that this machine shows, the oldest first. Takes about half a second."""
+    from hangdoc.capture.attaching import list_jobs
+
+    return list_jobs()
 
 
 def load(path: str | os.PathLike[str]) -> JobSnapshot:

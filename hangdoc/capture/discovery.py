@@ -1,22 +1,16 @@
-"""Which processes are the ranks of a job? The probe's registrations first, the process tree second.
-
-Launchers and what they show from outside: torchrun, accelerate and DeepSpeed set RANK; Lightning's script
-launcher sets LOCAL_RANK, NODE_RANK and WORLD_SIZE in the scripts it runs again and nothing in the first
-one, which is rank 0 of its node; mpirun sets OMPI_COMM_WORLD_RANK, srun SLURM_PROCID; mp.spawn sets
-nothing.
-"""
+"""Which processes are the ranks of a job? The probe's registrations first, the process tree second."""
 
 from __future__ import annotations
 
 import socket as socket_module
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from hangdoc.capture import procfs, stacks
+from hangdoc.capture import launchers, procfs, stacks
 from hangdoc.capture.journal import ProbeClient, ProbeCounters
-from hangdoc.model.process import Stack
+from hangdoc.capture.launchers import Carrier, number
+from hangdoc.capture.spawned import spawned_rank
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_ABSENT = 100_000
@@ -45,7 +39,7 @@ class _Member:
     pid: int
     ppid: int
     started: float
-    environment: Mapping[str, str]
+    variables: Mapping[str, str]
 
 
 def host_name() -> str:
@@ -86,17 +80,7 @@ def find_ranks(
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
         for target in _one_per_rank(found)
     ]
-    return sorted(chosen + _absent(chosen, host), key=lambda target: target.rank)
-
-
-def spawned_rank(stack: Stack) -> int | None:
-    """The rank of a torch.multiprocessing.spawn process: local ``i`` of its ``_wrap`` (torch 1.8 to 2.13)."""
-    for frame in stack:
-        if frame.file.endswith("torch/multiprocessing/spawn.py") and frame.function == "_wrap":
-            for local in frame.locals:
-                if local.name == "i" and local.value.isdigit():
-                    return int(local.value)
-    return None
+    return sorted(chosen + absent(chosen, host), key=lambda target: target.rank)
 
 
 def _member(entry: procfs.Stat) -> _Member:
@@ -136,109 +120,43 @@ def _from_probes(tree: Mapping[int, _Member], answers: Mapping[int, ProbeCounter
                 world_size=answer.world_size,
                 local_rank=answer.local_rank,
                 restart=answer.restart or 0,
-                environment=tuple(sorted(member.environment.items())),
+                environment=tuple(sorted(member.variables.items())),
             )
         )
     return found
 
 
 def _from_environment(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    """The first convention that any process of the tree follows, the most telling ones first."""
-    for finder in (_elastic, _plain, _mpi, _lightning, _slurm):
-        found = finder(tree)
-        if found:
-            return found
-    return []
+    """The ranks of the most telling convention that any process of the tree follows, without nested jobs'."""
+    found = launchers.carriers(tree, procfs.is_python)
+    followed = {carrier.launcher for carrier in found}
+    first = next((convention.name for convention in launchers.CONVENTIONS if convention.name in followed), "")
+    found = [carrier for carrier in found if carrier.launcher == first]
+    tops = {carrier.top for carrier in found}
+    return [target_of(carrier, tree[carrier.top].variables) for carrier in found if not tops & _above(carrier, tree)]
 
 
-def _elastic(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    """torchrun and accelerate. An agent inside a cluster job may itself carry a RANK, which is the node's."""
-    return _carriers(tree, "TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+def target_of(carrier: Carrier, variables: Mapping[str, str]) -> RankTarget:
+    """What to look at, of a rank that a launcher started."""
+    return RankTarget(
+        rank=carrier.rank,
+        pid=carrier.pid,
+        identity=carrier.identity,
+        world_size=carrier.world_size,
+        local_rank=carrier.local_rank,
+        restart=carrier.restart,
+        environment=tuple(sorted(variables.items())),
+    )
 
 
-def _plain(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    return _carriers(tree, "RANK", "RANK", "WORLD_SIZE", "LOCAL_RANK")
-
-
-def _mpi(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    prefix = "OMPI_COMM_WORLD_"
-    return _carriers(tree, prefix + "RANK", prefix + "RANK", prefix + "SIZE", prefix + "LOCAL_RANK")
-
-
-def _slurm(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    return _carriers(tree, "SLURM_PROCID", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")
-
-
-def _carriers(tree: Mapping[int, _Member], mark: str, rank: str, world: str, local: str) -> list[RankTarget]:
-    """The topmost processes that carry ``mark``: what they start inherits it and is no rank of its own."""
-    found = []
-    for member in tree.values():
-        number = _number(member.environment.get(rank))
-        parent = tree.get(member.ppid)
-        inherited = (
-            parent is not None
-            and mark in parent.environment
-            and parent.environment.get(rank) == member.environment.get(rank)
-        )
-        if mark not in member.environment or number is None or inherited:
-            continue
-        found.append(
-            RankTarget(
-                rank=number,
-                pid=_through_wrappers(member.pid, tree),
-                identity="environment",
-                world_size=_number(member.environment.get(world)),
-                local_rank=_number(member.environment.get(local)),
-                restart=_number(member.environment.get("TORCHELASTIC_RESTART_COUNT")) or 0,
-                environment=tuple(sorted(member.environment.items())),
-            )
-        )
-    return found
-
-
-def _through_wrappers(pid: int, tree: Mapping[int, _Member]) -> int:
-    """Down from a shell or another wrapper that the launcher started to the one Python process it runs."""
-    while not procfs.is_python(pid):
-        children = [member.pid for member in tree.values() if member.ppid == pid]
-        if len(children) != 1:
-            break
-        pid = children[0]
-    return pid
-
-
-def _lightning(tree: Mapping[int, _Member]) -> list[RankTarget]:
-    scripts = [
-        member
-        for member in tree.values()
-        if {"LOCAL_RANK", "NODE_RANK", "WORLD_SIZE"} <= member.environment.keys()
-        and "RANK" not in member.environment
-        and "LOCAL_RANK" not in _parent_environment(member, tree)
-    ]
-    if not scripts:
-        return []
-    main, count = Counter(member.ppid for member in scripts).most_common(1)[0]
-    found = []
-    for member in scripts:
-        local = _number(member.environment["LOCAL_RANK"])
-        node = _number(member.environment["NODE_RANK"]) or 0
-        if local is None:
-            continue
-        found.append(
-            RankTarget(
-                rank=node * (count + 1) + local,
-                pid=member.pid,
-                identity="launcher",
-                world_size=_number(member.environment["WORLD_SIZE"]),
-                local_rank=local,
-                environment=tuple(sorted(member.environment.items())),
-            )
-        )
-    if found and main in tree:
-        first = found[0]
-        node = (first.rank - (first.local_rank or 0)) // (count + 1)
-        own = tuple(sorted(tree[main].environment.items()))
-        found.append(replace(first, rank=node * (count + 1), pid=main, local_rank=0, environment=own))
-    return found
+def _above(carrier: Carrier, tree: Mapping[int, _Member]) -> set[int]:
+    """The processes above a rank, without a launcher that is a rank itself (Lightning's main script)."""
+    above: set[int] = set()
+    pid = carrier.parent
+    while pid in tree and pid not in above:
+        above.add(pid)
+        pid = tree[pid].ppid
+    return above - {carrier.parent} if carrier.launcher == "lightning" else above
 
 
 def _from_locals(tree: Mapping[int, _Member]) -> list[RankTarget]:
@@ -267,7 +185,7 @@ def _one_per_rank(found: list[RankTarget]) -> list[RankTarget]:
     return list(chosen.values())
 
 
-def _absent(found: list[RankTarget], host: str) -> list[RankTarget]:
+def absent(found: list[RankTarget], host: str) -> list[RankTarget]:
     """Ranks of a job on one machine that the world size promises and nobody is."""
     world = max((target.world_size or 0 for target in found), default=0)
     if world > _MAX_ABSENT or any(_many_nodes(dict(target.environment), target, world) for target in found):
@@ -285,21 +203,12 @@ def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) 
     """Whether a rank's environment says that other machines take part."""
     for name, of in (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE")):
         # Against the launcher's own count: the program may believe in another one, and that is a finding.
-        local = _number(environment.get(name))
-        if local is not None and local < (_number(environment.get(of)) or world):
+        local = number(environment.get(name))
+        if local is not None and local < (number(environment.get(of)) or world):
             return True
     for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):
-        if (_number(environment.get(name)) or 1) > 1:
+        if (number(environment.get(name)) or 1) > 1:
             return True
     elastic = "TORCHELASTIC_RUN_ID" in environment
-    node = _number(environment.get("GROUP_RANK" if elastic else "NODE_RANK")) or 0
+    node = number(environment.get("GROUP_RANK" if elastic else "NODE_RANK")) or 0
     return node > 0 or (target.local_rank is not None and target.local_rank != target.rank and not elastic)
-
-
-def _parent_environment(member: _Member, tree: Mapping[int, _Member]) -> Mapping[str, str]:
-    parent = tree.get(member.ppid)
-    return parent.environment if parent is not None else {}
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture import discovery, procfs
-from hangdoc.capture.discovery import RankTarget, find_ranks, spawned_rank
+from hangdoc.capture.discovery import RankTarget, find_ranks
 from hangdoc.capture.journal import ProbeCounters
+from hangdoc.capture.spawned import spawned_rank
 from hangdoc.model.process import Frame, Local
 
 

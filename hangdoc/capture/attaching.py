@@ -1,0 +1,157 @@
+"""From one pid to the snapshot of its whole job, or to a clear word why not."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import time
+
+from hangdoc.capture import procfs
+from hangdoc.capture.census import Census, Entry, take_census
+from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.jobs import Job, Jobs, lone_process
+from hangdoc.capture.text import read_text
+from hangdoc.errors import CannotLook
+from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.summary import JobSummary
+from hangdoc.model.wording import harmless
+
+_PULSE_SECONDS = 0.3
+_LIST = "`hangdoc attach` without a pid lists the jobs seen here."
+
+
+def list_jobs() -> list[JobSummary]:
+    """The jobs that this machine shows, the oldest first; takes about half a second."""
+    census = take_census()
+    jobs = Jobs(census).all
+    before = {pid: procfs.pulse(pid) for job in jobs for pid in job.pids}
+    time.sleep(_PULSE_SECONDS)
+    moving = {pid for pid, pulse in before.items() if procfs.pulse(pid) != pulse}
+    return [_summary(census, job, moving) for job in jobs]
+
+
+def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
+    """Look at the job that ``pid`` belongs to, twice, about a second apart.
+
+    Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
+    """
+    census, job = find_job(pid)
+    return capture_job(
+        CaptureRequest(
+            targets=job.targets,
+            launcher_pid=job.root,
+            mode="attach",
+            command=_command(census, job),
+            options=options or CaptureOptions(),
+        )
+    )
+
+
+def find_job(pid: int) -> tuple[Census, Job]:
+    """The job around ``pid``. Raises ``CannotLook``."""
+    census = take_census()
+    pid = _process_of(pid, census)
+    entry = census[pid]
+    jobs = Jobs(census, near=pid)
+    job = jobs.of(pid)
+    if job is not None:
+        return census, job
+    if pid == os.getpid():
+        raise CannotLook(f"{_name(entry)} is hangdoc itself", _LIST)
+    if _is_kernel_thread(entry, census):
+        raise CannotLook(f"{_name(entry)} is a thread of the kernel, not of a job", _LIST)
+    if not entry.alive:
+        raise CannotLook(f"{_name(entry)} has ended (a zombie), and no job around it lives", _LIST)
+    below = jobs.below(pid)
+    if pid == 1 or pid in census.ancestors(os.getpid()):
+        what = "the first process of this machine" if pid == 1 else "above hangdoc itself"
+        raise CannotLook(f"{_name(entry)} is {what}, not a job", _choice(below) or _LIST)
+    if len(below) == 1:
+        return census, below[0]
+    if below:
+        raise CannotLook(f"{len(below)} jobs run below {_name(entry)}", _choice(below))
+    if entry.environment is None and os.geteuid() not in (0, entry.user):
+        raise CannotLook(
+            f"{_name(entry)} belongs to {_user(entry.user)} and may not be read by {_user(os.geteuid())}",
+            f"Run hangdoc as that user or as root: sudo hangdoc attach {pid}",
+        )
+    return census, lone_process(census, pid) or _refuse(census, entry)
+
+
+def _process_of(pid: int, census: Census) -> int:
+    """``pid`` itself, or its process where it is the id of a thread."""
+    if pid in census:
+        return pid
+    for line in (read_text(f"/proc/{pid}/status", 16384) or "").splitlines():
+        name, _, value = line.partition(":")
+        if name == "Tgid" and value.strip().isdigit() and int(value) in census:
+            return int(value)
+    raise CannotLook(
+        f"there is no process {pid}",
+        "It has ended, or its number is of another pid namespace: inside a container only the container's own count."
+        if _in_container()
+        else f"It has ended. {_LIST}",
+    )
+
+
+def _in_container() -> bool:
+    """Whether we are likely in a pid namespace of our own: its first process is then no init."""
+    first = procfs.stat(1)
+    return os.path.exists("/.dockerenv") or first is None or first.comm not in ("systemd", "init")  # noqa: PTH110
+
+
+def _is_kernel_thread(entry: Entry, census: Census) -> bool:
+    if entry.pid == 2 or entry.ppid == 2:
+        return census[2].comm == "kthreadd" if 2 in census else True
+    return False
+
+
+def _refuse(census: Census, entry: Entry) -> Job:
+    if not census.is_python(entry.pid):
+        raise CannotLook(f"{_name(entry)} is not Python, and no job runs below it", _LIST)
+    if census.has_torch(entry.pid) is None:
+        raise CannotLook(
+            f"the memory map of {_name(entry)} may not be read",
+            "Run hangdoc as root, or in a container with --cap-add=SYS_PTRACE.",
+        )
+    raise CannotLook(f"{_name(entry)} is Python without torch, and no job runs around it", _LIST)
+
+
+def _choice(jobs: list[Job]) -> str:
+    if not jobs:
+        return ""
+    pids = ", ".join(str(job.root or min(job.pids, default=0)) for job in jobs[:8])
+    return f"Choose one: hangdoc attach PID, with {pids}." if len(jobs) > 1 else f"Did you mean the job of {pids}?"
+
+
+def _name(entry: Entry) -> str:
+    return f"process {entry.pid} ({harmless(entry.comm)})" if entry.comm else f"process {entry.pid}"
+
+
+def _user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"user {uid}"
+
+
+def _summary(census: Census, job: Job, moving: set[int]) -> JobSummary:
+    anchor = job.pids[0] if job.root is None else job.root
+    oldest = min(census[pid].started for pid in (anchor, *job.pids))
+    return JobSummary(
+        pid=anchor,
+        launcher=job.launcher,
+        command=_command(census, job),
+        user=_user(census[anchor].user),
+        since=time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + oldest,
+        ranks=tuple(target.rank for target in job.targets if target.pid is not None),
+        missing=tuple(target.rank for target in job.targets if target.pid is None),
+        moving=len(moving & set(job.pids)),
+        readable=bool(job.targets) or census[anchor].environment is not None,
+    )
+
+
+def _command(census: Census, job: Job) -> tuple[str, ...]:
+    """The launcher's command line, or the first rank's."""
+    pid = job.pids[0] if job.root is None else job.root
+    return census[pid].argv

@@ -1,0 +1,345 @@
+"""Which processes of this machine belong to which distributed job? Two jobs are never taken for one."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from hangdoc.capture import procfs
+from hangdoc.capture.census import Census
+from hangdoc.capture.discovery import RankTarget, absent, host_name, target_of
+from hangdoc.capture.launchers import Carrier, carriers
+from hangdoc.capture.spawned import Spawned, find_spawned
+
+_AGENT_NAMES = ("pt_elastic",)
+_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox", "su", "sudo", "login"})
+_MANAGERS = frozenset({"tmux", "tmux: server", "screen", "sshd", "systemd", "init", "supervisord", "containerd-shim"})
+_LOCAL_ADDRESSES = ("localhost", "127.", "::1")
+
+
+@dataclass(frozen=True)
+class Job:
+    """A distributed job. ``root`` is its launcher's pid; None: it has none, or the launcher is gone."""
+
+    launcher: str
+    """'torchrun', 'accelerate', 'lightning', 'mpirun', 'mpich', 'slurm', 'spawn', 'environment', 'python', …"""
+    root: int | None
+    targets: tuple[RankTarget, ...]
+    """Sorted by rank; those that were promised and that nobody saw have no pid."""
+    inside: frozenset[int] = frozenset()
+    """The ranks' processes and the wrappers that carry them."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The ranks' processes."""
+        return tuple(target.pid for target in self.targets if target.pid is not None)
+
+
+class Jobs:
+    """The jobs of a census. ``near``: look into the stacks only of processes related to this pid."""
+
+    def __init__(self, census: Census, near: int | None = None) -> None:
+        self.census = census
+        self._near = near
+
+    @cached_property
+    def all(self) -> tuple[Job, ...]:
+        """Every job, the oldest first."""
+        jobs = _partition(self.census, self._may_be_parents)
+        return tuple(sorted(jobs, key=lambda job: min(self._started(job), default=0.0)))
+
+    def of(self, pid: int) -> Job | None:
+        """The job that ``pid`` belongs to: as a rank, a launcher, or by being below one of them."""
+        for candidate in (pid, *self.census.ancestors(pid)):
+            for job in self.all:
+                if candidate in job.inside:
+                    return job
+            for job in self.all:
+                if candidate == job.root:
+                    return job
+        return None
+
+    def below(self, pid: int) -> list[Job]:
+        """The jobs that run below ``pid``, without those that run inside another one of them."""
+        below = set(self.census.below(pid))
+        found = [job for job in self.all if (job.root in below if job.root is not None else below & job.inside)]
+        return [job for job in found if not any(self._nested(job, other) for other in found if other is not job)]
+
+    def _nested(self, job: Job, other: Job) -> bool:
+        anchor = job.root if job.root is not None else min(job.inside, default=0)
+        return bool(other.inside & set(self.census.ancestors(anchor)))
+
+    def _started(self, job: Job) -> Iterable[float]:
+        return (self.census[pid].started for pid in (*job.pids, job.root) if pid is not None and pid in self.census)
+
+    def _may_be_parents(self, pids: Collection[int]) -> list[int]:
+        """Of the processes that may have started ranks, those worth a look into their children's stacks."""
+        if self._near is None:
+            return list(pids)
+        related = {self._near, *self.census.ancestors(self._near), *self.census.below(self._near)}
+        return [pid for pid in pids if pid in related]
+
+
+def _partition(census: Census, choose: Callable[[Collection[int]], list[int]]) -> list[Job]:
+    alive = {pid: entry for pid, entry in census.processes.items() if entry.alive}
+    found = carriers(alive, census.is_python)
+    spawned = find_spawned(census, choose(_possible_parents(census, found)))
+    found, more = _apart_from_spawned(census, found, spawned)
+    jobs = [job for group in _groups(census, found) if (job := _job(census, group)) is not None]
+    jobs = [*jobs, *more]
+    known = {job.root for job in jobs}
+    jobs += [
+        Job("torchrun", pid, ())
+        for pid, entry in alive.items()
+        if entry.comm in _AGENT_NAMES and pid not in known and not any(pid in job.inside for job in jobs)
+    ]
+    return _with_one_root_each(jobs)
+
+
+# --- ranks that their environment shows ---------------------------------------------------------------------------
+
+
+def _groups(census: Census, found: Sequence[Carrier]) -> list[list[Carrier]]:
+    """Carriers of one job each. Who started them and what they share must agree; no rank may occur twice."""
+    by_key: dict[tuple[object, ...], list[Carrier]] = {}
+    for carrier in found:
+        by_key.setdefault(_key(census, carrier), []).append(carrier)
+    groups = [part for group in by_key.values() for part in _without_twins(group)]
+    return _joined_agents(census, groups)
+
+
+def _key(census: Census, carrier: Carrier) -> tuple[object, ...]:
+    if carrier.launcher == "lightning":
+        main = carrier.top if carrier.local_rank == 0 else carrier.parent
+        return ("lightning", main if main in census and census.is_python(main) else carrier.shared)
+    if carrier.launcher == "torchrun" and carrier.parent in census and census.is_python(carrier.parent):
+        return ("torchrun", carrier.parent)
+    network = census.network_namespace(carrier.top)
+    if any(carrier.shared[:2]):
+        return (carrier.launcher, network, *carrier.shared)
+    return (carrier.launcher, network, carrier.parent, census[carrier.pid].argv, *carrier.shared)
+
+
+def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
+    """One list per job: where a rank occurs twice in one restart, those with the same parent belong together."""
+    if len({(carrier.rank, carrier.restart) for carrier in group}) == len(group):
+        return [group]
+    by_parent: dict[int, list[Carrier]] = {}
+    for carrier in group:
+        by_parent.setdefault(carrier.parent, []).append(carrier)
+    parts: list[list[Carrier]] = []
+    for siblings in by_parent.values():
+        batch: dict[tuple[int, int], Carrier] = {}
+        for carrier in siblings:
+            if (carrier.rank, carrier.restart) in batch:
+                parts.append(list(batch.values()))
+                batch = {}
+            batch[carrier.rank, carrier.restart] = carrier
+        parts.append(list(batch.values()))
+    return parts
+
+
+def _joined_agents(census: Census, groups: list[list[Carrier]]) -> list[list[Carrier]]:
+    """Several agents of one torchrun job on one machine: same rendezvous, other ranks, and more than one node."""
+    joined: dict[tuple[object, ...], list[Carrier]] = {}
+    result: list[list[Carrier]] = []
+    for group in groups:
+        first = group[0]
+        nodes = census[first.top].variables.get("GROUP_WORLD_SIZE", "1")
+        orphans = first.launcher == "torchrun" and not census.is_python(first.parent)
+        if first.launcher != "torchrun" or (nodes in ("", "1") and not orphans):
+            result.append(group)
+            continue
+        key = (census.network_namespace(first.top), first.shared)
+        partner = joined.get(key)
+        if partner is not None and not {c.rank for c in partner} & {c.rank for c in group}:
+            partner.extend(group)
+        else:
+            joined.setdefault(key, group)
+            result.append(group)
+    return result
+
+
+def _job(census: Census, group: Sequence[Carrier]) -> Job | None:
+    """The job of a group of carriers; None if it is no job of torch."""
+    launcher = group[0].launcher
+    latest = max(carrier.restart for carrier in group)
+    chosen: dict[int, Carrier] = {}
+    for carrier in sorted(group, key=lambda carrier: (census[carrier.top].started, carrier.top)):
+        if carrier.restart == latest:
+            chosen.setdefault(carrier.rank, replace(carrier, pid=_with_torch(census, carrier.pid)))
+    if launcher != "torchrun" and all(census.has_torch(carrier.pid) is False for carrier in chosen.values()):
+        return None
+    host = host_name()
+    targets = [
+        replace(target_of(carrier, census[carrier.pid].variables), host=host, socket=_socket(census, carrier.pid))
+        for carrier in chosen.values()
+    ]
+    if not _may_be_elsewhere(launcher, targets):
+        targets += absent(targets, host)
+    inside = {pid for carrier in group for pid in _between(census, carrier.top, carrier.pid)}
+    return Job(
+        _launcher_name(census, launcher, group),
+        _root(census, list(chosen.values())),
+        tuple(sorted(targets, key=lambda target: target.rank)),
+        frozenset(inside),
+    )
+
+
+def _with_torch(census: Census, pid: int) -> int:
+    """The rank's Python itself, or the only one below it that has torch where it has none (a Python that wraps)."""
+    if census.has_torch(pid) is not False:
+        return pid
+    below = [other for other in census.below(pid) if census[other].alive and census.is_python(other)]
+    fitting = [other for other in below if census.has_torch(other)]
+    tops = [other for other in fitting if not set(census.ancestors(other)) & set(fitting)]
+    return tops[0] if len(tops) == 1 else pid
+
+
+def _between(census: Census, top: int, pid: int) -> list[int]:
+    above = census.ancestors(pid)
+    return [pid, *above[: above.index(top) + 1]] if top in above else [top, pid]
+
+
+def _socket(census: Census, pid: int) -> Path | None:
+    """The probe's socket of a rank that was started under `hangdoc watch`."""
+    folder = census[pid].variables.get("HANGDOC_PROBE", "")
+    if not folder.startswith("/"):
+        return None
+    own = procfs.namespace_pid(pid, pid)
+    for base in ("", f"/proc/{pid}/root"):
+        path = Path(f"{base}{folder}/{own}.sock")
+        if os.path.exists(path):  # noqa: PTH110 - answers for what may not be read, too
+            return path
+    return None
+
+
+def _may_be_elsewhere(launcher: str, targets: Sequence[RankTarget]) -> bool:
+    """Whether ranks started by hand may run on other machines: their store's address tells."""
+    if launcher != "environment":
+        return False
+    environments = [dict(target.environment) for target in targets]
+    addresses = {environment.get("MASTER_ADDR", "") for environment in environments}
+    counted = any("LOCAL_WORLD_SIZE" in environment for environment in environments)
+    return not counted and any(address and not address.startswith(_LOCAL_ADDRESSES) for address in addresses)
+
+
+def _root(census: Census, group: Sequence[Carrier]) -> int | None:
+    """The launcher: the one process that started them all, unless it is a shell or manager that starts anything."""
+    if group[0].launcher == "lightning":
+        mains = [carrier.top for carrier in group if carrier.local_rank == 0]
+        return mains[0] if len(mains) == 1 else None
+    parents = {carrier.parent for carrier in group}
+    parent = min(parents)
+    if len(parents) != 1 or parent not in census or parent == 1:
+        return None
+    entry = census[parent]
+    interactive = entry.comm in _SHELLS and not any(not word.startswith("-") for word in entry.argv[1:])
+    return None if interactive or entry.comm in _MANAGERS else parent
+
+
+def _launcher_name(census: Census, convention: str, group: Sequence[Carrier]) -> str:
+    parents = [census[carrier.parent].argv for carrier in group if carrier.parent in census]
+    words = {word.rpartition("/")[2] for argv in parents for word in argv[:6]}
+    for name, marks in (("accelerate", {"accelerate", "accelerate.commands.launch"}), ("deepspeed", {"deepspeed"})):
+        if words & marks:
+            return name
+    variables = census[group[0].top].variables
+    if convention == "environment":
+        for name, mark in (("mpirun", "OMPI_COMM_WORLD_RANK"), ("slurm", "SLURM_STEP_ID")):
+            if mark in variables:
+                return name
+        if "deepspeed.launcher.launch" in words:
+            return "deepspeed"
+    return convention
+
+
+def _with_one_root_each(jobs: list[Job]) -> list[Job]:
+    """A process that started several jobs is the launcher of none (torchrun's agent starts but one)."""
+    count: dict[int | None, int] = {}
+    for job in jobs:
+        count[job.root] = count.get(job.root, 0) + 1
+    return [replace(job, root=None) if count[job.root] > 1 else job for job in jobs]
+
+
+# --- ranks that only their stacks show ----------------------------------------------------------------------------
+
+
+def _possible_parents(census: Census, found: Sequence[Carrier]) -> list[int]:
+    """Python processes with Python children that no launcher's rank is above of, or that are such a rank alone."""
+    sure = {carrier.top for carrier in found if carrier.launcher in ("torchrun", "lightning", "environment")}
+    parents = []
+    for parent, children in census.children.items():
+        if parent not in census or not any(census[pid].alive for pid in children) or parent in (0, 1, 2):
+            continue
+        if not census.is_python(parent) or census[parent].comm in _AGENT_NAMES:
+            continue
+        if sure & {parent, *census.ancestors(parent)} or sure & set(children):
+            continue
+        parents.append(parent)
+    return parents
+
+
+def _apart_from_spawned(
+    census: Census, found: list[Carrier], spawned: Sequence[Spawned]
+) -> tuple[list[Carrier], list[Job]]:
+    """Where a launcher's rank spawned the real ones, it is their launcher: its carrier makes room for their job."""
+    jobs = []
+    for family in spawned:
+        above = {family.parent, *census.ancestors(family.parent)}
+        node = next((carrier for carrier in found if carrier.top in above), None)
+        if node is not None and not family.by_torch:
+            continue
+        if node is not None:
+            found = [carrier for carrier in found if carrier is not node]
+        jobs.append(_spawned_job(census, family, node))
+    return found, jobs
+
+
+def _spawned_job(census: Census, family: Spawned, node: Carrier | None) -> Job:
+    host = host_name()
+    count = max(family.ranks.values()) + 1
+    nodes = (node.world_size or 1) if node is not None else 1
+    first = node.rank * count if node is not None else 0
+    targets = [
+        RankTarget(
+            rank=first + rank,
+            pid=pid,
+            identity="locals",
+            world_size=count * nodes,
+            local_rank=rank,
+            host=host,
+            socket=_socket(census, pid),
+            environment=tuple(sorted(census[pid].variables.items())),
+        )
+        for pid, rank in family.ranks.items()
+    ]
+    if nodes == 1:
+        targets += absent([replace(target, environment=()) for target in targets], host)
+    return Job(
+        "spawn" if family.by_torch else "multiprocessing",
+        family.parent,
+        tuple(sorted(targets, key=lambda target: target.rank)),
+        frozenset(family.ranks),
+    )
+
+
+def lone_process(census: Census, pid: int) -> Job | None:
+    """A process with torch that no launcher's rule fits, as a job of its own; None if it has no torch."""
+    tops = [pid, *census.ancestors(pid)]
+    pythons = [other for other in tops if other in census and census.is_python(other) and census.has_torch(other)]
+    if not pythons:
+        return None
+    first = pythons[-1]
+    target = RankTarget(
+        rank=0,
+        pid=first,
+        identity="launcher",
+        host=host_name(),
+        socket=_socket(census, first),
+        environment=tuple(sorted(census[first].variables.items())),
+    )
+    return Job("python", None, (target,), frozenset({first}))

@@ -1,0 +1,74 @@
+"""``hangdoc attach [PID]``: the verdict on a job that runs or hangs now, by any of its processes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hangdoc.cli.diagnose import EXIT_STATUS
+from hangdoc.config import environment_variable
+
+
+def attach(
+    pid: Annotated[
+        int | None,
+        typer.Argument(
+            metavar="PID", min=1, help="Any process of the job: launcher, rank, DataLoader worker. Without: list jobs."
+        ),
+    ] = None,
+    report: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE", help="Write a report too; .json or .txt. Repeatable.", envvar=environment_variable("report")
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar=environment_variable("json"))
+    ] = False,
+    save: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep the snapshot there, for `hangdoc diagnose FILE` anywhere.",
+            envvar=environment_variable("save"),
+        ),
+    ] = None,
+    no_source: Annotated[
+        bool,
+        typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
+    ] = False,
+) -> None:
+    """Find all ranks of the job that PID belongs to, look at them twice and say who hangs it, where and why.
+
+    The job is only read, never stopped or changed. Exit status: 0 healthy or slow, 1 hang or crash diagnosed,
+    2 usage, 3 could not look.
+    """
+    if pid is None:
+        _list()
+        return
+    from hangdoc import api
+    from hangdoc.model.codec import dump_snapshot
+    from hangdoc.report import check_suffix, document, terminal, write
+
+    for file in report or ():
+        check_suffix(file)
+    snapshot = api.snapshot(pid, no_source=no_source)
+    if save is not None:
+        dump_snapshot(snapshot, save)
+    diagnosis = api.diagnose(snapshot)
+    text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
+    typer.echo(text, nl=False)
+    for file in report or ():
+        write(diagnosis, file)
+    raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
+
+
+def _list() -> None:
+    from hangdoc import api
+    from hangdoc.report.listing import render
+
+    typer.echo(render(api.jobs(), time.time()), nl=False)
