@@ -10,7 +10,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-from hangdoc.capture import blocking, logs, procfs, sockets, sources
+from hangdoc.capture import blocking, injection, logs, procfs, sockets, sources
 from hangdoc.capture.children import Subject, subject
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
@@ -34,6 +34,7 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap: silence is what a held GIL sounds like, and it must not cost much."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
+_INJECTION_SECONDS = 10.0
 _NO_PROBE = Unavailable(
     "journal",
     "there is no probe in this process",
@@ -53,6 +54,8 @@ class CaptureOptions:
     gap: float = 1.0
     keep_strings: bool = False
     no_source: bool = False
+    inject: bool = False
+    """Fetch the journals of ranks without a probe through gdb, after the second look (``injection``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class _Capture:
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: _blocking_files(second.states, network))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
+        details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         exits = self._exits()
         looks = (first.states, second.states)
@@ -213,9 +217,29 @@ class _Capture:
             raise _NoAnswerError(answer)
         return answer
 
+    def _inject(self, silent: Sequence[int], looks: Sequence[Look]) -> dict[int, ProbeDetails]:
+        """The answers of ranks that have no probe, where the caller allows it."""
+        if not self.options.inject:
+            return {}
+        pid_of = {rank: pid for pid, rank in self.rank_of.items() if rank in silent and procfs.exists(pid)}
+        answers = injection.collect(pid_of, [look.states for look in looks], _INJECTION_SECONDS)
+        # Why there was no probe is no longer the news.
+        self.missing = [note for note in self.missing if note.what != "journal" or note.rank not in answers]
+        for rank, answer in answers.items():
+            if isinstance(answer, Unavailable):
+                self.missing.append(replace(answer, rank=rank))
+        return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
+
     def _log(self, target: RankTarget) -> LogTail | None:
         found = logs.log_paths(target.pid) if target.pid is not None else ()
-        return logs.read_log(found or self.request.logs.get(target.rank, ()))
+        found = found or self.request.logs.get(target.rank, ())
+        # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
+        shared = {*logs.log_paths(os.getpid()), *self._launcher_log_paths(target)}
+        return logs.read_log(tuple(path for path in found if path not in shared))
+
+    def _launcher_log_paths(self, target: RankTarget) -> tuple[str, ...]:
+        launcher = self.request.launcher_pid
+        return logs.log_paths(launcher) if launcher is not None and launcher != target.pid else ()
 
     def _exits(self) -> dict[int, ProcessExit]:
         """Per rank how it ended: the caller's knowledge first, then what happened since."""
@@ -243,6 +267,7 @@ class _Capture:
         if ended is not None and bye is not None:
             ended = replace(ended, exception=bye.exception, stack=bye.stack)
         counters = details.counters if details is not None else None
+        own = details.environment if details is not None else ()
         return RankSnapshot(
             rank=rank,
             host=target.host,
@@ -250,7 +275,7 @@ class _Capture:
             world_size=(counters.world_size if counters else None) or target.world_size,
             local_rank=target.local_rank,
             restart=target.restart,
-            environment=target.environment,
+            environment=tuple(sorted({**dict(target.environment), **dict(own)}.items())),
             process=process,
             exit=ended,
             journal=details.journal if details is not None else self.request.journals.get(rank),

@@ -44,6 +44,12 @@ class Blame:
         return self.alignment.first if self.alignment else None
 
     @property
+    def past(self) -> bool:
+        """Did the ranks part some calls ago, and go on?"""
+        gap = self.gap
+        return gap is not None and not any(t is not None and t.pending for t in (gap.mine, gap.theirs))
+
+    @property
     def parting(self) -> Parting | None:
         """The guard that parted the sides, where one was found."""
         return self.partings[0] if self.partings else None

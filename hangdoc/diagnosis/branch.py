@@ -208,8 +208,11 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
     return any(_RANK_WRAPPERS.search(f.file) or _RANK_WRAPPERS.search(f.function) for f in stack)
 
 
-def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> Branch:
-    """The parting as the report shows it: the condition, and its values with how they are known."""
+def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tuple[int, ...]], *, past: bool) -> Branch:
+    """The parting as the report shows it: the condition, and its values with how they are known.
+
+    ``past``: the ranks have gone on since, so values that change say nothing any more.
+    """
     guard = parting.guard
     shown: list[BranchValue] = []
     names = [*guard.names, *guard.counters] if guard.kind == "loop" else list(guard.names)
@@ -219,6 +222,8 @@ def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tup
             by_value.setdefault(value, []).append(rank)
         if guard.kind == "loop" and len(by_value) < 2:
             continue
+        if past and not _RANK_NAME.search(name):
+            continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
     if guard.kind in ("if", "return", "expression"):
         condition = guard.condition.removeprefix("if ").removesuffix(":")

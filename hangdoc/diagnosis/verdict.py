@@ -181,7 +181,11 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
     sides = tuple(
         _side(case, found, token, ranks) for token, ranks in ((gap.mine, found.culprits), (gap.theirs, others)) if ranks
     )
-    branch = describe_branch(found.parting, case.values, (found.culprits, others)) if found.parting else None
+    branch = (
+        describe_branch(found.parting, case.values, (found.culprits, others), past=found.past)
+        if found.parting
+        else None
+    )
     return Divergence(sides, branch)
 
 
@@ -223,4 +227,5 @@ def _repair_text(found: Blame, count: int) -> str:
     where = f" at {short(gap.token.frame)}" if gap.token.frame else ""
     start = "without" if gap.kind == "delete" else "with"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
-    return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, all {matching} calls match"
+    calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, {calls}"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hangdoc.model.snapshot import Unavailable
 
 MAX_ROWS = 12
-MAX_EVIDENCE = 6
+MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 
 _MARKS = {
@@ -220,12 +220,14 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
     if others:
         sets = " or ".join(name_ranks(ranks) for ranks in others[:4])
         yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
-    for index, item in enumerate(diagnosis.evidence[:MAX_EVIDENCE]):
+    # Where everybody stands now is in the rows above.
+    evidence = [item for item in diagnosis.evidence if item.kind != "stack" or diagnosis.divergence is None]
+    for index, item in enumerate(evidence[:MAX_EVIDENCE]):
         whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
         text = f"{item.text}  ({item.kind}{whose})"
         yield Row("" if index else "seen", (Piece(text),))
-    if len(diagnosis.evidence) > MAX_EVIDENCE:
-        rest = len(diagnosis.evidence) - MAX_EVIDENCE
+    if len(evidence) > MAX_EVIDENCE:
+        rest = len(evidence) - MAX_EVIDENCE
         yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
     yield from _unavailable(diagnosis.unavailable)
     yield from _sure(diagnosis)
@@ -246,6 +248,8 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
     for item in sorted(branch.values, key=lambda item: item.seen == "inferred-from-path"):
         if known.issuperset((item.name, rank) for rank in item.ranks):
             continue  # inferred as well, and seen
+        if item.seen == "inferred-from-path" and place in diagnosis.why:
+            continue  # the sentence says which way each side went
         known.update((item.name, rank) for rank in item.ranks)
         # A name that holds the rank itself tells nothing.
         if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):

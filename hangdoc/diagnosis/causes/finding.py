@@ -103,7 +103,7 @@ def condition_text(case: Case, blame: Blame) -> str:
         if parting.guarded == 1:
             told.reverse()  # the culprits' side first
         text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
-    for name in guard.names:
+    for name in guard.names if not blame.past else ():
         per_rank = case.values.of(parting.file, parting.function, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {_per_rank(per_rank)})"
