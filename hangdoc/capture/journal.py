@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from typing import Any
 from hangdoc.capture import probe_answers
 from hangdoc.capture.flight_recorder import MOST_BYTES, read_dump_folder
 from hangdoc.capture.probe_answers import ProbeCounters, ProbeDetails
+from hangdoc.capture.text import clean
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
-__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "read_bye", "read_dump_folder"]
+__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "read_answer", "read_bye", "read_dump_folder"]
 
 _LONGEST_HEADER = 16 << 20
 
@@ -148,12 +150,7 @@ def _no_answer(why: str) -> Unavailable:
 def read_bye(path: Path) -> ProbeBye | None:
     """The note ``<pid>.bye`` that a rank left; None if there is none or it is not whole."""
     try:
-        with path.open("rb") as file:
-            data = file.read(_LONGEST_HEADER + MOST_BYTES)
-        line, found, body = data.partition(b"\n")
-        header = _header(line)
-        if not found or len(body) != header["bytes"]:
-            return None
+        header, body = _note(path)
         details = probe_answers.details(header, body)
         at = header.get("at")
         raised = probe_answers.stack(header.get("raised_at"))
@@ -163,3 +160,23 @@ def read_bye(path: Path) -> ProbeBye | None:
     if not isinstance(at, (int, float)):
         return None
     return ProbeBye(details, float(at), exception[:200] if isinstance(exception, str) else None, raised)
+
+
+def read_answer(path: Path) -> ProbeDetails | Unavailable:
+    """A long answer that was written to a file, by a rank that has no probe of its own."""
+    try:
+        return probe_answers.details(*_note(path))
+    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
+        return _no_answer(f"its answer cannot be read ({clean(str(error), 200)})")
+
+
+def _note(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Header and body of a note. The folder may belong to the job: no link is followed, no pipe waited for."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(_LONGEST_HEADER + MOST_BYTES)
+    line, found, body = data.partition(b"\n")
+    header = _header(line)
+    if not found or len(body) != header["bytes"]:
+        raise ValueError("it is cut short")
+    return header, body

@@ -51,6 +51,8 @@ class ProbeDetails:
     torch: str = ""
     cwd: str = ""
     library_roots: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
     unavailable: tuple[Unavailable, ...] = ()
 
 
@@ -150,6 +152,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         torch=_text(header.get("torch")),
         cwd=_text(header.get("cwd")),
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
+        environment=_environment(header.get("environment")),
         unavailable=unavailable,
     )
 
@@ -203,6 +206,11 @@ def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]
 def stack(rows: Any) -> Stack:
     """[[file, line, function], …] → frames; what is no frame is left out."""
     return tuple(Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
+
+
+def _environment(value: Any) -> tuple[tuple[str, str], ...]:
+    found = value.items() if isinstance(value, dict) else ()
+    return tuple(sorted((_text(name), _text(text)) for name, text in found))
 
 
 def _list(value: Any) -> list[Any]:

@@ -6,7 +6,10 @@ thing is None or left out. Nothing here attaches to, signals or slows a process.
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
+import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,6 +20,7 @@ from hangdoc.model.process import ProcessState, Thread
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 _MAX_THREADS = 1024
 _MAX_ARGV = 64
+_STOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
 # Variables that say who a process is in the job, none of which can hold a secret.
 ENVIRONMENT_NAMES = frozenset(
@@ -31,7 +35,7 @@ ENVIRONMENT_NAMES = frozenset(
         *("TORCH_NCCL_ASYNC_ERROR_HANDLING", "HANGDOC_PROBE"),
     }
 )
-_ENVIRONMENT_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "NCCL_", "GLOO_")
+ENVIRONMENT_PREFIXES = ("TORCHELASTIC_", "OMPI_COMM_WORLD_", "NCCL_", "GLOO_")
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +163,7 @@ def environment(pid: int) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for item in data.split(b"\0"):
         name, separator, value = item.decode("utf-8", "backslashreplace").partition("=")
-        if separator and (name in ENVIRONMENT_NAMES or name.startswith(_ENVIRONMENT_PREFIXES)):
+        if separator and (name in ENVIRONMENT_NAMES or name.startswith(ENVIRONMENT_PREFIXES)):
             found[name] = clean(value, 512)
     return found
 
@@ -199,6 +203,15 @@ def is_python(pid: int) -> bool:
     """Whether the process's program is a Python interpreter, going by its name."""
     program = (read_link(f"/proc/{pid}/exe") or "").rpartition("/")[2]
     return program.startswith(("python", "pypy"))
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the process is stopped, or a stop waits for one of its threads to come out of the kernel."""
+    found = stat(pid)
+    if found is None or found.state in "ZX":
+        return False
+    pending = (read_bytes(f"/proc/{pid}/task/{thread.tid}/status", 16384) or b"" for thread in _threads(pid))
+    return found.state == "T" or any(_STOP_PENDING & _status_mask(status) for status in pending)
 
 
 def _threads(pid: int) -> Iterable[Thread]:
@@ -248,3 +261,9 @@ def _status_number(data: bytes, name: bytes) -> int:
             word = line[len(name) + 1 :].strip()
             return int(word) if word.isdigit() else 0
     return 0
+
+
+def _status_mask(data: bytes) -> int:
+    """The signals that wait for the thread or its process, as one bit mask."""
+    lines = [line.split() for line in data.splitlines() if line.startswith((b"SigPnd:", b"ShdPnd:"))]
+    return functools.reduce(operator.or_, (int(words[1], 16) for words in lines), 0)

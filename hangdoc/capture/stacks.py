@@ -33,13 +33,15 @@ _MAX_FRAMES = 512
 _MAX_LOCALS = 60
 _MAX_VALUE = 160
 
+PERMISSION = (
+    "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) start"
+    " the job with `hangdoc watch`, or run hangdoc as root; in a container allow CAP_SYS_PTRACE"
+)
+"""What helps where the kernel forbids to look into a process."""
+
 # What py-spy says, in lower case, and what helps.
 _REMEDIES = (
-    (
-        "permission denied",
-        "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) start"
-        " the job with `hangdoc watch`, or run hangdoc as root; in a container allow CAP_SYS_PTRACE",
-    ),
+    ("permission denied", PERMISSION),
     ("no such file or directory", "the process is gone or a zombie"),
     ("no such process", "the process is gone or a zombie"),
     ("failed to find python version", "that process is not Python; its children may be"),

@@ -22,21 +22,18 @@ def answer(folder, home, variables):
     collecting = gc.isenabled()
     gc.disable()  # a finaliser of the job's could block for ever in here
     before = {name: sys.modules.get(name) for name in MODULES}
-    loaded = []
     try:
-        for name in MODULES:
-            loaded.append(_load(name, folder, home))
+        loaded = [_load(name, folder, home) for name in MODULES]
         _write(folder, ANSWER, _answer(*loaded, variables))
     except BaseException as error:
         _write(folder, FAILURE, f"{type(error).__name__}: {error}"[:300].encode("utf-8", "replace"))
     finally:
         for name, module in before.items():
-            if module is None:
-                sys.modules.pop(name, None)
-            else:
+            ours = sys.modules.pop(name, None)
+            if module is not None:
                 sys.modules[name] = module
-        for module in loaded:
-            module.__dict__.clear()
+            if ours is not None and ours is not module:
+                ours.__dict__.clear()  # its functions and their globals hold each other
         if collecting:
             gc.enable()
 

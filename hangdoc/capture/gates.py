@@ -1,0 +1,214 @@
+"""May code be run inside a process through gdb? Every gate that is shut has its reason and its remedy.
+
+Measured (x86-64, Python 3.11, torch 2.13): injection kills a rank that is stopped or whose GIL another thread holds in
+C; into a rank that waits it is harmless. So the gates are asked on two looks a second apart, and once more while
+gdb holds the process still, when nothing can change any more.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hangdoc.capture import procfs, stacks
+from hangdoc.capture.text import read_link, read_text
+from hangdoc.model.process import ProcessState, Stack, Thread
+from hangdoc.model.snapshot import Unavailable
+
+_OLDEST, _NEWEST = (3, 9), (3, 13)
+_REMOTE_EXEC = (
+    "sys.remote_exec of Python 3.14 does not serve either: it waits until the main thread comes back to running"
+    " Python code, which a rank that waits in C never does; start the job with `hangdoc watch` instead"
+)
+_WATCH = "start the job with `hangdoc watch` to have the ranks' call history without any injection"
+_STACK_ROOM = 256 << 10
+"""Bytes of a thread's stack: Python needs some tens of KiB for what we run."""
+
+# Numbers of x86-64. Threads that wait in one of these hold nothing that Python needs.
+_FUTEX, _WAIT_BITSET = 202, 9
+_QUIET = {7: "poll", 271: "ppoll", 232: "epoll_wait", 281: "epoll_pwait", 230: "clock_nanosleep", 35: "nanosleep"}
+_PYTHON_FILE = re.compile(r"/(?:lib)?python(\d)\.(\d+)(t?)(?:\.so[.\d]*)?$")
+_OUR_LOCKS = re.compile(r"/(?:libc|ld-linux[-\w]*)(?:-[\d.]+)?\.so[.\d]*$")
+
+
+def refused(why: str, remedy: str = _WATCH) -> Unavailable:
+    """A journal that we did not fetch."""
+    return Unavailable("journal", f"not injected: {why}", remedy)
+
+
+def from_outside(pid: int) -> Unavailable | None:
+    """What forbids it whatever the process does: the machine, permissions, namespaces, versions."""
+    if platform.machine() != "x86_64":
+        return refused(f"it was measured on x86-64 only, and this is {platform.machine()}")
+    for name in ("pid", "mnt", "user"):
+        own, its = read_link(f"/proc/self/ns/{name}"), read_link(f"/proc/{pid}/ns/{name}")
+        if its is not None and its != own:
+            return refused(f"the process lives in another {name} namespace", "run hangdoc inside its container")
+    if read_link(f"/proc/{pid}/root") not in (None, read_link("/proc/self/root")):
+        return refused("the process has another root directory", "run hangdoc inside its root")
+    return _permitted(pid) or _versions(pid)
+
+
+def _permitted(pid: int) -> Unavailable | None:
+    try:
+        # The kernel asks here exactly what it asks before a ptrace attach, Yama included.
+        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
+    except (FileNotFoundError, ProcessLookupError):
+        return refused("the process is gone")
+    except OSError as error:
+        return refused(f"the process may not be traced: {error.strerror}", stacks.PERMISSION)
+    return None
+
+
+def _versions(pid: int) -> Unavailable | None:
+    files = set(re.findall(r"/\S.*$", read_text(f"/proc/{pid}/maps", 8 << 20) or "", re.MULTILINE))
+    found = next((match for file in sorted(files, reverse=True) if (match := _PYTHON_FILE.search(file))), None)
+    if found is None:
+        return refused("the process is not a Python that tells its version by its file's name")
+    version = int(found[1]), int(found[2])
+    name = f"Python {version[0]}.{version[1]}"
+    if found[3]:
+        return refused(f"{name} without a GIL: nothing tells when it is safe")
+    if version > _NEWEST:
+        return refused(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
+    if version < _OLDEST:
+        return refused(f"{name} is older than any that torch's flight recorder runs on")
+    library = next((file for file in files if file.endswith("/libtorch_python.so")), None)
+    if library is None:
+        return refused("torch is not loaded in the process")
+    return _recorder(library)
+
+
+def _recorder(library: str) -> Unavailable | None:
+    text = read_text(f"{os.path.dirname(os.path.dirname(library))}/version.py", 4096) or ""  # noqa: PTH120 - of the job
+    match = re.search(r"__version__ = '(\d+)\.(\d+)", text)
+    if match is not None and (int(match[1]), int(match[2])) < (2, 5):
+        return refused(f"torch {match[1]}.{match[2]} keeps no history that could be read", "use torch 2.8 or newer")
+    return None
+
+
+def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
+    """What the two looks say against it."""
+    if len(looks) < 2:
+        return refused("it takes two looks to see that the process waits")
+    for look in looks:
+        if look.tracer_pid:
+            return refused(
+                f"process {look.tracer_pid} traces it (a debugger, strace)", f"detach process {look.tracer_pid}"
+            )
+        for thread in look.threads:
+            if thread.state in "TtDZX":
+                return refused(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", _remedy(thread))
+            if thread.owns_gil:
+                return refused(f"thread {thread.tid} ({thread.name}) holds Python's global lock")
+        main = look.main
+        if main is None or not main.frames:
+            return refused("the main thread's Python stack cannot be seen, or Python is starting or ending there")
+        if main.state != "S" or not _in_system_call(main.syscall):
+            return refused("its main thread runs: it does not wait", "look again when it hangs")
+    first, second = (_places(look.main.frames) for look in looks[-2:] if look.main is not None)
+    if first != second:
+        return refused("its main thread moved between the two looks: it does not hang", "look again when it hangs")
+    return None
+
+
+def _remedy(thread: Thread) -> str:
+    return "let it go on (SIGCONT) first" if thread.state in "Tt" else "look again when it left that state"
+
+
+def _places(stack: Stack) -> list[tuple[str, int, str]]:
+    return [(frame.file, frame.line, frame.function) for frame in stack]
+
+
+def _in_system_call(words: str | None) -> bool:
+    return words is not None and words.split()[0].isdigit()
+
+
+def lender(state: ProcessState) -> int | None:
+    """A thread of native code that waits and has nothing to do with Python: gloo's workers first. None: there is none.
+
+    Not the main thread: the job's signal handlers, tracers and profilers run there.
+    """
+    idle = [
+        thread for thread in state.threads[1:] if thread.state == "S" and thread.python_id is None and not thread.frames
+    ]
+    idle = [thread for thread in idle if _may_lend((thread.syscall or "").split())]
+    idle.sort(key=lambda thread: (not thread.name.startswith("pt_gloo"), thread.tid))
+    return idle[0].tid if idle else None
+
+
+def _may_lend(words: Sequence[str]) -> bool:
+    """Whether the system call is a wait without a lock: a condition or an event, not a mutex."""
+    if not words or not words[0].isdigit():
+        return False
+    if int(words[0]) == _FUTEX:
+        return len(words) > 2 and int(words[2], 16) & 0x7F == _WAIT_BITSET
+    return int(words[0]) in _QUIET
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A process that gdb holds and may run code in. ``room``: an address in the free part of the lender's stack."""
+
+    room: int
+
+
+def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
+    """The last gate, with every thread held by gdb: what is true now stays true until the call."""
+    state = procfs.look(pid)
+    if state is None:
+        return refused("the process is gone")
+    maps = _maps(pid)
+    for thread in state.threads:
+        if thread.state != "t":
+            return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
+        words = _words(pid, thread.tid)
+        if thread.tid in (pid, tid) and not words:
+            return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
+        if _waits_for_the_c_library(words, maps):
+            return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")
+    words = _words(pid, tid)
+    pointer = int(words[7], 16) if _may_lend(words) else 0
+    if _room(pointer, maps) < 2 * _STACK_ROOM:
+        return refused("no thread is fit to run the code")
+    threads = stacks.dump([pid], deadline=until - time.monotonic())[pid]
+    if isinstance(threads, Unavailable):
+        return refused(f"its global lock cannot be seen: {threads.why}", threads.remedy)
+    for python in threads:
+        if python.owns_gil is not False:
+            return refused(f"thread {python.tid} holds Python's global lock")
+        if python.tid in (tid, procfs.namespace_pid(pid, tid)):
+            return refused("no thread is fit to run the code")
+    return Held(pointer - _STACK_ROOM)
+
+
+def _words(pid: int, tid: int) -> list[str]:
+    """Number, six arguments, stack pointer and program counter of a thread's system call; [] if it is in none."""
+    words = (read_text(f"/proc/{pid}/task/{tid}/syscall", 512) or "").split()
+    return words if len(words) == 9 else []
+
+
+def _maps(pid: int) -> list[tuple[int, int, str]]:
+    """Start, end and file of the process's mappings."""
+    found = []
+    for line in (read_text(f"/proc/{pid}/maps", 8 << 20) or "").splitlines():
+        match = re.match(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ \S+ *(.*)$", line)
+        if match is not None:
+            found.append((int(match[1], 16), int(match[2], 16), match[3]))
+    return found
+
+
+def _waits_for_the_c_library(words: Sequence[str], maps: Sequence[tuple[int, int, str]]) -> bool:
+    """Whether the call waits for a mutex of malloc or of the dynamic linker, which we should need too."""
+    if not words or int(words[0]) != _FUTEX or int(words[2], 16) & 0x7F == _WAIT_BITSET:
+        return False
+    address = int(words[1], 16)
+    return any(start <= address < end and _OUR_LOCKS.search(file) for start, end, file in maps)
+
+
+def _room(pointer: int, maps: Sequence[tuple[int, int, str]]) -> int:
+    return next((pointer - start for start, end, _ in maps if start <= pointer < end), 0)

@@ -1,0 +1,177 @@
+"""The journal of a rank that was started without the probe, fetched by running the probe's code inside it once (gdb).
+
+Off unless asked for. The process is held for about half a second. What runs there: hangdoc_probe_injected, on a
+native thread of the process's own that waits, with Python's global lock taken the ordinary way
+(PyGILState_Ensure, PyRun_SimpleString). It answers into a private folder and leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from hangdoc.capture import gates, procfs, stacks
+from hangdoc.capture.gates import refused
+from hangdoc.capture.gdb import Gdb, GdbError, find_gdb
+from hangdoc.capture.journal import ProbeDetails, read_answer
+from hangdoc.capture.text import clean, read_text
+from hangdoc.model.process import ProcessState
+from hangdoc.model.snapshot import Unavailable
+
+_PROBE_FOLDER = Path(__file__).resolve().parent.parent / "probe"
+_INJECTED = ("hangdoc_probe_injected", "hangdoc_probe", "hangdoc_probe_details", "hangdoc_probe_serve")
+_SETTLE_SECONDS = 1.0
+
+# One expression: gdb evaluates all of it even if hangdoc is gone by then.
+_EXPRESSION = (
+    "$state = ((int(*)(void))PyGILState_Ensure)(),"
+    " $status = ((int(*)(unsigned long))PyRun_SimpleString)({text:#x}),"
+    " ((void(*)(int))PyGILState_Release)($state),"
+    " $status"
+)
+
+
+def collect(
+    pids: Mapping[int, int], looks: Sequence[Mapping[int, ProcessState]], deadline: float
+) -> dict[int, ProbeDetails | Unavailable]:
+    """What each rank's flight recorder, groups and environment say, or why they were not asked.
+
+    ``pids`` by rank; ``looks``: two, about a second apart, by pid; ``deadline`` in seconds for all of them.
+    """
+    program = find_gdb()
+    if program is None:
+        missing = refused("gdb was not found", "install gdb (apt install gdb, dnf install gdb)")
+        return dict.fromkeys(pids, missing)
+    until = time.monotonic() + deadline
+
+    def one(pid: int) -> ProbeDetails | Unavailable:
+        try:
+            return _inject(program, pid, [look[pid] for look in looks if pid in look], until)
+        except OSError as error:
+            return refused(f"{error.strerror or error}")
+
+    if not pids:
+        return {}
+    with ThreadPoolExecutor(min(len(pids), 1 + (os.cpu_count() or 1)), thread_name_prefix="injection") as pool:
+        return dict(zip(pids, pool.map(one, pids.values()), strict=True))
+
+
+def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float) -> ProbeDetails | Unavailable:
+    shut = gates.waiting(looks) or gates.from_outside(pid)
+    if shut is not None:
+        return shut
+    tid = gates.lender(looks[-1])
+    if tid is None:
+        return refused("no native thread waits there: the process has made no process group yet")
+    owner = Path(f"/proc/{pid}").stat()
+    # The process must be able to reach the folder: a private TMPDIR of ours is no place for another user's.
+    folder = Path(tempfile.mkdtemp(prefix="hangdoc-", dir=None if owner.st_uid == os.geteuid() else "/tmp"))  # noqa: S108
+    try:
+        failed = _run(program, pid, tid, _prepare(folder, owner), until)
+        return failed if failed is not None else _answer(folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(folder: Path, owner: os.stat_result) -> bytes:
+    """Put the probe's code where the process can read it, for its user alone; what to run there.
+
+    One expression: it leaves no name in the job's ``__main__``. Nothing is raised: an uncaught exception would be
+    printed to the job's stderr.
+    """
+    for name in _INJECTED:
+        shutil.copyfile(_PROBE_FOLDER / f"{name}.py", folder / f"{name}.py")
+    if owner.st_uid != os.geteuid():
+        for path in (*folder.iterdir(), folder):
+            os.chown(path, owner.st_uid, owner.st_gid)
+    variables = (*sorted(procfs.ENVIRONMENT_NAMES), *procfs.ENVIRONMENT_PREFIXES)
+    arguments = f"{str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r}"
+    code = f"__import__('io').open_code({str(folder / _INJECTED[0])!r} + '.py').read()"
+    text = (
+        "try:\n"
+        " (lambda space: (__import__('builtins').exec("
+        f"{code}, space), space['answer']({arguments}), space.clear()))({{'__name__': 'hangdoc_probe_injected'}})\n"
+        "except BaseException:\n"
+        " pass\n"
+    )
+    return text.encode() + b"\0"
+
+
+def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | None:
+    """Hold the process, see once more that it is safe, run the text, let go. None: it ran."""
+    gdb = Gdb(program)
+    told = False
+    try:
+        gdb.attach(pid, until)
+        gdb.console("sharedlibrary libpython", until)
+        gdb.select_thread(tid, until)
+        held = gates.while_held(pid, tid, until)
+        if isinstance(held, Unavailable):
+            return held
+        gdb.write(held.room, text, until)
+        if not _lives(gdb, until):
+            return refused("its Python is ending or has not started")
+        told = True
+        status = gdb.last_words(_EXPRESSION.format(text=held.room), until)
+    except GdbError as error:
+        return refused(f"gdb: {clean(str(error), 300)}", _remedy(str(error)))
+    except TimeoutError:
+        if told:
+            return refused(f"the code inside has not come back; gdb (process {gdb.pid}) lets the rank go when it does")
+        return refused("gdb gave no answer in time", "the machine is overloaded: look again")
+    finally:
+        if not told and not gdb.end():
+            _let_go(pid)
+    gdb.wait(_SETTLE_SECONDS)
+    return None if status == 0 else refused(f"Python did not run the code (status {status})")
+
+
+def _lives(gdb: Gdb, until: float) -> bool:
+    """Whether Python runs there and is not ending: a thread that then asks for the global lock would be ended."""
+    gdb.console("set scheduler-locking on", until)
+    alive = gdb.evaluate("((int(*)(void))Py_IsInitialized)()", until) == 1
+    try:
+        ending = gdb.evaluate("((int(*)(void))Py_IsFinalizing)()", until)  # Python 3.13
+    except GdbError:
+        ending = gdb.evaluate("((int(*)(void))_Py_IsFinalizing)()", until)
+    # With every thread free to go on: whoever holds a lock that the code needs must be able to give it back.
+    gdb.console("set scheduler-locking off", until)
+    return alive and ending == 0
+
+
+def _answer(folder: Path) -> ProbeDetails | Unavailable:
+    failure = read_text(str(folder / "failure"), 1024)
+    if failure is not None:
+        return refused(f"the code inside failed: {clean(failure, 300)}")
+    answer = read_answer(folder / "answer")
+    if isinstance(answer, Unavailable):
+        return answer
+    allowed = [
+        item
+        for item in answer.environment
+        if item[0] in procfs.ENVIRONMENT_NAMES or item[0].startswith(procfs.ENVIRONMENT_PREFIXES)
+    ]
+    return replace(answer, environment=tuple(allowed), journal=replace(answer.journal, source="injection"))
+
+
+def _remedy(message: str) -> str:
+    return stacks.PERMISSION if "not permitted" in message else ""
+
+
+def _let_go(pid: int) -> None:
+    """After gdb had to be killed: a stop that it had asked for may still be under way, and would last."""
+    until = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < until:
+        if procfs.is_stopped(pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+            return
+        time.sleep(0.05)
