@@ -15,11 +15,12 @@ if TYPE_CHECKING:
     from hangdoc.model.summary import JobSummary
 
 
-def watch(command: Sequence[str], options: WatchOptions | None = None) -> int:
+def watch(command: Sequence[str], options: WatchOptions | None = None, *, restore_signals: bool = True) -> int:
     """Run ``command`` unchanged with a sidecar beside its ranks; report stalls on stderr and in files.
 
     Returns the command's exit status, negative for a signal, or 124 if hangdoc ended a hung job as asked. Call
     it in the main thread. Under a hangdoc that watches already it does not return: it becomes the command.
+    A program that exits right afterwards passes ``restore_signals`` False: no late ctrl-C then changes its status.
     Raises ``CommandNotFound``, ``CannotRun``, ``UsageError`` or ``WatcherFailed`` before the command ran.
     """
     from hangdoc.announce import Announcer, choose_run_directory
@@ -34,7 +35,15 @@ def watch(command: Sequence[str], options: WatchOptions | None = None) -> int:
     folder = SocketFolder(environment)
     announcer.run_directory.socket_folder = folder.path
     try:
-        return run_watched(command, options, announcer, run_id=run_id, socket_folder=folder, environment=environment)
+        return run_watched(
+            command,
+            options,
+            announcer,
+            run_id=run_id,
+            socket_folder=folder,
+            environment=environment,
+            restore_signals=restore_signals,
+        )
     finally:
         folder.close()
 

@@ -90,5 +90,6 @@ def watch(
             quiet=quiet,
             read_sources=not no_source,
         ),
+        restore_signals=False,
     )
     return die_of(-status) if status < 0 else status

@@ -70,8 +70,16 @@ class SignalGate:
         info = signal.sigwaitinfo(self._taken)
         return Received(info.si_signo, by_kernel=info.si_code > 0)
 
-    def close(self) -> None:
-        """Let signals act as before."""
+    def close(self, *, restore: bool = True) -> None:
+        """Let signals act as before; those that came too late for the command are dropped.
+
+        Without ``restore`` they stay blocked: a second ctrl-C must not change the status of a program that has
+        nothing left to do but to exit.
+        """
+        if not restore:
+            return
+        while signal.sigtimedwait(self._taken, 0) is not None:
+            pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self.previous_mask)
         if self._old_child_handler is not None:
             signal.signal(signal.SIGCHLD, self._old_child_handler)

@@ -85,10 +85,12 @@ def run_watched(
     run_id: str,
     socket_folder: SocketFolder,
     environment: Mapping[str, str],
+    restore_signals: bool = True,
 ) -> int:
     """Run the command to its end, watched. Returns its exit status, negative for a signal; 124 if aborted.
 
-    Must be called in the main thread. Raises ``CannotRun``, ``CommandNotFound``, ``WatcherFailed``.
+    Must be called in the main thread. With ``restore_signals`` False it leaves the signals it took blocked.
+    Raises ``CannotRun``, ``CommandNotFound``, ``WatcherFailed``.
     """
     executable = launch.find_executable(command, environment)
     gate = SignalGate()
@@ -106,8 +108,10 @@ def run_watched(
         watching.start()
         _wait_for_command(pid, gate, state)
         watching.let_finish(gate)
-    finally:
+    except BaseException:
         gate.close()
+        raise
+    gate.close(restore=restore_signals)
     if watching.aborted:
         return ABORTED
     assert state.status is not None

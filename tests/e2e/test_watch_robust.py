@@ -221,7 +221,7 @@ def test_a_quiet_program_that_is_no_distributed_job_is_not_spoken_of(watch: Watc
 def test_options_from_file_environment_and_command_line(tmp_path: Path) -> None:
     code = (
         "import sys, hangdoc.api as api\n"
-        "def show(command, options): print(options.stall_after, options.on_hang, command); return 0\n"
+        "def show(command, options, **_): print(options.stall_after, options.on_hang, command); return 0\n"
         "api.watch = show\n"
         "from hangdoc.cli import main\n"
         "sys.exit(main(['watch', *sys.argv[1:], 'true']))\n"
@@ -290,7 +290,7 @@ def test_the_public_names_are_there_and_lazy() -> None:
         "print([getattr(hangdoc, name).__name__ for name in hangdoc.__all__], 'torch' in sys.modules)\n"
     )
     done = subprocess.run([PYTHON, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout == "['Diagnosis', 'JobSnapshot', 'diagnose', 'load', 'watch'] False\n"
+    assert done.stdout == "['Diagnosis', 'JobSnapshot', 'attach', 'diagnose', 'load', 'watch'] False\n"
 
 
 def test_the_version_is_the_packages(tmp_path: Path) -> None:

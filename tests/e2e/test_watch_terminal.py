@@ -83,6 +83,18 @@ def test_ctrl_c_ends_a_command_as_it_would_bare(terminal: Callable[..., Terminal
     assert "hangdoc" not in screen.output
 
 
+def test_an_impatient_ctrl_c_does_not_change_the_status(terminal: Callable[..., Terminal]) -> None:
+    code = (
+        "import os, signal, time; signal.signal(signal.SIGINT, lambda *_: os._exit(5)); "
+        "print('ready', flush=True); time.sleep(60)"
+    )
+    screen = terminal(*HANGDOC, "watch", "--quiet", PYTHON, "-c", code)
+    screen.read_until("ready")
+    wait_until(lambda: screen.type("\x03") or screen.process.poll() is not None, what="the end")
+    assert screen.process.poll() == 5
+    assert "Traceback" not in screen.output
+
+
 def test_hangup_of_the_terminal_reaches_the_command(tmp_path: Path, terminal: Callable[..., Terminal]) -> None:
     screen = terminal(
         *HANGDOC, "watch", "sh", "-c", 'trap "echo hup > hup; exit 3" HUP; echo ready; while :; do sleep 0.1; done'
