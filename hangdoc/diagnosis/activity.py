@@ -167,7 +167,7 @@ def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
     """The uncompleted call that the thread waits in: the one issued from the line it stands at, else the oldest."""
     if program is None:
         return None
-    pending = [t for t in program.tokens if t.pending]
+    pending = program.pending
     if not pending:
         return None
     here = site_of(stack)

@@ -11,8 +11,8 @@ The end of a sequence costs nothing: a rank that has not issued a call yet may s
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.sequences import END, GroupHistory, Site, Token
 
@@ -30,10 +30,15 @@ _MOST_STARTS = 6
 
 @dataclass(frozen=True, slots=True)
 class Behaviour:
-    """Ranks whose calls in the group are equal, and those calls."""
+    """Ranks whose calls in the group are equal, and those calls.
+
+    ``kinds`` numbers them by what they are (operation, site, arguments), ``sites`` by where they stand.
+    """
 
     ranks: tuple[int, ...]
     tokens: tuple[Token, ...]
+    kinds: tuple[int, ...]
+    sites: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,23 +84,28 @@ class Alignment:
 
 
 def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
-    """Ranks with equal fingerprints together, the most common behaviour first, longer ones before shorter."""
-    folded: dict[tuple[object, ...], list[int]] = {}
-    tokens: dict[tuple[object, ...], tuple[Token, ...]] = {}
-    prints: dict[tuple[int, bool], tuple[object, ...]] = {}
+    """Ranks with equal behaviour together, the most common first, longer ones before shorter."""
     blind = frozenset(history.blind)
+    # Ranks of equal programs share one list of tokens: it is read once.
+    lists: dict[tuple[int, bool], list[int]] = {}
     for rank in history.members:
-        if rank in blind:
-            continue
-        calls = history.tokens.get(rank, [])
-        # Ranks of equal programs share one list of tokens: it is read once.
-        known = (id(calls) if calls else 0, rank in ended)
-        if known not in prints:
-            whole = (*calls, _end(history, rank, calls)) if rank in ended else tuple(calls)
-            prints[known] = tuple((t.op, t.site, t.sizes, t.dtypes, t.pending, t.sequence) for t in whole)
-            tokens.setdefault(prints[known], whole)
-        folded.setdefault(prints[known], []).append(rank)
-    behaviours = [Behaviour(tuple(ranks), tokens[key]) for key, ranks in folded.items()]
+        if rank not in blind:
+            lists.setdefault((id(history.tokens.get(rank)), rank in ended), []).append(rank)
+    kinds: dict[object, int] = {}
+    sites: dict[Site, int] = {}
+    folded: dict[tuple[object, ...], list[int]] = {}
+    whole: dict[tuple[object, ...], Behaviour] = {}
+    for (_, has_ended), ranks in lists.items():
+        calls = history.tokens.get(ranks[0], [])
+        tokens = (*calls, _end(history, ranks[0], calls)) if has_ended else tuple(calls)
+        at = tuple(sites.setdefault(t.site, len(sites)) for t in tokens)
+        what = tuple(
+            kinds.setdefault((t.op, s, t.sizes, t.dtypes), len(kinds)) for t, s in zip(tokens, at, strict=True)
+        )
+        print_ = (what, tuple((t.pending, t.sequence) for t in tokens))
+        folded.setdefault(print_, []).extend(ranks)
+        whole.setdefault(print_, Behaviour((), tokens, what, at))
+    behaviours = [replace(whole[key], ranks=tuple(sorted(ranks))) for key, ranks in folded.items()]
     return sorted(behaviours, key=lambda b: (-len(b.ranks), -len(b.tokens), b.ranks))
 
 
@@ -124,8 +134,7 @@ def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[
     behaviours = fold(history, ended)
     if len(behaviours) < 2:
         return []
-    disputed = disputed_numbers(history)
-    found = [_from_start(history, behaviours, start, disputed) for start in behaviours[:_MOST_STARTS]]
+    found = [_from_start(history, behaviours, start) for start in behaviours[:_MOST_STARTS]]
     best = min(a.cost for a in found)
     unique: dict[tuple[int, ...], Alignment] = {}
     for alignment in found:
@@ -136,39 +145,28 @@ def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[
     return list(unique.values())
 
 
-def disputed_numbers(history: GroupHistory) -> frozenset[int]:
-    """The numbers at which members wait with operations or sizes that cannot match: that is why they wait, and
-    calls of one operation from different sites there may well belong together."""
-    waiting: dict[int, set[tuple[object, ...]]] = {}
-    seen: set[int] = set()
-    for calls in history.tokens.values():
-        if id(calls) not in seen:
-            seen.add(id(calls))
-            for token in calls:
-                if token.pending:
-                    waiting.setdefault(token.sequence, set()).add((token.op, token.sizes, token.dtypes))
-    return frozenset(number for number, kinds in waiting.items() if len(kinds) > 1)
-
-
-def _from_start(
-    history: GroupHistory, behaviours: list[Behaviour], start: Behaviour, disputed: frozenset[int]
-) -> Alignment:
-    consensus = list(start.tokens)
+def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behaviour) -> Alignment:
+    consensus = Behaviour((), start.tokens, start.kinds, start.sites)
     cost = 0
     gaps: list[Gap] = []
     for behaviour in [b for b in behaviours if b is not start]:
-        pair = pairing(history, consensus, behaviour.tokens, disputed)
-        steps, tail = align(consensus, behaviour.tokens, pair)
+        steps, tail = align(consensus, behaviour)
         # What counts is how many calls change; differing sites only steer the path.
         cost += len(steps) * len(behaviour.ranks)
         gaps += [_gap(step, consensus, behaviour) for step in steps]
-        consensus += behaviour.tokens[tail:]
-    return Alignment(history, cost, tuple(gaps), tuple(consensus))
+        if tail < len(behaviour.tokens):
+            consensus = Behaviour(
+                (),
+                consensus.tokens + behaviour.tokens[tail:],
+                consensus.kinds + behaviour.kinds[tail:],
+                consensus.sites + behaviour.sites[tail:],
+            )
+    return Alignment(history, cost, tuple(gaps), consensus.tokens)
 
 
-def _gap(step: tuple[str, int, int], consensus: list[Token], behaviour: Behaviour) -> Gap:
+def _gap(step: tuple[str, int, int], consensus: Behaviour, behaviour: Behaviour) -> Gap:
     kind, i, j = step
-    theirs = consensus[i] if i < len(consensus) else None
+    theirs = consensus.tokens[i] if i < len(consensus.tokens) else None
     mine = behaviour.tokens[j] if j < len(behaviour.tokens) else None
     token = mine if kind == "delete" else theirs
     if token is None:
@@ -176,70 +174,70 @@ def _gap(step: tuple[str, int, int], consensus: list[Token], behaviour: Behaviou
     return Gap(kind, behaviour.ranks, token, mine, theirs)
 
 
-def pairing(
-    history: GroupHistory, left: Sequence[Token], right: Sequence[Token], disputed: frozenset[int]
-) -> Callable[[Token, Token], int]:
+class Pairing:
     """The cost of letting two calls match. Cheap where correct programs differ, dear where they cannot match."""
-    left_sites = {t.site for t in left}
-    right_sites = {t.site for t in right}
-    learned = _learned_pairs(left, right, left_sites, right_sites)
 
-    def cost(a: Token, b: Token) -> int:
+    def __init__(self, left: Behaviour, right: Behaviour) -> None:
+        self._left, self._right = left, right
+        self._left_sites, self._right_sites = frozenset(left.sites), frozenset(right.sites)
+        self._learned = self._learn()
+
+    def cost(self, i: int, j: int) -> int:
+        """Of the left one's call ``i`` and the right one's call ``j``."""
+        a, b = self._left.tokens[i], self._right.tokens[j]
+        here, there = self._left.sites[i], self._right.sites[j]
         together = a.sequence == b.sequence
         stuck = together and a.pending and b.pending
         if a.op != b.op:
             return _IMPOSSIBLE if END in (a.op, b.op) or stuck else _OPERATION
         sizes_agree = a.sizes == b.sizes and (a.sizes is None or a.dtypes == b.dtypes)
-        if a.site == b.site:
+        if here == there:
             return 0 if sizes_agree or (together and not stuck) else _SIZES
-        if (a.site, b.site) in learned:
+        if (here, there) in self._learned:
             return 0
-        if stuck and (not sizes_agree or (a.sequence not in disputed and history.arrived(a.sequence))):
+        if stuck and not sizes_agree:
             return _IMPOSSIBLE
-        own = a.site not in right_sites and b.site not in left_sites
+        own = here not in self._right_sites and there not in self._left_sites
         return _BOTH_SIDES_OWN if own else _SITE
 
-    return cost
+    def _learn(self) -> set[tuple[int, int]]:
+        """Different sites that have completed together more than once and never with another: `if rank == 0:
+        broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
+        ordinary calls of a loop would pair crosswise just as regularly."""
+        if self._left_sites == self._right_sites:
+            return set()
+        by_number = {t.sequence: (t, site) for t, site in zip(self._right.tokens, self._right.sites, strict=True)}
+        partners: dict[int, set[int]] = {}
+        seen: dict[tuple[int, int], int] = {}
+        for a, here in zip(self._left.tokens, self._left.sites, strict=True):
+            if here in self._right_sites or a.sequence not in by_number:
+                continue
+            b, there = by_number[a.sequence]
+            if there in self._left_sites or a.pending or b.pending or a.op != b.op:
+                continue
+            partners.setdefault(here, set()).add(there)
+            seen[here, there] = seen.get((here, there), 0) + 1
+        return {pair for pair, times in seen.items() if times > 1 and len(partners[pair[0]]) == 1}
 
 
-def _learned_pairs(
-    left: Sequence[Token], right: Sequence[Token], left_sites: set[Site], right_sites: set[Site]
-) -> set[tuple[Site, Site]]:
-    """Different sites that have completed together more than once and never with another: `if rank == 0:
-    broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
-    ordinary calls of a loop would pair crosswise just as regularly."""
-    if left_sites == right_sites:
-        return set()
-    by_number = {t.sequence: t for t in right}
-    partners: dict[Site, set[Site]] = {}
-    seen: dict[tuple[Site, Site], int] = {}
-    for a in left:
-        b = by_number.get(a.sequence)
-        if b is None or a.site == b.site or a.pending or b.pending or a.op != b.op:
-            continue
-        if a.site in right_sites or b.site in left_sites:
-            continue
-        partners.setdefault(a.site, set()).add(b.site)
-        seen[a.site, b.site] = seen.get((a.site, b.site), 0) + 1
-    return {pair for pair, times in seen.items() if times > 1 and len(partners[pair[0]]) == 1}
-
-
-def align(
-    left: Sequence[Token], right: Sequence[Token], pair: Callable[[Token, Token], int]
-) -> tuple[list[tuple[str, int, int]], int]:
+def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]], int]:
     """Align two sequences whose ends are free.
 
-    Returns the steps ('insert', i, j: left[i] has no partner; 'delete', i, j: right[j] has none) and where right's
-    free end begins. Gaps stand as late as possible: the ranks agreed until then.
+    Returns the steps ('insert', i, j: the left one's call i has no partner; 'delete', i, j: the right one's call j
+    has none) and where the right one's free end begins. Gaps stand as late as possible: the ranks agreed until then.
 
     A best-first search: calls that match at no cost are passed at once, so the work grows with the repair and not
     with the length of the sequences.
     """
-    rows, columns = len(left), len(right)
-    cheapest: dict[tuple[int, int], int] = {(0, 0): 0}
+    rows, columns = len(left.kinds), len(right.kinds)
+    i = _common(left.kinds, right.kinds)
+    if i == rows or i == columns:
+        return [], i
+    pair = Pairing(left, right).cost
+    cheapest: dict[tuple[int, int], int] = {(i, i): 0}
     came: dict[tuple[int, int], tuple[int, int]] = {}
     # Among equally cheap places the one furthest on goes first.
-    queue: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)]
+    queue: list[tuple[int, int, int, int]] = [(0, 0, i, i)]
     ends: list[tuple[int, int]] = []
     limit: int | None = None
     while queue:
@@ -249,7 +247,7 @@ def align(
         if cost > cheapest[i, j]:
             continue
         start = (i, j)
-        while i < rows and j < columns and pair(left[i], right[j]) == 0:
+        while i < rows and j < columns and (left.kinds[i] == right.kinds[j] or pair(i, j) == 0):
             i, j = i + 1, j + 1
         if (i, j) != start:
             # Where another path came here as cheaply, it has been looked at already.
@@ -261,7 +259,7 @@ def align(
             ends.append((i, j))
             limit = cost
             continue
-        for step, price in (((1, 1), pair(left[i], right[j])), ((1, 0), GAP), ((0, 1), GAP)):
+        for step, price in (((1, 1), pair(i, j)), ((1, 0), GAP), ((0, 1), GAP)):
             place = (i + step[0], j + step[1])
             if cost + price < cheapest.get(place, cost + price + 1):
                 cheapest[place] = cost + price
@@ -269,6 +267,14 @@ def align(
                 heapq.heappush(queue, (cost + price, -sum(place), *place))
     end = _best_end(ends, left, right)
     return _steps(came, end), end[1]
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """How many calls are the same on both sides from the start."""
+    limit = min(len(left), len(right))
+    if left[:limit] == right[:limit]:
+        return limit
+    return next(place for place in range(limit) if left[place] != right[place])
 
 
 def _steps(came: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -> list[tuple[str, int, int]]:
@@ -283,17 +289,17 @@ def _steps(came: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -
     return steps[::-1]
 
 
-def _best_end(ends: list[tuple[int, int]], left: Sequence[Token], right: Sequence[Token]) -> tuple[int, int]:
+def _best_end(ends: list[tuple[int, int]], left: Behaviour, right: Behaviour) -> tuple[int, int]:
     """Either side may have more to come, but not both: one of them has reached its end.
 
     Between equally cheap ends prefer the story that the call in question tells: a call whose site the other
     side knows came too early there (others are missing); an unknown one is extra.
     """
-    left_sites = {t.site for t in left} if len(ends) > 1 else set()
+    known = frozenset(left.sites) if len(ends) > 1 else frozenset()
 
     def rank(end: tuple[int, int]) -> tuple[int, int]:
         i, j = end
-        ran_ahead = i == len(left) and j < len(right) and right[j].site in left_sites
+        ran_ahead = i == len(left.sites) and j < len(right.sites) and right.sites[j] in known
         return 0 if ran_ahead else 1, -(i + j)
 
     return min(ends, key=rank)

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_p
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, merged
+from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, distinct, merged
 from hangdoc.diagnosis.waits import IMMOVABLE
 from hangdoc.model.process import Stack
 
@@ -284,12 +284,12 @@ def _refuted(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[i
     """A condition on the rank alone did not part the sides if the other side has gone through it as well."""
     if not parting.always:
         return False
+    other = {rank: case.programs[rank] for rank in sides[1 - parting.guarded] if rank in case.programs}
     return any(
         frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
-        for rank in sides[1 - parting.guarded]
-        if rank in case.programs
-        for token in case.programs[rank].tokens
-        for frame in token.stack
+        for program, _ in distinct(other)
+        for stack in program.recording.issued_from
+        for frame in stack
     )
 
 

@@ -18,13 +18,9 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
     """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
     known = {rank.rank for rank in job.ranks}
-    named = {
-        member
-        for rank in job.ranks
-        if rank.journal is not None
-        for group in rank.journal.groups
-        for member in group.members
-    }
+    # Every journal lists the members of the same few groups.
+    groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
+    named = {member for members in groups for member in members}
     if named <= known:
         return job
     unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
@@ -50,7 +46,7 @@ class Case:
     @cached_property
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
-        return histories(self.job, self.programs) if self.programs else from_stacks(self.activities)
+        return histories(self.programs) if self.programs else from_stacks(self.activities)
 
     @cached_property
     def activities(self) -> dict[int, Activity]:

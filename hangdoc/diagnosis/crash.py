@@ -6,7 +6,6 @@ from hangdoc.diagnosis.blame import Blame, blame, blame_of
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.model.process import ProcessExit
-from hangdoc.model.snapshot import RankSnapshot
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
 
@@ -47,7 +46,7 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
         for rank, end in failed.items()
         if (end.signal and end.signal not in _SENT_BY_LAUNCHERS)
         or (end.exception and not _in_collective(end))
-        or (end.status and not end.exception and not _was_communicating(case.ranks[rank]))
+        or (end.status and not end.exception and not _was_communicating(case, rank))
     ]
     return (min(own)[1],) if own else ()
 
@@ -57,5 +56,5 @@ def _in_collective(end: ProcessExit) -> bool:
     return any("torch/distributed/" in f.file or f.function == "_engine_run_backward" for f in end.stack[:6])
 
 
-def _was_communicating(rank: RankSnapshot) -> bool:
-    return rank.journal is not None and any(not c.completed for c in rank.journal.calls)
+def _was_communicating(case: Case, rank: int) -> bool:
+    return rank in case.programs and bool(case.programs[rank].recording.pending)

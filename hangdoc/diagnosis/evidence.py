@@ -106,10 +106,9 @@ def _timeout(case: Case) -> list[Evidence]:
     """When PyTorch itself will give up."""
     ends = [
         (token.timeout_ms / 1000 - (case.job.taken - token.created_ns / 1e9), rank)
-        for rank, snapshot in case.ranks.items()
-        if snapshot.journal is not None
-        for token in snapshot.journal.calls
-        if not token.completed and token.timeout_ms and token.created_ns
+        for rank, program in case.programs.items()
+        for token in (program.journal.calls[place] for place in program.recording.pending)
+        if token.timeout_ms and token.created_ns
     ]
     ends = [end for end in ends if end[0] > 0]
     if not ends or case.job.ended:

@@ -7,12 +7,13 @@ groups). A call's site is its whole user stack: the innermost line alone cannot 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
+from hangdoc.diagnosis.recordings import Recording, record
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import JobSnapshot
 
 Site = tuple[tuple[str, int, str], ...]
 GroupKey = tuple[str, tuple[int, ...]]
@@ -119,70 +120,110 @@ def group_label(name: str, description: str) -> str:
 
 def call_sizes(call: Call) -> tuple[tuple[int, ...], ...] | None:
     """Sizes that all ranks must agree on, None where the operation does not demand it."""
-    if any(word in call.op for word in _UNEVEN_BY_NATURE) and call.op != "all_gather":
+    if any(word in call.op for word in _UNEVEN_BY_NATURE) and call.op not in ("all_gather", "reduce_scatter"):
         return None
     return call.input_sizes
 
 
 class RankProgram:
-    """One rank's calls in program order, over all its groups."""
+    """One rank's calls in program order, over all its groups. ``recording`` is shared by ranks of equal calls."""
 
-    def __init__(self, snapshot: RankSnapshot, journal: Journal) -> None:
-        self.rank = snapshot.rank
+    def __init__(self, rank: int, journal: Journal, recording: Recording, sites: list[Site]) -> None:
+        self.rank = rank
+        self.journal = journal
+        self.recording = recording
+        self._sites = sites
         self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
-        sites = [site_of(stack) for stack in journal.stacks]
-        self.tokens: list[Token] = []
-        for order, call in enumerate(journal.calls):
-            group = self.groups.get(call.group)
-            key: GroupKey = (call.group, group.members if group else ())
-            known = 0 <= call.stack < len(sites)
-            self.tokens.append(
-                Token(
-                    rank=snapshot.rank,
-                    group=key,
-                    sequence=call.sequence,
-                    op=call.op,
-                    site=sites[call.stack] if known else (),
-                    sizes=call_sizes(call),
-                    dtypes=call.input_dtypes,
-                    pending=not call.completed,
-                    order=order,
-                    created_ns=call.created_ns,
-                    stack=journal.stack(call.stack),
-                    thread=call.thread_name or "MainThread",
-                    thread_id=call.thread_id,
-                )
-            )
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """All calls; made on first use, for the few ranks that somebody asks about."""
+        return [self.token(place) for place in range(len(self.journal.calls))]
+
+    @property
+    def pending(self) -> list[Token]:
+        """The calls that have not completed."""
+        return [self.token(place) for place in self.recording.pending]
+
+    def threads(self, group: str) -> int:
+        """How many threads issued calls of the group, as far as they are known."""
+        places = self.recording.by_group.get(group, ())
+        return len({self.journal.calls[place].thread_id for place in places} - {0})
+
+    def key(self, group: str) -> GroupKey:
+        """What identifies the group of that name across ranks."""
+        known = self.groups.get(group)
+        return group, known.members if known else ()
+
+    def token(self, place: int) -> Token:
+        """The call at that place of the journal."""
+        call = self.journal.calls[place]
+        return Token(
+            rank=self.rank,
+            group=self.key(call.group),
+            sequence=call.sequence,
+            op=call.op,
+            site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
+            sizes=call_sizes(call),
+            dtypes=call.input_dtypes,
+            pending=not call.completed,
+            order=place,
+            created_ns=call.created_ns,
+            stack=self.journal.stack(call.stack),
+            thread=call.thread_name or "MainThread",
+            thread_id=call.thread_id,
+        )
 
 
 def programs(job: JobSnapshot) -> dict[int, RankProgram]:
     """Every rank's program, for ranks whose journal was read."""
-    return {r.rank: RankProgram(r, r.journal) for r in job.ranks if r.journal is not None}
+    journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
+    recordings = record(journals.items())
+    unique = {id(recording): recording for recording in recordings.values()}
+    sites = {key: [site_of(stack) for stack in recording.stacks] for key, recording in unique.items()}
+    return {
+        rank: RankProgram(rank, journal, recordings[rank], sites[id(recordings[rank])])
+        for rank, journal in journals.items()
+    }
 
 
-def histories(job: JobSnapshot, program_of: dict[int, RankProgram]) -> list[GroupHistory]:
-    """The joined histories of all groups that anyone used or made."""
+def distinct(program_of: dict[int, RankProgram]) -> list[tuple[RankProgram, tuple[int, ...]]]:
+    """One program for each set of ranks with equal calls, and those ranks."""
+    ranks: dict[int, list[int]] = {}
+    for rank, program in program_of.items():
+        ranks.setdefault(id(program.recording), []).append(rank)
+    return [(program_of[members[0]], tuple(members)) for members in ranks.values()]
+
+
+def histories(program_of: dict[int, RankProgram]) -> list[GroupHistory]:
+    """The joined histories of all groups that anyone used or made. Ranks of equal calls share one list of tokens."""
     found: dict[GroupKey, GroupHistory] = {}
-    for program in program_of.values():
-        for group in program.groups.values():
-            if group.key not in found:
-                members = group.members or tuple(sorted(program_of))
-                found[group.key] = GroupHistory(group.key, members, group_label(group.name, group.description))
-        for token in program.tokens:
-            history = found.get(token.group)
+    shared: dict[tuple[int, int], list[Token]] = {}
+    everyone = tuple(sorted(program_of))
+    for rank, program in program_of.items():
+        for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
+            key = program.key(name)
+            history = found.get(key)
             if history is None:
-                history = GroupHistory(token.group, tuple(sorted(program_of)), group_label(token.group[0], ""))
-                found[token.group] = history
-            history.tokens.setdefault(token.rank, []).append(token)
-    gone_without_journal = {r.rank for r in job.ranks} - set(program_of)
+                group = program.groups.get(name)
+                label = group_label(name, group.description if group else "")
+                history = found[key] = GroupHistory(key, key[1] or everyone, label)
+            places = program.recording.by_group.get(name)
+            if places is None:
+                continue
+            own = (id(history), id(places))
+            if own not in shared:
+                shared[own] = [program.token(place) for place in places]
+            history.tokens[rank] = shared[own]
     for history in found.values():
-        for calls in history.tokens.values():
-            calls.sort(key=lambda t: t.sequence)
-        history.blind = tuple(r for r in history.members if r not in program_of or r in gone_without_journal)
+        history.blind = tuple(r for r in history.members if r not in program_of)
         # Rings wrap at different points: compare from where everybody's memory begins.
         history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
+        cut: dict[int, list[Token]] = {}
         for rank, calls in history.tokens.items():
-            history.tokens[rank] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+            if id(calls) not in cut:
+                cut[id(calls)] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+            history.tokens[rank] = cut[id(calls)]
     return list(found.values())
 
 

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
-from hangdoc.diagnosis.sequences import END, Token
+from hangdoc.diagnosis.sequences import END, Token, distinct
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -234,8 +234,9 @@ def two_threads(case: Case, blame: Blame) -> Finding | None:
     group = gap.token.group
     several = [
         rank
-        for rank, program in case.programs.items()
-        if len({t.thread_id for t in program.tokens if t.group == group and t.thread_id}) > 1
+        for program, ranks in distinct(case.programs)
+        if program.threads(group[0]) > 1 and program.key(group[0]) == group
+        for rank in ranks
     ]
     if not several or not names or gap.mine.site == gap.theirs.site:
         return None

@@ -1,0 +1,72 @@
+"""Journals with equal calls, folded before anything is done for each rank: of thousands of ranks only some behave
+differently, and only those differences cost time."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from operator import attrgetter
+
+from hangdoc.model.journal import Call, Journal
+from hangdoc.model.process import Stack
+
+# What makes two calls equal. Times are each rank's own; the members of its groups too (a mesh gives every row a
+# group of the same name), so one recording may serve many groups.
+_COLUMNS = tuple(
+    map(attrgetter, ("sequence", "group", "op", "input_sizes", "input_dtypes", "completed"))
+)  # fmt: skip
+_stack = attrgetter("stack")
+_thread = attrgetter("thread_id")
+
+
+class Recording:
+    """The calls that some ranks have in common, by their places in ``Journal.calls``."""
+
+    __slots__ = ("_columns", "_places", "by_group", "pending", "stacks")
+
+    def __init__(self, journal: Journal) -> None:
+        calls = journal.calls
+        self.stacks = journal.stacks
+        self._places = list(map(_stack, calls))
+        self._columns = [list(map(column, calls)) for column in _COLUMNS]
+        self.by_group: dict[str, list[int]] = {}
+        """Group name → places, in order of their numbers."""
+        for place, call in enumerate(calls):
+            self.by_group.setdefault(call.group, []).append(place)
+        for places in self.by_group.values():
+            places.sort(key=lambda place: calls[place].sequence)
+        self.pending = tuple(place for place, call in enumerate(calls) if not call.completed)
+
+    @property
+    def issued_from(self) -> list[Stack]:
+        """The stacks of the calls, each once."""
+        return [self.stacks[index] for index in dict.fromkeys(self._places) if 0 <= index < len(self.stacks)]
+
+    def fits(self, journal: Journal) -> bool:
+        """Are the journal's calls these? Their number and stack indices are known to be equal."""
+        if journal.stacks != self.stacks:
+            return False
+        return all(list(map(column, journal.calls)) == own for column, own in zip(_COLUMNS, self._columns, strict=True))
+
+
+def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
+    """Rank → its recording, one object for all ranks whose calls are equal."""
+    found: dict[int, Recording] = {}
+    alike: dict[Hashable, list[Recording]] = {}
+    for rank, journal in journals:
+        candidates = alike.setdefault((tuple(map(_stack, journal.calls)), _threads(journal.calls)), [])
+        recording = next((r for r in candidates if r.fits(journal)), None)
+        if recording is None:
+            recording = Recording(journal)
+            candidates.append(recording)
+        found[rank] = recording
+    return found
+
+
+def _threads(calls: tuple[Call, ...]) -> tuple[int, ...]:
+    """Which thread issued each call, numbered as they appear; () where there is only one."""
+    numbers: dict[int, int] = dict.fromkeys(map(_thread, calls), 0)
+    if len(numbers) < 2:
+        return ()
+    for number, thread in enumerate(numbers):
+        numbers[thread] = number
+    return tuple(numbers[call.thread_id] for call in calls)
