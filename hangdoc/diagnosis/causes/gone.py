@@ -62,7 +62,7 @@ def killed(case: Case, blame: Blame) -> Finding | None:
             if memory
             else "; signal 9 often is the kernel's out-of-memory killer"
         )
-    waiting = wait_sentence(case, others) if not case.job.ended else ""
+    waiting = _where_the_others_were(case, others) if case.job.ended else wait_sentence(case, others)
     return Finding(
         "HD402",
         capital(
@@ -75,6 +75,15 @@ def killed(case: Case, blame: Blame) -> Finding | None:
         if memory
         else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own",
     )
+
+
+def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
+    """A killed rank leaves no line of its own; what its peers were in is the nearest."""
+    places = {rank: place(where) for rank in others if (where := case.activities[rank].where) is not None}
+    if not places:
+        return ""
+    there = tuple(rank for rank, at in places.items() if at == next(iter(places.values())))
+    return f"{name_ranks(there)} {verb(there, 'was', 'were')} at {places[there[0]]}"
 
 
 def exited(case: Case, blame: Blame) -> Finding | None:
