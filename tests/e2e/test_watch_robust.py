@@ -212,6 +212,19 @@ def test_a_run_directory_that_fails_later_costs_only_the_files(
     assert "hangdoc ✖ hang" in errors
 
 
+@pytest.mark.parametrize("seconds", ["2.6", "3.2", "3.8"])
+def test_a_job_that_ends_while_it_is_looked_at_keeps_its_status(
+    seconds: str, start: Start, fake_job: list[str]
+) -> None:
+    ending = FAKE_JOB.replace("time.sleep(1000)", f"time.sleep({seconds}); sys.exit(3)")
+    Path(fake_job[1]).write_text("\n".join(line for line in ending.splitlines() if '"sleep"' not in line))
+    process = start(*HANGDOC, "watch", "--quiet", "--stall-after", "1", *fake_job)
+    _, errors = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 3, errors
+    assert "blind" not in errors
+    assert "Traceback" not in errors
+
+
 def test_a_quiet_program_that_is_no_distributed_job_is_not_spoken_of(watch: Watch) -> None:
     done = watch(["sleep", "4"], "--quiet", stall_after=1)
     assert (done.status, done.stderr) == (0, "")
