@@ -99,9 +99,8 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
         calls = history.tokens.get(ranks[0], [])
         tokens = (*calls, _end(history, ranks[0], calls)) if has_ended else tuple(calls)
         at = tuple(sites.setdefault(t.site, len(sites)) for t in tokens)
-        what = tuple(
-            kinds.setdefault((t.op, s, t.sizes, t.dtypes), len(kinds)) for t, s in zip(tokens, at, strict=True)
-        )
+        parts = ((t.op, site, t.sizes, t.dtypes) for t, site in zip(tokens, at, strict=True))
+        what = tuple(kinds.setdefault(part, len(kinds)) for part in parts)
         print_ = (what, tuple((t.pending, t.sequence) for t in tokens))
         folded.setdefault(print_, []).extend(ranks)
         whole.setdefault(print_, Behaviour((), tokens, what, at))
@@ -231,7 +230,7 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
     """
     rows, columns = len(left.kinds), len(right.kinds)
     i = _common(left.kinds, right.kinds)
-    if i == rows or i == columns:
+    if i in (rows, columns):
         return [], i
     pair = Pairing(left, right).cost
     cheapest: dict[tuple[int, int], int] = {(i, i): 0}

@@ -64,9 +64,8 @@ def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
 
 def _threads(calls: tuple[Call, ...]) -> tuple[int, ...]:
     """Which thread issued each call, numbered as they appear; () where there is only one."""
-    numbers: dict[int, int] = dict.fromkeys(map(_thread, calls), 0)
-    if len(numbers) < 2:
+    threads = dict.fromkeys(map(_thread, calls))
+    if len(threads) < 2:
         return ()
-    for number, thread in enumerate(numbers):
-        numbers[thread] = number
+    numbers = {thread: number for number, thread in enumerate(threads)}
     return tuple(numbers[call.thread_id] for call in calls)

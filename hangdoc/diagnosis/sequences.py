@@ -29,6 +29,8 @@ _UNEVEN_BY_NATURE = (
     "recv",
     "barrier",
 )
+# … although their names contain such a word.
+_EVEN = ("all_gather", "reduce_scatter")
 
 END = "end of program"
 
@@ -120,7 +122,7 @@ def group_label(name: str, description: str) -> str:
 
 def call_sizes(call: Call) -> tuple[tuple[int, ...], ...] | None:
     """Sizes that all ranks must agree on, None where the operation does not demand it."""
-    if any(word in call.op for word in _UNEVEN_BY_NATURE) and call.op not in ("all_gather", "reduce_scatter"):
+    if any(word in call.op for word in _UNEVEN_BY_NATURE) and not call.op.startswith(_EVEN):
         return None
     return call.input_sizes
 

@@ -1,19 +1,24 @@
 """Who waits for whom? A waiting rank needs *every* rank it waits for, so a rank can go on only when all of those
-can; what is left over is stuck for good."""
+can; what is left over is stuck for good.
+
+Thousands of ranks wait in one call for the same others: what they wait for is computed once and shared.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE
-from hangdoc.diagnosis.sequences import GroupHistory, Token
+from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 IMMOVABLE = GONE | {"stopped", "debugger"}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """The wait-for graph of the job's ranks."""
 
@@ -25,106 +30,134 @@ class Graph:
 
     def on(self, rank: int) -> frozenset[int]:
         """The ranks that ``rank`` waits for."""
-        return frozenset(r for w in self.waits if w.waiter == rank for r in w.on)
+        return frozenset(r for w in self._by_waiter.get(rank, ()) for r in w.on)
+
+    @cached_property
+    def _by_waiter(self) -> dict[int, list[Wait]]:
+        found: dict[int, list[Wait]] = {}
+        for wait in self.waits:
+            found.setdefault(wait.waiter, []).append(wait)
+        return found
 
 
 def build(job: JobSnapshot, activities: dict[int, Activity], groups: list[GroupHistory]) -> Graph:
     """Join activities and journals into the graph."""
-    by_key = {g.key: g for g in groups}
-    everyone = frozenset(activities)
-    waits: list[Wait] = []
-    snapshots = {r.rank: r for r in job.ranks}
-    owners = _owners(job)
-    for rank, activity in activities.items():
-        wait = _wait_of(rank, activity, activities, by_key, everyone, snapshots, owners)
-        if wait is not None and wait.on:
-            waits.append(wait)
-    return _solve(tuple(waits), activities)
+    builder = _Builder(job, activities, {g.key: g for g in groups})
+    waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
+    return _solve(tuple(wait for wait in waits if wait is not None and wait.on), activities)
 
 
-def _wait_of(
-    rank: int,
-    activity: Activity,
-    activities: dict[int, Activity],
-    groups: dict[tuple[str, tuple[int, ...]], GroupHistory],
-    everyone: frozenset[int],
-    snapshots: dict[int, RankSnapshot],
-    owners: dict[int, int],
-) -> Wait | None:
-    if activity.kind == "in-collective":
-        history = groups.get((activity.group or "", activity.members))
-        if history is not None and activity.sequence is not None:
-            return _collective_wait(rank, activity, activities, history)
-        # Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those.
-        outside = [r for r, a in activities.items() if r != rank and a.kind != "in-collective"]
-        others = outside or [r for r, a in activities.items() if r != rank and not _same_place(a, activity)]
-        return Wait(rank, tuple(sorted(others)), f"has not entered {activity.op or activity.text}", "stack")
-    if activity.kind in ("send", "recv") and activity.peer is not None and activity.peer in everyone:
-        return Wait(rank, (activity.peer,), activity.text, "journal" if snapshots[rank].journal else "stack")
-    if activity.kind == "store-wait":
-        return Wait(rank, _not_joined(rank, activities, snapshots), activity.text, "stack")
-    if activity.kind in ("file-lock", "pipe", "io"):
-        process = snapshots[rank].process
-        held_by = {owners[p] for f in (process.blocking_files if process else ()) for p in f.peers if p in owners}
-        held_by.discard(rank)
-        return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
-    return None
+@dataclass
+class _Builder:
+    """The waits of all ranks. What many of them have in common is kept."""
+
+    job: JobSnapshot
+    activities: dict[int, Activity]
+    groups: dict[GroupKey, GroupHistory]
+    _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
+        default_factory=dict
+    )
+    _in_stacks: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    _in_store: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def snapshots(self) -> dict[int, RankSnapshot]:
+        """Rank → its snapshot."""
+        return {r.rank: r for r in self.job.ranks}
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """Process id → rank, children included."""
+        return _owners(self.job)
+
+    def wait_of(self, rank: int, activity: Activity) -> Wait | None:
+        """Whom one rank waits for; None where it waits for no rank."""
+        kind = activity.kind
+        if kind == "in-collective":
+            history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
+            if history is not None and activity.sequence is not None:
+                return self._collective(rank, activity, history, activity.sequence)
+            return Wait(rank, self._by_stack(activity), f"has not entered {activity.op or activity.text}", "stack")
+        if kind in ("send", "recv") and activity.peer is not None and activity.peer in self.activities:
+            return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
+        if kind == "store-wait":
+            return Wait(rank, self._not_joined(rank), activity.text, "stack")
+        if kind in ("file-lock", "pipe", "io"):
+            process = self.snapshots[rank].process
+            files = process.blocking_files if process else ()
+            held_by = {self.owners[p] for f in files for p in f.peers if p in self.owners} - {rank}
+            return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
+        return None
+
+    def _collective(self, rank: int, activity: Activity, history: GroupHistory, sequence: int) -> Wait | None:
+        missing, odd = self._call(history, sequence)
+        call = f"{activity.op} {history.label} #{sequence}"
+        # Where no journal tells, a rank that stands at the same line has come as far.
+        unseen = tuple(r for r in history.blind if not _same_place(self.activities.get(r), activity))
+        behind = missing + unseen if unseen else missing
+        if behind:
+            return Wait(rank, behind, f"has not issued {call}", "journal")
+        others = odd.get(_waiting_in(history.at(rank, sequence)), ())
+        return Wait(rank, others, f"issued something else as {call}", "journal") if others else None
+
+    def _call(self, history: GroupHistory, sequence: int) -> tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]:
+        """Who has not issued the call with that number; and where all have, whom the ranks that wait in it cannot
+        match, by what they issued: most ranks the few odd ones, those the most."""
+        key = (id(history), sequence)
+        if key in self._in_calls:
+            return self._in_calls[key]
+        blind = frozenset(history.blind)
+        missing = tuple(r for r in history.members if r not in blind and history.issued(r) < sequence)
+        issued: dict[Hashable, list[int]] = {}
+        for rank in () if missing else history.tokens:
+            what = _waiting_in(history.at(rank, sequence))
+            if what is not None:
+                issued.setdefault(what, []).append(rank)
+        usual = max(issued, key=lambda what: len(issued[what]), default=None)
+        odd = {what: tuple(issued[usual]) for what in issued if what != usual}
+        odd[usual] = tuple(sorted(r for what, ranks in issued.items() if what != usual for r in ranks))
+        self._in_calls[key] = missing, odd
+        return missing, odd
+
+    def _by_stack(self, activity: Activity) -> tuple[int, ...]:
+        """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those."""
+        key = (activity.text, activity.where and (activity.where.file, activity.where.line))
+        if key not in self._in_stacks:
+            outside = [r for r, a in self.activities.items() if a.kind != "in-collective"]
+            others = outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
+            self._in_stacks[key] = tuple(sorted(others))
+        return self._in_stacks[key]
+
+    def _not_joined(self, rank: int) -> tuple[int, ...]:
+        """Ranks that are not (yet) where this one waits on the store."""
+        mine = self._group_count(rank)
+        if mine not in self._in_store:
+            self._in_store[mine] = tuple(
+                sorted(
+                    r
+                    for r, a in self.activities.items()
+                    if a.kind != "store-wait" and (a.kind in GONE or self._group_count(r) <= mine)
+                )
+            )
+        return self._in_store[mine]
+
+    def _group_count(self, rank: int) -> int:
+        journal = self.snapshots[rank].journal
+        return len(journal.groups) if journal else 0
 
 
-def _collective_wait(
-    rank: int, activity: Activity, activities: dict[int, Activity], history: GroupHistory
-) -> Wait | None:
-    sequence = activity.sequence or 0
-    behind = [r for r in history.members if r != rank and not _has_issued(r, sequence, activity, activities, history)]
-    call = f"{activity.op} {history.label} #{sequence}"
-    if behind:
-        return Wait(rank, tuple(behind), f"has not issued {call}", "journal")
-    mine = history.at(rank, sequence)
-    odd = [r for r in history.members if r != rank and _mismatch(history, mine, history.at(r, sequence))]
-    return Wait(rank, tuple(odd), f"issued something else as {call}", "journal") if odd else None
+def _waiting_in(token: Token | None) -> Hashable | None:
+    """What must agree for the backend to complete the call; None for one that it has completed."""
+    return (token.op, token.sizes, token.dtypes if token.sizes is not None else ()) if token and token.pending else None
 
 
-def _has_issued(
-    other: int, sequence: int, mine: Activity, activities: dict[int, Activity], history: GroupHistory
-) -> bool:
-    if other in history.blind:
-        activity = activities.get(other)
-        return activity is not None and _same_place(activity, mine)
-    return history.issued(other) >= sequence
-
-
-def _same_place(a: Activity, b: Activity) -> bool:
+def _same_place(a: Activity | None, b: Activity) -> bool:
     """Without a journal: two ranks at the same user line, or in the same operation, have met."""
-    if a.kind != "in-collective":
+    if a is None or a.kind != "in-collective":
         return False
     if a.where is not None and b.where is not None:
         return (a.where.file, a.where.line) == (b.where.file, b.where.line)
     return a.text == b.text
-
-
-def _mismatch(history: GroupHistory, mine: Token | None, other: Token | None) -> bool:
-    if mine is None or other is None or not (mine.pending and other.pending):
-        return False
-    if mine.op != other.op or mine.sizes != other.sizes:
-        return True
-    return mine.sizes is not None and mine.dtypes != other.dtypes
-
-
-def _not_joined(rank: int, activities: dict[int, Activity], snapshots: dict[int, RankSnapshot]) -> tuple[int, ...]:
-    """Ranks that are not (yet) where this one waits on the store."""
-
-    def groups_of(r: int) -> int:
-        journal = snapshots[r].journal
-        return len(journal.groups) if journal else 0
-
-    mine = groups_of(rank)
-    return tuple(
-        sorted(
-            r
-            for r, a in activities.items()
-            if r != rank and a.kind != "store-wait" and (a.kind in GONE or groups_of(r) <= mine)
-        )
-    )
 
 
 def _owners(job: JobSnapshot) -> dict[int, int]:
@@ -140,22 +173,30 @@ def _owners(job: JobSnapshot) -> dict[int, int]:
 
 
 def _solve(waits: tuple[Wait, ...], activities: dict[int, Activity]) -> Graph:
-    needs: dict[int, set[int]] = {}
+    # Ranks that wait for the same others share one object: it is counted down once for all of them.
+    waiters: dict[int, list[int]] = {}
+    left: dict[int, int] = {}
+    needed_by: dict[int, list[int]] = {}
+    unmet: dict[int, int] = {}
     for wait in waits:
-        needs.setdefault(wait.waiter, set()).update(wait.on)
-    free = {r for r, a in activities.items() if r not in needs and a.kind not in IMMOVABLE}
-    waiting_for: dict[int, list[int]] = {}
-    for waiter, on in needs.items():
-        for r in on:
-            waiting_for.setdefault(r, []).append(waiter)
-    left = {waiter: len(on) for waiter, on in needs.items()}
+        what = id(wait.on)
+        if what not in waiters:
+            waiters[what] = []
+            left[what] = len(wait.on)
+            for rank in wait.on:
+                needed_by.setdefault(rank, []).append(what)
+        waiters[what].append(wait.waiter)
+        unmet[wait.waiter] = unmet.get(wait.waiter, 0) + 1
+    roots = frozenset(needed_by.keys() - unmet.keys())
+    waiting = frozenset(unmet)
+    free = {r for r, a in activities.items() if r not in unmet and a.kind not in IMMOVABLE}
     queue = list(free)
     while queue:
-        for waiter in waiting_for.get(queue.pop(), ()):
-            left[waiter] -= 1
-            if left[waiter] == 0 and activities[waiter].kind not in IMMOVABLE:
-                free.add(waiter)
-                queue.append(waiter)
-    stuck = frozenset(needs) - free
-    roots = frozenset(r for r in waiting_for if r not in needs)
-    return Graph(waits, stuck, roots)
+        for what in needed_by.get(queue.pop(), ()):
+            left[what] -= 1
+            for waiter in waiters[what] if left[what] == 0 else ():
+                unmet[waiter] -= 1
+                if unmet[waiter] == 0 and activities[waiter].kind not in IMMOVABLE:
+                    free.add(waiter)
+                    queue.append(waiter)
+    return Graph(waits, waiting - free, roots)
