@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+import types
 import weakref
 from _thread import get_ident
 
@@ -19,9 +20,10 @@ _MAKER = "_new_process_group_helper"
 
 
 def patch():
-    """Put the hooks in. c10d's classes are looked up anew in each torch: some may be missing."""
+    """Put the hooks in, where this torch has the methods."""
     from torch._C import _distributed_c10d as c10d
 
+    _hide_from_compiler(*globals().values(), *vars(hangdoc_probe).values())
     group = c10d.ProcessGroup
     for owner, name, make in (
         (getattr(c10d, "TCPStore", None), "__init__", _store_constructor),
@@ -43,11 +45,13 @@ def patch():
     ):
         original = owner.__dict__.get(name) if owner is not None else None
         if original is not None:
-            setattr(owner, name, _disguised(make(original), original, owner, name))
+            replacement = _disguised(make(original), original, owner, name)
+            _hide_from_compiler(replacement)
+            setattr(owner, name, replacement)
 
 
 def _disguised(replacement, original, owner, name):
-    """Give ``replacement`` the looks that pybind's trampolines, help() and torch.compile go by."""
+    """Give ``replacement`` the looks that pybind's trampolines and help() go by."""
     replacement.__name__ = name
     replacement.__qualname__ = f"{owner.__name__}.{name}"
     names = {"co_name": name}
@@ -56,8 +60,31 @@ def _disguised(replacement, original, owner, name):
     replacement.__code__ = replacement.__code__.replace(**names)
     replacement.__module__ = owner.__module__
     replacement.__doc__ = getattr(original, "__doc__", None)
-    replacement._torchdynamo_disable = True  # what torch._dynamo.disable sets, without importing it
     return replacement
+
+
+def _hide_from_compiler(*objects):
+    """Keep torch.compile away from our functions and what they call: it would compile frames that it meets
+    after a graph break as it does the user's, and fail at ``sys._getframe``.
+
+    This is what torch._dynamo.disable and skip_code do, without importing torch._dynamo (torch 2.13.0; older
+    ones have ``skip_code`` in C, read, not run). Raises where a torch has neither.
+    """
+    from torch._C._dynamo import eval_frame
+
+    if hasattr(eval_frame, "set_code_exec_strategy"):
+        skip = eval_frame._FrameAction.SKIP
+        strategy = eval_frame._FrameExecStrategy(skip, skip)
+
+        def hide(code):
+            eval_frame.set_code_exec_strategy(code, strategy)
+
+    else:
+        hide = eval_frame.skip_code
+    for function in objects:
+        if type(function) is types.FunctionType:
+            function._torchdynamo_disable = True
+            hide(function.__code__)
 
 
 # Waits on the store. What we do ourselves is inside a try everywhere: nothing of ours reaches the user's code.

@@ -123,6 +123,11 @@ def test_what_makes_no_sense_is_left_out_and_the_rest_stays() -> None:
     assert found.calls[-1].stack == -1
 
 
+def test_groups_without_a_name_stay_apart() -> None:
+    found = read(dump(entry(1, process_group=("", "")), entry(1, process_group=("", ""), pg_id=3)))
+    assert [call.group for call in found.calls] == ["#0", "#3"]
+
+
 @pytest.mark.parametrize("version", ["3.0", "2", "", None, 2.10, "2.10; drop"])
 def test_an_unknown_schema_is_refused(version: object) -> None:
     found = parse(dump(version=version), StackTable.new())
@@ -240,7 +245,10 @@ def server(path: Path, *replies: bytes | None) -> Iterator[list[bytes]]:
     def serve() -> None:
         waiting = list(replies)
         while waiting:
-            connection, _ = listener.accept()
+            try:
+                connection, _ = listener.accept()
+            except OSError:  # the test is over
+                return
             with connection, suppress(OSError):  # the client may hang up first
                 while waiting and (line := connection.recv(4096)):
                     asked.append(line)

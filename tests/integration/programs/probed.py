@@ -33,7 +33,7 @@ class Trainer:
 
 
 def say(word: str) -> None:
-    print(word, flush=True)
+    os.write(1, f"{word}\n".encode())  # whole, whoever else writes
 
 
 def everything() -> None:
@@ -91,6 +91,24 @@ def no_recorder() -> None:
         if hasattr(native, name):
             delattr(native, name)
     everything()
+
+
+def compiled() -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+
+    @torch.compile(backend="eager")
+    def exchange(value: torch.Tensor) -> torch.Tensor:
+        value = value + 1
+        if rank == 0:
+            dist.send(value, 1)
+        else:
+            dist.recv(value, 0)
+        return value * 2
+
+    for _ in range(3):
+        assert exchange(torch.ones(2)).tolist() == [4, 4]
+    dist.barrier()
 
 
 def holds_gil() -> None:
