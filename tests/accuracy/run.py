@@ -1,0 +1,251 @@
+"""How often is hangdoc right? Every scenario and extra program, under watch and started bare and attached.
+
+    python tests/accuracy/run.py [--times 3] [--attach] [--inject] [--only NAME …] [--readme]
+
+Prints one row for each run and a summary; with --readme the table goes into README.md between its markers.
+"Certain" that was wrong is counted apart: it must stay zero.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hangdoc import scenarios
+from hangdoc.scenarios import Scenario
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+MARKERS = ("<!-- accuracy -->", "<!-- /accuracy -->")
+_QUIET_SECONDS = 4.0
+_START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One run: which aspects agreed with the header (None: the header does not say)."""
+
+    name: str
+    way: str
+    outcome: bool
+    culprits: bool | None
+    cause: bool | None
+    line: bool | None
+    confidence: str
+    found: str
+
+    @property
+    def wrong_and_certain(self) -> bool:
+        return self.confidence == "certain" and False in (self.culprits, self.line)
+
+
+def expected() -> list[Scenario]:
+    """Scenarios first, then the programs that fit none of them."""
+    extra = [found for path in sorted(PROGRAMS.glob("*.py")) if (found := scenarios.read(path)) is not None]
+    return [*scenarios.available(), *extra]
+
+
+def judge(scenario: Scenario, way: str, document: dict[str, Any]) -> Result:
+    """Compare one document with the header."""
+    rows = {row.what: row for row in scenarios.compare(scenario, document)}
+
+    def agrees(what: str) -> bool | None:
+        return rows[what].agrees if what in rows else None
+
+    cause = (document.get("cause") or {}).get("code", "")
+    culprits = agrees("culprits")
+    if culprits is False and way != "watch":
+        # Without history both sides may be possible; naming both is the honest answer.
+        sets = [document.get("culprits", []), *document.get("alternatives", [])]
+        culprits = document.get("confidence") == "possible" and list(scenario.culprits or ()) in sets
+    return Result(
+        scenario.name,
+        way,
+        bool(agrees("outcome")),
+        culprits,
+        agrees("cause"),
+        agrees("line"),
+        str(document.get("confidence", "")),
+        f"{document.get('outcome', 'nothing')} {document.get('culprits', [])} {cause}",
+    )
+
+
+def watched(scenario: Scenario, folder: Path) -> dict[str, Any]:
+    """The document of one run under watch."""
+    report = folder / "report.json"
+    line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(scenarios.STALL_AFTER), "--quiet"]
+    line += ["--on-hang", "abort", "--report", str(report), "--run-dir", str(folder / "run"), *scenario.watch, "--"]
+    with job([*line, *scenarios.command(scenario)], scenario, folder) as process:
+        try:
+            process.wait(scenario.timeout)
+        except subprocess.TimeoutExpired:
+            print(f"  {scenario.name}: no end within {scenario.timeout:.0f} s")
+    return json.loads(report.read_text()) if report.exists() else {}
+
+
+def attached(scenario: Scenario, folder: Path, *options: str) -> dict[str, Any]:
+    """The document of an attach to the same job, started bare and left until nothing moves."""
+    with job(scenarios.command(scenario), scenario, folder) as process:
+        if not _until_quiet(process.pid):
+            return {"outcome": "ended"}
+        answer = subprocess.run(
+            [sys.executable, "-m", "hangdoc", "attach", str(process.pid), "--json", *options],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    try:
+        return dict(json.loads(answer.stdout))
+    except ValueError:
+        print(f"  {scenario.name}: attach said: {answer.stderr.strip()[:300]}")
+        return {}
+
+
+class job:  # noqa: N801 - reads as the context that it is
+    """A command in a session of its own; at the end its whole family is gone."""
+
+    def __init__(self, command: list[str], scenario: Scenario, folder: Path) -> None:
+        self._command = command
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+        self._environment = {**plain, **dict(scenario.environment), "OMP_NUM_THREADS": "1", "TMPDIR": str(folder)}
+        self._folder = folder
+
+    def __enter__(self) -> subprocess.Popen[bytes]:
+        with (self._folder / "output").open("wb") as output:
+            self._process = subprocess.Popen(
+                self._command,
+                env=self._environment,
+                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        return self._process
+
+    def __exit__(self, *_: object) -> None:
+        for process in [*_family(self._process.pid), *_in_folder(self._folder)]:
+            try:
+                process.kill()
+            except psutil.Error:
+                continue
+        self._process.wait()
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    try:
+        root = psutil.Process(pid)
+        return [*root.children(recursive=True), root]
+    except psutil.Error:
+        return []
+
+
+def _in_folder(folder: Path) -> Iterator[psutil.Process]:
+    """Whoever still works in the run's own folder: ranks that left the process tree."""
+    for process in psutil.process_iter():
+        try:
+            if Path(process.cwd()) == folder:
+                yield process
+        except psutil.Error:
+            continue
+
+
+def _until_quiet(pid: int) -> bool:
+    """Wait until the family has used no CPU time for some seconds; False if it ended first."""
+    deadline, quiet_since, before = time.monotonic() + _START_SECONDS, time.monotonic(), -1.0
+    while time.monotonic() < deadline:
+        family = _family(pid)
+        if len(family) < 2 and (not family or family[0].status() == psutil.STATUS_ZOMBIE):
+            return False
+        used = 0.0
+        for process in family:
+            try:
+                times = process.cpu_times()
+            except psutil.Error:
+                continue
+            used += times.user + times.system
+        if used - before > 0.3:
+            before, quiet_since = used, time.monotonic()
+        elif time.monotonic() - quiet_since > _QUIET_SECONDS and len(family) > 1:
+            return True
+        time.sleep(0.25)
+    return True
+
+
+def share(results: list[Result], aspect: str) -> str:
+    """'41/42 (98 %)' of those runs whose header says something about the aspect."""
+    judged = [value for r in results if (value := getattr(r, aspect)) is not None]
+    good = sum(judged)
+    return f"{good}/{len(judged)} ({100 * good / len(judged):.0f} %)" if judged else "–"
+
+
+def table(results: list[Result]) -> str:
+    """The summary in Markdown, one row for each way of looking."""
+    lines = ["| | runs | outcome | culprits | cause | line | certain but wrong |", "|---|---|---|---|---|---|---|"]
+    for way in dict.fromkeys(r.way for r in results):
+        mine = [r for r in results if r.way == way]
+        shares = " | ".join(share(mine, aspect) for aspect in ("outcome", "culprits", "cause", "line"))
+        lines.append(f"| {way} | {len(mine)} | {shares} | {sum(r.wrong_and_certain for r in mine)} |")
+    return "\n".join(lines)
+
+
+def main() -> int:
+    """Run what was asked for; exit status 1 if a certain verdict was wrong."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--times", type=int, default=1, help="runs under watch for each program")
+    parser.add_argument("--attach", action="store_true", help="also start it bare and attach")
+    parser.add_argument("--inject", action="store_true", help="also attach with --inject")
+    parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
+    parser.add_argument("--no-watch", action="store_true")
+    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    options = parser.parse_args()
+    results: list[Result] = []
+    for scenario in expected():
+        if options.only is not None and scenario.name not in options.only:
+            continue
+        ways = [] if options.no_watch else ["watch"] * options.times
+        if scenario.outcome != "crashed":
+            ways += ["attach"] * options.attach + ["attach --inject"] * options.inject
+        for way in ways:
+            with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
+                folder = Path(name)
+                # A copy in the run's own folder: code below site-packages would be library code.
+                copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
+                if way == "watch":
+                    document = watched(copied, folder)
+                else:
+                    document = attached(copied, folder, *way.split()[1:])
+            result = judge(copied, way, document)
+            results.append(result)
+            aspects = (result.outcome, result.culprits, result.cause, result.line)
+            marks = " ".join("·" if value is None else "ok" if value else "NO" for value in aspects)
+            print(f"{result.name:26s} {way:16s} {marks:14s} {result.confidence:9s} {result.found}", flush=True)
+    text = table(results)
+    print(f"\n{text}")
+    if options.readme:
+        _into_readme(text)
+    return 1 if any(r.wrong_and_certain for r in results) else 0
+
+
+def _into_readme(text: str) -> None:
+    readme = ROOT / "README.md"
+    old = readme.read_text(encoding="utf-8")
+    start, end = (old.index(marker) for marker in MARKERS)
+    readme.write_text(f"{old[: start + len(MARKERS[0])]}\n{text}\n{old[end:]}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
