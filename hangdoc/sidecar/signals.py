@@ -65,10 +65,10 @@ class SignalGate:
         self._old_child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self.previous_mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
 
-    def wait(self) -> Received:
-        """Block until a signal arrives. SIGCHLD is among them."""
-        info = signal.sigwaitinfo(self._taken)
-        return Received(info.si_signo, by_kernel=info.si_code > 0)
+    def wait(self, seconds: float | None = None) -> Received | None:
+        """Block until a signal arrives, SIGCHLD among them; None if none did within ``seconds``."""
+        info = signal.sigwaitinfo(self._taken) if seconds is None else signal.sigtimedwait(self._taken, seconds)
+        return Received(info.si_signo, by_kernel=info.si_code > 0) if info is not None else None
 
     def close(self, *, restore: bool = True) -> None:
         """Let signals act as before; those that came too late for the command are dropped.

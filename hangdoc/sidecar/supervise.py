@@ -105,7 +105,7 @@ def run_watched(
             listener,
             state,
         )
-        watching.start()
+        watching.begin()
         _wait_for_command(pid, gate, state)
         watching.let_finish(gate)
     except BaseException:
@@ -134,7 +134,7 @@ def run_unwatched_if_nested(command: Sequence[str], listener: Listener, environm
 def _wait_for_command(pid: int, gate: SignalGate, state: CommandState) -> None:
     while True:
         received = gate.wait()
-        if received.number == SIGCHLD:
+        if received is None or received.number == SIGCHLD:
             # Only the direct child: others are of our own helpers, and their threads wait for them.
             reaped, status = os.waitpid(pid, os.WNOHANG)
             if reaped:
@@ -154,6 +154,14 @@ class _WatcherThread(threading.Thread):
         self._done = threading.Event()
         self.aborted = False
 
+    def begin(self) -> None:
+        """Start watching, if the machine lets us: the command runs already."""
+        try:
+            self.start()
+        except RuntimeError as error:  # no more threads
+            self._done.set()
+            self._listener.on_blind(str(error))
+
     def run(self) -> None:
         try:
             # Imported here: the command starts while we read our own modules.
@@ -169,11 +177,8 @@ class _WatcherThread(threading.Thread):
 
     def let_finish(self, gate: SignalGate) -> None:
         """Wait for last words, in bounded time, or until the user loses patience."""
-        timer = threading.Timer(_LAST_WORDS_SECONDS, wake_main_thread)
-        timer.daemon = True
-        timer.start()
         deadline = time.monotonic() + _LAST_WORDS_SECONDS
-        while not self._done.is_set() and time.monotonic() < deadline:
-            if gate.wait().number in _ASKED_TO_END:
+        while not self._done.is_set() and (left := deadline - time.monotonic()) > 0:
+            received = gate.wait(left)
+            if received is not None and received.number in _ASKED_TO_END:
                 break
-        timer.cancel()

@@ -144,6 +144,19 @@ def test_a_watcher_that_fails_says_so_and_the_job_runs_on(place: str, start: Sta
     assert len(errors.splitlines()) == 2
 
 
+def test_a_machine_without_threads_leaves_the_job_alone(start: Start) -> None:
+    code = (
+        "import sys, threading\n"
+        'def none(self): raise RuntimeError("can\'t start new thread")\n'
+        "threading.Thread.start = none\n"
+        "from hangdoc.cli import main\n"
+        "sys.exit(main(['watch', '--quiet', 'sh', '-c', 'echo through; exit 6']))\n"
+    )
+    output, errors = (process := start(PYTHON, "-c", code)).communicate(timeout=DEADLINE)
+    assert (output, process.returncode) == ("through\n", 6)
+    assert errors == "hangdoc: watcher is blind: can't start new thread; the job runs on\n"
+
+
 def test_stderr_that_nobody_reads_stops_nothing(tmp_path: Path, mark: str) -> None:
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
