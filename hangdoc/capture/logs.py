@@ -27,7 +27,9 @@ def log_paths(pid: int) -> tuple[str, ...]:
             if target is None or not link.is_file():
                 continue
             for path in (target, f"/proc/{pid}/root{target}"):
-                if path not in found and Path(path).exists() and link.samefile(path):
+                if path in found:
+                    break  # both go there
+                if Path(path).exists() and link.samefile(path):
                     found.append(path)
                     break
         except OSError:

@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
-from hangdoc.capture.logs import read_log
+from hangdoc.capture.logs import log_paths, read_log
 
 
 def test_tail(tmp_path: Path) -> None:
@@ -38,3 +39,14 @@ def test_the_first_that_says_something(tmp_path: Path) -> None:
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert read_log((str(tmp_path / "fifo"),)) is None
+
+
+def test_a_file_that_takes_both_streams_is_named_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as both:
+        process = subprocess.Popen(["sleep", "30"], stdout=both, stderr=both)
+    try:
+        assert log_paths(process.pid) == (str(log),)
+    finally:
+        process.kill()
+        process.wait()
