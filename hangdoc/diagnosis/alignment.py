@@ -96,7 +96,8 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
     folded: dict[tuple[object, ...], list[int]] = {}
     whole: dict[tuple[object, ...], Behaviour] = {}
     for (_, has_ended), ranks in lists.items():
-        calls = history.tokens.get(ranks[0], [])
+        # A rank that fell behind everybody's ring has issued nothing that could be compared.
+        calls = [t for t in history.tokens.get(ranks[0], []) if t.sequence >= history.first]
         tokens = (*calls, _end(history, ranks[0], calls)) if has_ended else tuple(calls)
         at = tuple(sites.setdefault(t.site, len(sites)) for t in tokens)
         parts = ((t.op, site, t.sizes, t.dtypes) for t, site in zip(tokens, at, strict=True))

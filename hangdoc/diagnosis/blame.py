@@ -14,6 +14,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partner
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, distinct, merged
 from hangdoc.diagnosis.waits import IMMOVABLE
@@ -150,8 +151,10 @@ def _divergence(case: Case) -> Blame | None:
     found = [r for r in (repairs(h, case.ended & set(h.members)) for h in case.histories if len(h.members) > 1) if r]
     if not found:
         return None
-    # Where several groups need repair, the one that parted first explains the others.
-    candidates = min(found, key=lambda group: min(a.when for a in group))
+    # Only a repair after which everything completes explains the whole; where none does alone, the group that parted
+    # first explains the others.
+    enough = completing(case.programs, case.histories, case.ended, found) if case.programs else []
+    candidates = enough or min(found, key=lambda group: min(a.when for a in group))
     return _decide(case, candidates, proved=bool(case.graph.stuck & set(candidates[0].history.members)))
 
 
