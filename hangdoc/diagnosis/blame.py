@@ -245,7 +245,8 @@ def _choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, li
     novel = [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
         return novel[0][0], f"{_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
-    gone = [(a, f) for a, f in partings if set(a.culprits) <= case.ended]
+    # Where others have ended as well, ending is what the program does there.
+    gone = [(a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended]
     if len(gone) == 1:
         return gone[0][0], f"{_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
     first = max(partings, key=lambda p: _weak_preference(*p))
@@ -326,7 +327,19 @@ def _left_own_path(case: Case, alignment: Alignment) -> bool:
         return False
     mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
     theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
-    return mine and not theirs
+    return mine and not theirs and not _may_end_a_loop(case, gap)
+
+
+def _may_end_a_loop(case: Case, gap: Gap) -> bool:
+    """Do the others begin another round where the culprits go on to what they never called before? Nobody's past
+    tells how many rounds there were to be."""
+    if gap.mine is None or gap.theirs is None:
+        return False
+    ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
+    if ours is None or others is None or any(t.site == gap.mine.site for t in ours.tokens[: gap.mine.order]):
+        return False
+    sites = [t.site for t in others.tokens[: gap.theirs.order]]
+    return bool(sites) and gap.theirs.site in sites and sites.index(gap.theirs.site) <= sites.index(sites[-1])
 
 
 def _is_new_step(program: RankProgram | None, token: Token) -> bool:
