@@ -8,11 +8,12 @@ import shlex
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, WatcherFailed
+from hangdoc.lookahead import FIRST_LOOK, LookAhead
 from hangdoc.model.wording import harmless, name_duration
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
@@ -34,6 +35,7 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
+        self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
         """Say that the watch began."""
@@ -50,6 +52,19 @@ class Announcer:
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Diagnose, print if there is news, keep the snapshot."""
         return self._conclude(snapshot, f"stall-{number}")
+
+    def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
+        """Look ahead now and then; say once that ranks have parted."""
+        try:
+            news = self._ahead.tick(sockets, now)
+        except Exception:  # lead time is a gift: failing to give it must not cost the watch
+            news = None
+        if news:
+            say(f"hangdoc ! {harmless(news)}\n")
+
+    def close(self) -> None:
+        """Leave nothing running."""
+        self._ahead.close()
 
     def on_resume(self, seconds: float) -> None:
         """Say that the job goes on."""

@@ -45,6 +45,7 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
             restore_signals=restore_signals,
         )
     finally:
+        announcer.close()
         folder.close()
 
 

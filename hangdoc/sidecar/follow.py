@@ -87,6 +87,10 @@ class Follower:
         ranks = 0 if alone else len(self._followed)
         return Beat(ranks, moved=moved, changed=changed or gone > 0, searched=searched)
 
+    def sockets(self) -> dict[int, Path]:
+        """The probes of the living ranks, by rank."""
+        return {t.rank: t.socket for t in self.targets if t.socket is not None}
+
     def close(self) -> None:
         """Close all connections to probes."""
         for pid in list(self._followed):

@@ -74,6 +74,7 @@ class Watcher:
             self._rhythm.changed(now)  # not a distributed job, or not yet
         elif beat.moved:
             self._moved(now)
+            self._listener.on_progress(self._follower.sockets(), now)
         elif beat.changed:
             self._rhythm.changed(now)
             self._recaptures = None
