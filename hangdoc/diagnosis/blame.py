@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
-from hangdoc.diagnosis.branch import Parting, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partner
 from hangdoc.diagnosis.inferred import from_stacks
@@ -201,13 +201,14 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
 
 def _retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
     """At the very end of the sequences 'one extra here' and 'one missing here' cost the same. The guard tells
-    which it is: whose call stands under it."""
+    which it is: whose call stands under it. Without one, a call that the others will still come to is not extra:
+    whoever is there already has left theirs out."""
     gap = alignment.first
-    if gap is None or not partings or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
+    if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
     if not (gap.mine.pending and gap.theirs.pending) or END in (gap.mine.op, gap.theirs.op):
         return alignment
-    missing = partings[0].guarded == 1
+    missing = partings[0].guarded == 1 if partings else is_behind(gap.mine.stack, gap.theirs.stack)
     token = gap.theirs if missing else gap.mine
     return replace(alignment, gaps=(replace(gap, kind="insert" if missing else "delete", token=token),))
 

@@ -97,6 +97,13 @@ def parted(
     return sorted(found, key=lambda p: -p.score)
 
 
+def is_behind(stack: Stack, other: Stack) -> bool:
+    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?"""
+    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
+    parting = next(((x, y) for x, y in zip(a, b, strict=False) if not _same(x, y)), None)
+    return parting is not None and _same_function(*parting) and parting[0].line > parting[1].line
+
+
 def _same(a: Frame, b: Frame) -> bool:
     return _same_function(a, b) and a.line == b.line
 
@@ -166,7 +173,7 @@ def _scored(
         score -= 0.2
     elif guard.kind == "try":
         # An except suite says outright what happened; to have left a try body early is only one way out of it.
-        score = {"try:": 0.6, "finally:": 1.2}.get(guard.condition, 4.5)
+        score = {"try:": 0.6, "finally:": 1.2}.get(guard.condition, 4.5 if guard.taken else 1.4)
     if differs:
         score += 3
     if rank_like and guard.kind not in ("try",):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.alignment import Gap, repairs
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import call_name, place
+from hangdoc.diagnosis.causes.finding import call_name, place, telling
 from hangdoc.diagnosis.sequences import GroupHistory
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
@@ -63,12 +63,13 @@ def _crossed(history: GroupHistory, gap: Gap) -> bool:
 def _tell(case: Case, history: GroupHistory, gap: Gap) -> Lead:
     assert gap.mine is not None
     assert gap.theirs is not None
+    mine, theirs = telling(gap)
     others = tuple(r for r in history.members if r not in gap.ranks)
     since = max(0.0, case.job.taken - gap.token.created_ns / 1e9) if gap.token.created_ns else 0.0
     ago = f" {name_duration(since)} ago" if since >= 1 else ""
     text = (
         f"{name_ranks(gap.ranks)} and {name_ranks(others)} parted{ago} at call #{gap.token.sequence} of "
-        f"{history.label}: {call_name(gap.mine)} at {place(gap.mine.frame)} against {call_name(gap.theirs)} at "
-        f"{place(gap.theirs.frame)}; this will hang or corrupt"
+        f"{history.label}: {call_name(gap.mine)} at {place(mine)} against {call_name(gap.theirs)} at "
+        f"{place(theirs)}; this will hang or corrupt"
     )
     return Lead((history.key, gap.kind, gap.ranks, gap.mine.site, gap.token.sequence), text)

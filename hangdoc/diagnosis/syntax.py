@@ -189,7 +189,9 @@ def _loop(node: ast.AST, depth: int) -> Guard:
 
 
 def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
-    """An earlier `if …: return` beside the line: it must not have been taken."""
+    """An earlier `if …: return` or `except …: continue` beside the line: it must not have been taken."""
+    if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
+        return [_skipped_handler(h, depth) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
     if not isinstance(statement, ast.If):
         return []
     found = []
@@ -200,6 +202,16 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
         following = node.orelse
         node = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
     return found
+
+
+def _skipped_handler(handler: ast.ExceptHandler, depth: int) -> Guard:
+    what = f"except {_text(handler.type)}:" if handler.type else "except:"
+    return _guard("try", handler, what, False, None, depth)
+
+
+def _jumps_out(handler: ast.ExceptHandler) -> bool:
+    """Does the handler, perhaps on some condition, go past what follows the try statement?"""
+    return any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in ast.walk(handler))
 
 
 def _leaves(statement: ast.stmt) -> bool:

@@ -12,6 +12,8 @@ from hangdoc.diagnosis.causes.finding import (
     doing,
     others_of,
     short,
+    telling,
+    telling_token,
     verb,
     wait_sentence,
 )
@@ -21,6 +23,7 @@ from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
+from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
@@ -178,9 +181,9 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
     if gap is None or alignment is None:
         return None
     others = others_of(case, found)
-    sides = tuple(
-        _side(case, found, token, ranks) for token, ranks in ((gap.mine, found.culprits), (gap.theirs, others)) if ranks
-    )
+    here, there = telling(gap)
+    both = ((gap.mine, here, found.culprits), (gap.theirs, there, others))
+    sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     branch = (
         describe_branch(found.parting, case.values, (found.culprits, others), past=found.past)
         if found.parting
@@ -189,7 +192,7 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
     return Divergence(sides, branch)
 
 
-def _side(case: Case, found: Blame, token: Token | None, ranks: tuple[int, ...]) -> Side:
+def _side(case: Case, found: Blame, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:
     assert found.alignment is not None
     activity = case.activities[ranks[0]]
     key = token.group if token is not None else found.alignment.history.key
@@ -197,11 +200,10 @@ def _side(case: Case, found: Blame, token: Token | None, ranks: tuple[int, ...])
     if token is None or token.op == END:
         return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
     stack = stack_of(case, token, ranks)
-    frames = user_stack(stack)
+    frame = frame or next(iter(user_stack(stack)), None)
     note = (words(stack) or "") if is_implicit(stack) else ""
     number = None if history.inferred else token.sequence
-    return Side(ranks, history.label, history.members, number, token.op, frames[0] if frames else None,
-                stack, token.thread, note)  # fmt: skip
+    return Side(ranks, history.label, history.members, number, token.op, frame, stack, token.thread, note)
 
 
 def _repair(found: Blame) -> Repair | None:
@@ -224,7 +226,8 @@ def _repair_text(found: Blame, count: int) -> str:
     assert gap is not None
     assert alignment is not None
     matching = len([t for t in alignment.consensus if t.op != END])
-    where = f" at {short(gap.token.frame)}" if gap.token.frame else ""
+    line = telling_token(gap)
+    where = f" at {short(line)}" if line else ""
     start = "without" if gap.kind == "delete" else "with"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
     calls = f"all {matching} calls match" if matching > 1 else "the calls match"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
-from hangdoc.diagnosis.sequences import END, Token
+from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
@@ -51,6 +52,25 @@ def call_name(token: Token | None) -> str:
         return "the end of the program"
     mark = words(token.stack) if is_implicit(token.stack) else None
     return f"{token.op} ({mark})" if mark else token.op
+
+
+def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:
+    """The line to show for each side: the innermost user line, or, where both stand in the same helper, the first
+    line on the way there that differs."""
+    sides = [user_stack(t.stack) if t is not None else () for t in (gap.mine, gap.theirs)]
+    a, b = (side[0] if side else None for side in sides)
+    if a is None or b is None or (a.file, a.line) != (b.file, b.line):
+        return a, b
+    for left, right in zip(reversed(sides[0]), reversed(sides[1]), strict=False):
+        if (left.file, left.line) != (right.file, right.line):
+            return left, right
+    return a, b
+
+
+def telling_token(gap: Gap) -> Frame | None:
+    """The line to show for the call that is one too many, or missing."""
+    mine, theirs = telling(gap)
+    return mine if gap.token is gap.mine else theirs if gap.token is gap.theirs else gap.token.frame
 
 
 def others_of(case: Case, blame: Blame) -> tuple[int, ...]:

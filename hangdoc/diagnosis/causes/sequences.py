@@ -6,7 +6,7 @@ from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.blame import Blame
-from hangdoc.diagnosis.branch import Parting, counter_values
+from hangdoc.diagnosis.branch import Parting, counter_values, is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -17,6 +17,8 @@ from hangdoc.diagnosis.causes.finding import (
     others_of,
     place,
     short,
+    telling,
+    telling_token,
     verb,
     wait_sentence,
 )
@@ -187,24 +189,28 @@ def _is_asynchronous(case: Case, frame: Frame) -> bool:
 
 
 def unused_parameters(case: Case, blame: Blame) -> Finding | None:
-    """HD111: one rank's backward issued fewer buckets than every time before."""
+    """HD111: one rank's backward issued fewer buckets than every time before, or none."""
     gap = blame.gap
     if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
         return None
     rank = blame.culprits[0]
     program = case.programs.get(rank)
     rounds = _rounds_at(program.tokens if program else [], gap)
+    # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
+    went_by = blame.parting is None and gap.mine is not None and is_behind(gap.mine.stack, gap.token.stack)
+    if went_by:
+        rounds.append(0)
     if len(rounds) < 2 or rounds[-1] >= max(rounds[:-1]):
         return None
     others = others_of(case, blame)
     return Finding(
         "HD111",
         capital(
-            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets; "
-            f"{wait_sentence(case, others)}."
+            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with "
+            f"{'fewer' if rounds[-1] else 'no'} gradient buckets; {wait_sentence(case, others)}."
         ),
         f"DDP reduced {rounds[-1]} bucket(s) there this time and {max(rounds[:-1])} before: the forward of "
-        f"{name_ranks(blame.culprits)} left parameters out",
+        f"{name_ranks(blame.culprits)} left parameters out, or its gradients were not synchronised (no_sync)",
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
     )
 
@@ -293,25 +299,35 @@ def _sites_differ(gap: Gap) -> bool:
 
 def _parted(case: Case, blame: Blame, gap: Gap) -> Finding:
     culprits, others = blame.culprits, others_of(case, blame)
-    alone = verb(culprits, "alone", "alone")
+    line = telling_token(gap)
     if gap.kind == "delete":
-        what = f"{name_ranks(culprits)} {alone} {verb(culprits, 'calls', 'call')} {call_name(gap.token)}"
-        what += f" at {place(gap.token.frame)}" if gap.token.frame else ""
+        calls = "called" if blame.past else verb(culprits, "calls", "call")
+        what = f"{name_ranks(culprits)} alone {calls} {call_name(gap.token)}" + (f" at {place(line)}" if line else "")
     else:
-        what = f"{name_ranks(culprits)} {verb(culprits, 'skips', 'skip')} the {call_name(gap.token)}"
-        what += f" of {place(gap.token.frame)}" if gap.token.frame else ""
-        if gap.mine is not None and gap.mine.frame is not None:
-            what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(gap.mine.frame)}"
+        skips = "skipped" if blame.past else verb(culprits, "skips", "skip")
+        what = f"{name_ranks(culprits)} {skips} the {call_name(gap.token)}" + (f" of {place(line)}" if line else "")
+        if gap.mine is not None and gap.mine.frame is not None and not blame.past:
+            what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(telling(gap)[0])}"
+    what += _calls_ago(blame, gap)
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
     why = condition_text(case, blame) or _no_condition(case, blame, gap)
     return Finding("HD101", capital(verdict), why, _fix(blame, gap))
 
 
+def _calls_ago(blame: Blame, gap: Gap) -> str:
+    """' (call #3, 6 calls before the hang)'."""
+    if not blame.past or blame.alignment is None:
+        return ""
+    behind = blame.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
+    return f" (call #{gap.token.sequence}, {behind} calls before the hang)" if behind > 0 else ""
+
+
 def _either(case: Case, blame: Blame, gap: Gap) -> str:
     """Two ranks, two stories: name both."""
-    mine = f"{call_name(gap.mine)} at {place(gap.mine.frame)}" if gap.mine else _now(case, blame.culprits)
+    here, there = telling(gap)
+    mine = f"{call_name(gap.mine)} at {place(here)}" if gap.mine else _now(case, blame.culprits)
     others = others_of(case, blame)
-    theirs = f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}" if gap.theirs else _now(case, others)
+    theirs = f"{call_name(gap.theirs)} at {place(there)}" if gap.theirs else _now(case, others)
     return (
         f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'is', 'are')} in {mine} where {name_ranks(others)} "
         f"{verb(others, 'is', 'are')} in {theirs}: one call too many, or one missing on the other side."
@@ -330,7 +346,7 @@ def _no_condition(case: Case, blame: Blame, gap: Gap) -> str:
 
 def _fix(blame: Blame, gap: Gap) -> str:
     parting: Parting | None = blame.parting
-    call, where = gap.token.op, short(gap.token.frame)
+    call, where = gap.token.op, short(telling_token(gap))
     if parting is None or parting.guard.kind not in ("if", "return", "expression"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
