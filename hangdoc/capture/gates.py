@@ -96,13 +96,10 @@ def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
     if len(looks) < 2:
         return refused("it takes two looks to see that the process waits")
     for look in looks:
-        if look.tracer_pid:
-            return refused(
-                f"process {look.tracer_pid} traces it (a debugger, strace)", f"detach process {look.tracer_pid}"
-            )
+        shut = may_be_held(look)
+        if shut is not None:
+            return shut
         for thread in look.threads:
-            if thread.state in "TtDZX":
-                return refused(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", _remedy(thread))
             if thread.owns_gil:
                 return refused(f"thread {thread.tid} ({thread.name}) holds Python's global lock")
         main = look.main
@@ -113,6 +110,20 @@ def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
     first, second = (_places(look.main.frames) for look in looks[-2:] if look.main is not None)
     if first != second:
         return refused("its main thread moved between the two looks: it does not hang", "look again when it hangs")
+    return None
+
+
+def may_be_held(state: ProcessState | None) -> Unavailable | None:
+    """What forbids gdb to stop the process, at this moment."""
+    if state is None or state.state in "ZX":
+        return refused("the process is gone")
+    if state.tracer_pid:
+        return refused(
+            f"process {state.tracer_pid} traces it (a debugger, strace)", f"detach process {state.tracer_pid}"
+        )
+    for thread in state.threads:
+        if thread.state in "TtDZX":
+            return refused(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", _remedy(thread))
     return None
 
 

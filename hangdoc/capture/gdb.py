@@ -78,6 +78,10 @@ class Gdb:
         """gdb's own pid."""
         return self._process.pid
 
+    def ready(self, until: float) -> None:
+        """Wait until it listens: what it is told next it does at once."""
+        self.ask("-gdb-set width 0", until)
+
     def attach(self, pid: int, until: float) -> None:
         """Stop the process and hold it."""
         self.ask(f"-target-attach {pid}", until)

@@ -82,10 +82,10 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
 
 
 def _prepare(folder: Path, owner: os.stat_result) -> bytes:
-    """Put the probe's code where the process can read it, for its user alone; what to run there.
+    """Put the probe's code where the process can read it, for its user alone; the text that runs it there.
 
-    One expression: it leaves no name in the job's ``__main__``. Nothing is raised: an uncaught exception would be
-    printed to the job's stderr.
+    The text works in a namespace of its own: nothing of it shows in the job's ``__main__``. It raises nothing: an
+    uncaught exception would be printed to the job's stderr.
     """
     for name in _INJECTED:
         shutil.copyfile(_PROBE_FOLDER / f"{name}.py", folder / f"{name}.py")
@@ -93,12 +93,15 @@ def _prepare(folder: Path, owner: os.stat_result) -> bytes:
         for path in (*folder.iterdir(), folder):
             os.chown(path, owner.st_uid, owner.st_gid)
     variables = (*sorted(procfs.ENVIRONMENT_NAMES), *procfs.ENVIRONMENT_PREFIXES)
-    arguments = f"{str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r}"
-    code = f"__import__('io').open_code({str(folder / _INJECTED[0])!r} + '.py').read()"
+    script = (
+        f"with open({str(folder / _INJECTED[0]) + '.py'!r}, 'rb') as file: source = file.read()\n"
+        f"exec(source, globals())\n"
+        f"answer({str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r})\n"
+        "globals().clear()\n"
+    )
     text = (
         "try:\n"
-        " (lambda space: (__import__('builtins').exec("
-        f"{code}, space), space['answer']({arguments}), space.clear()))({{'__name__': 'hangdoc_probe_injected'}})\n"
+        f" __import__('builtins').exec({script!r}, {{'__name__': {_INJECTED[0]!r}}})\n"
         "except BaseException:\n"
         " pass\n"
     )
@@ -110,6 +113,10 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
     gdb = Gdb(program)
     told = False
     try:
+        gdb.ready(until)
+        shut = gates.may_be_held(procfs.look(pid))
+        if shut is not None:
+            return shut
         gdb.attach(pid, until)
         gdb.console("sharedlibrary libpython", until)
         gdb.select_thread(tid, until)

@@ -1,0 +1,321 @@
+"""Injection into real ranks that were started bare: the journal comes back, the job goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from conftest import MARK, end_all
+
+from hangdoc.capture import discovery, gates, injection, procfs
+from hangdoc.capture.children import subject
+from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.gdb import Gdb, find_gdb
+from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.journal import ProbeDetails
+from hangdoc.capture.looks import look_at
+from hangdoc.model.process import ProcessState
+from hangdoc.model.snapshot import Unavailable
+
+PROGRAMS = Path(__file__).parent / "programs"
+pytestmark = [
+    pytest.mark.timeout(150),
+    pytest.mark.xdist_group("injection"),
+    pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed"),
+]
+
+
+@dataclass
+class Job:
+    launcher: subprocess.Popen[bytes]
+    pids: dict[int, int]
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    """Four ranks that wait in four ways (programs/held.py), frozen."""
+    folder = tmp_path_factory.mktemp("held")
+    mark = f"injection-{os.getpid()}-{time.monotonic_ns()}"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=4"]
+    with (folder / "output").open("wb") as output:
+        launcher = subprocess.Popen(
+            [*command, str(PROGRAMS / "held.py"), str(folder / "go"), str(folder)],
+            env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"},
+            stdout=output,
+            stderr=output,
+        )
+    try:
+        yield Job(launcher, _frozen(launcher), folder)
+    finally:
+        end_all(mark)
+        launcher.wait(20)
+
+
+def _frozen(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
+    deadline = time.monotonic() + 100
+    before: list[object] = []
+    while time.monotonic() < deadline:
+        assert launcher.poll() is None
+        pids = {target.rank: target.pid for target in discovery.find_ranks(launcher.pid) if target.pid is not None}
+        now: list[object] = [len(os.listdir(f"/proc/{pid}/task")) for pid in pids.values()]
+        # A gloo group has three threads; by then rank 0 waits for the others' gradients.
+        if len(now) == 4 and all(count >= 4 for count in now) and not _waits(pids) and now == before:
+            return pids
+        before = now
+        time.sleep(0.5)
+    raise AssertionError("the job never froze")
+
+
+def look(pids: dict[int, int]) -> dict[int, ProcessState]:
+    processes = procfs.table()
+    return look_at([subject(pid, "rank", processes) for pid in pids.values()]).states
+
+
+def look_twice(pids: dict[int, int], gap: float = 0.3) -> tuple[dict[int, ProcessState], dict[int, ProcessState]]:
+    first = look(pids)
+    time.sleep(gap)
+    return first, look(pids)
+
+
+def _waits(pids: dict[int, int]) -> list[object]:
+    first, second = look_twice(pids)
+    seen = (gates.waiting([look[pid] for look in (first, second) if pid in look]) for pid in pids.values())
+    return [shut for shut in seen if shut is not None]
+
+
+def unharmed(pid: int) -> None:
+    """Neither stopped nor traced, now or soon."""
+    state = procfs.look(pid)
+    assert state is not None
+    assert state.tracer_pid == 0
+    assert {thread.state for thread in state.threads} <= {"S", "R"}
+    assert not procfs.is_stopped(pid)
+
+
+def journal(found: ProbeDetails | Unavailable) -> ProbeDetails:
+    assert isinstance(found, ProbeDetails), found
+    return found
+
+
+def refusal(found: ProbeDetails | Unavailable) -> str:
+    assert isinstance(found, Unavailable)
+    assert found.what == "journal"
+    assert found.why.startswith("not injected: ")
+    return found.why.removeprefix("not injected: ")
+
+
+def test_the_journals_of_a_bare_job_come_back(job: Job) -> None:
+    found = {rank: journal(answer) for rank, answer in injection.collect(job.pids, look_twice(job.pids), 60).items()}
+    assert sorted(found) == [0, 1, 2, 3]
+    for rank, details in found.items():
+        assert details.journal.source == "injection"
+        assert (details.counters.rank, details.counters.world_size) == (rank, 4)
+        assert [(group.members, group.backend) for group in details.journal.groups] == [((0, 1, 2, 3), "gloo")]
+        environment = dict(details.environment)
+        assert environment["RANK"] == str(rank)
+        assert environment["NCCL_SOCKET_IFNAME"] == "set-later"  # not in /proc/PID/environ
+        assert "MASTER_SECRET" not in environment
+        assert "hunter2" not in repr(details)
+        values = {(value.function, value.name): value.value for value in details.journal.attributes}
+        assert values["fit", "epoch"] == "3"
+        assert values["fit", "token"] == "'…'"
+        unharmed(job.pids[rank])
+    pending = {rank: [call for call in details.journal.calls if not call.completed] for rank, details in found.items()}
+    assert {rank: len(calls) for rank, calls in pending.items()} == {0: 1, 1: 0, 2: 0, 3: 0}
+    (waits,) = pending[0]
+    frames = found[0].journal.stack(waits.stack)
+    line = next(frame.line for frame in frames if frame.file.endswith("held.py"))
+    assert "loss.backward()" in (PROGRAMS / "held.py").read_text().splitlines()[line - 1]
+
+
+def test_a_capture_takes_them_where_it_may(job: Job) -> None:
+    targets = [RankTarget(rank, pid, "environment", 4) for rank, pid in job.pids.items()]
+    snapshot = capture_job(CaptureRequest(targets, options=CaptureOptions(gap=0.3, inject=True)))
+    assert [rank.journal.source if rank.journal else None for rank in snapshot.ranks] == ["injection"] * 4
+    assert [item for item in snapshot.unavailable if item.what == "journal"] == []
+    bare = capture_job(CaptureRequest(targets, options=CaptureOptions(gap=0.3)))
+    assert [rank.journal for rank in bare.ranks] == [None] * 4
+    assert len([item for item in bare.unavailable if item.what == "journal"]) == 4
+
+
+def test_a_stopped_rank_is_left_alone(job: Job) -> None:
+    os.kill(job.pids[1], signal.SIGSTOP)
+    try:
+        found = injection.collect({1: job.pids[1]}, look_twice(job.pids), 20)
+        assert "state T" in refusal(found[1])
+        assert procfs.is_stopped(job.pids[1])
+    finally:
+        os.kill(job.pids[1], signal.SIGCONT)
+    _until(lambda: not procfs.is_stopped(job.pids[1]))
+
+
+def test_a_rank_that_stops_after_the_looks_is_left_alone(job: Job) -> None:
+    looks = look_twice(job.pids)
+    os.kill(job.pids[1], signal.SIGSTOP)
+    _until(lambda: procfs.is_stopped(job.pids[1]))
+    try:
+        assert "state T" in refusal(injection.collect({1: job.pids[1]}, looks, 20)[1])
+        assert procfs.is_stopped(job.pids[1])
+    finally:
+        os.kill(job.pids[1], signal.SIGCONT)
+    _until(lambda: not procfs.is_stopped(job.pids[1]))
+    unharmed(job.pids[1])
+
+
+def test_a_traced_rank_is_left_to_its_tracer(job: Job) -> None:
+    program = find_gdb()
+    assert program is not None
+    debugger = Gdb(program)
+    debugger.attach(job.pids[2], time.monotonic() + 20)
+    try:
+        found = injection.collect({2: job.pids[2]}, look_twice(job.pids), 20)
+        assert f"process {debugger.pid} traces it" in refusal(found[2])
+    finally:
+        assert debugger.end()
+    unharmed(job.pids[2])
+
+
+def test_no_deadline_no_harm(job: Job) -> None:
+    looks = look_twice(job.pids)
+    for seconds in (0.0, 0.05, 0.15, 0.3):
+        injection.collect({0: job.pids[0]}, looks, seconds)
+        _until(lambda: not procfs.is_stopped(job.pids[0]) and _untraced(job.pids[0]))
+        unharmed(job.pids[0])
+
+
+def test_hangdoc_may_die_at_any_moment(job: Job) -> None:
+    """Killed while gdb holds the process, or runs code in it, gdb finishes and lets go by itself."""
+    pid = job.pids[0]
+    code = (
+        "import sys, pickle; from hangdoc.capture import injection;"
+        f"looks = pickle.load(sys.stdin.buffer); print('go', flush=True); injection.collect({{0: {pid}}}, looks, 30)"
+    )
+    looks = look_twice({0: pid})
+    for seconds in (0.1, 0.3, 0.45, 0.6):
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hangdoc:
+            assert hangdoc.stdin is not None
+            assert hangdoc.stdout is not None
+            pickle.dump(looks, hangdoc.stdin)
+            hangdoc.stdin.close()
+            hangdoc.stdout.readline()
+            time.sleep(seconds)
+            hangdoc.kill()
+        _until(lambda: not procfs.is_stopped(pid) and _untraced(pid))
+        unharmed(pid)
+
+
+def test_the_job_goes_on_and_nothing_is_left_in_it(job: Job) -> None:
+    (job.folder / "go").touch()
+    assert job.launcher.wait(60) == 0, (job.folder / "output").read_text()
+    left = [json.loads((job.folder / f"{rank}.json").read_text()) for rank in range(4)]
+    assert [rank["changed"] for rank in left] == [{}] * 4
+    assert len({json.dumps(rank["weights"]) for rank in left}) == 1
+    assert "hangdoc" not in (job.folder / "output").read_text()
+
+
+Odd = Callable[..., int]
+
+
+@pytest.fixture
+def odd(mark: str, tmp_path: Path) -> Iterator[Odd]:
+    """One rank in a state of its own (programs/odd_rank.py); the pid once it has said that it is ready."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(state: str) -> int:
+        process = subprocess.Popen(
+            [sys.executable, str(PROGRAMS / "odd_rank.py"), state, str(tmp_path / "fifo")],
+            env={**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+        )
+        running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process.pid
+
+    yield start
+    for process in running:
+        process.kill()
+        if (tmp_path / "fifo").exists():  # the child of the vfork may wait for a writer for ever
+            os.close(os.open(tmp_path / "fifo", os.O_RDWR))
+        process.communicate(timeout=20)
+
+
+def _until(holds: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _untraced(pid: int) -> bool:
+    state = procfs.look(pid)
+    return state is not None and state.tracer_pid == 0 and all(thread.state != "t" for thread in state.threads)
+
+
+@pytest.mark.parametrize(
+    ("state", "settled", "reason"),
+    [
+        ("hold_lock", "S", "holds Python's global lock"),
+        ("run", "R", "it does not wait"),
+        ("uninterruptible", "D", "is in state D"),
+        ("no_group", "S", "no native thread waits there"),
+        ("ending", "S", "Python stack cannot be seen"),
+    ],
+)
+def test_gates_that_are_shut(odd: Odd, state: str, settled: str, reason: str) -> None:
+    pid = odd(state)
+
+    def there() -> bool:
+        found = procfs.look(pid)
+        if found is None or found.state != settled or found.main is None:
+            return False
+        return settled != "S" or (found.main.syscall or "").split(" ")[0] in {"230", "35", "34", "202"}
+
+    _until(there)
+    looks = look_twice({0: pid})
+    text = refusal(injection.collect({0: pid}, looks, 20)[0])
+    assert reason in text or (state == "run" and "holds Python's global lock" in text)
+    after = procfs.look(pid)
+    assert after is not None
+    assert after.tracer_pid == 0
+    assert after.state not in "Tt"
+
+
+def test_a_lock_taken_after_the_looks_is_seen(odd: Odd) -> None:
+    """The looks saw a rank that waits; by the time gdb holds it, a thread of C has the global lock."""
+    pid = odd("hold_lock")
+    _until(lambda: (main := getattr(procfs.look(pid), "main", None)) is not None and main.state == "S")
+    first, second = look_twice({0: pid})
+
+    def innocent(state: ProcessState) -> ProcessState:
+        return replace(state, threads=tuple(replace(thread, owns_gil=False) for thread in state.threads))
+
+    looks = ({pid: innocent(first[pid])}, {pid: innocent(second[pid])})
+    assert "holds Python's global lock" in refusal(injection.collect({0: pid}, looks, 20)[0])
+    unharmed(pid)
+
+
+def test_a_rank_that_waits_is_the_counterproof(odd: Odd) -> None:
+    pid = odd("sleep")
+    _until(lambda: (main := getattr(procfs.look(pid), "main", None)) is not None and main.state == "S")
+    details = journal(injection.collect({0: pid}, look_twice({0: pid}), 20)[0])
+    assert details.journal.groups[0].members == (0,)
+    unharmed(pid)
+
+
+def test_a_process_that_is_gone(odd: Odd) -> None:
+    pid = odd("sleep")
+    looks = look_twice({0: pid})
+    os.kill(pid, signal.SIGKILL)
+    _until(lambda: not procfs.exists(pid))
+    refusal(injection.collect({0: pid}, looks, 20)[0])
