@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import functools
+import gc
 import json
 import os
 import select
@@ -104,23 +105,37 @@ def _serve(state):
         poll = select.poll()
         poll.register(state.listener, select.POLLIN)
         identity = _inode(state.listener.fileno())
+        busy = False
         while state.pid == os.getpid():
-            busy = any(client.answer for client in state.clients.values())
             events = poll.poll(1000 if busy else None)
-            if _inode(state.listener.fileno()) != identity:
-                return  # the job closed all its descriptors; the number may be someone else's by now
-            for descriptor, event in events:
-                if descriptor == state.listener.fileno():
-                    _accept(state, poll)
-                else:
-                    _attend(state, poll, descriptor, event)
-            if busy:
-                now = time.monotonic()
-                for descriptor, client in list(state.clients.items()):
-                    if client.answer and now - client.moved > STALLED_CLIENT_S:
-                        _drop(state, poll, descriptor)
+            # The collector runs the job's finalizers in whatever thread allocates, and they may block or
+            # communicate: not in ours. (What poll returns is all that is made before.)
+            collecting = gc.isenabled()
+            gc.disable()
+            try:
+                if _inode(state.listener.fileno()) != identity:
+                    return  # the job closed all its descriptors; the number may be someone else's by now
+                busy = _attend_all(state, poll, events)
+            finally:
+                if collecting:
+                    gc.enable()
     except Exception:  # silence is an answer too: the watcher goes on from outside
         return
+
+
+def _attend_all(state, poll, events):
+    """True while an answer is on its way."""
+    for descriptor, event in events:
+        if descriptor == state.listener.fileno():
+            _accept(state, poll)
+        else:
+            _attend(state, poll, descriptor, event)
+    now = time.monotonic()
+    waiting = [number for number, client in state.clients.items() if client.answer]
+    for descriptor in waiting:
+        if now - state.clients[descriptor].moved > STALLED_CLIENT_S:
+            _drop(state, poll, descriptor)
+    return bool(waiting)
 
 
 def _inode(descriptor):
@@ -176,8 +191,7 @@ def _attend(state, poll, descriptor, event):
             _drop(state, poll, descriptor)
             return
         if not client.answer and b"\n" in client.asked:
-            line, client.asked = client.asked.split(b"\n", 1)
-            client.answer = memoryview(_answer(state, line))
+            client.answer = memoryview(_answer(state, client))
         poll.modify(descriptor, select.POLLOUT if client.answer else select.POLLIN)
     except BlockingIOError:
         return
@@ -185,7 +199,8 @@ def _attend(state, poll, descriptor, event):
         _drop(state, poll, descriptor)
 
 
-def _answer(state, line):
+def _answer(state, client):
+    line, client.asked = client.asked.split(b"\n", 1)
     question = json.loads(line)["q"]
     if question == "counters":
         return _framed(counters(state), recorded(state, "_dump_%s_trace_json", False, False))

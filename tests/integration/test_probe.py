@@ -274,6 +274,14 @@ def test_torch_compile_does_not_trace_the_probe(start: Start) -> None:
     assert [call.op for call in job.notes()[0].details.journal.point_to_points] == ["send"] * 3
 
 
+def test_the_probes_thread_collects_none_of_the_jobs_garbage(start: Start) -> None:
+    job = start(*TORCHRUN, PROBED, "finalizes")
+    job.ready(2)
+    for rank in (0, 1):
+        assert len(job.details(rank).journal.groups) == 1
+    assert "finalized-elsewhere" not in job.text()
+
+
 def test_a_held_gil_is_silence_and_not_a_wait(start: Start) -> None:
     job = start(*TORCHRUN, PROBED, "holds_gil")
     job.until(lambda: job.text().count("ready") == 2 and len(job.sockets()) == 2)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import gc
 import os
 import sys
+import threading
 import time
 
 import torch
@@ -109,6 +111,31 @@ def compiled() -> None:
     for _ in range(3):
         assert exchange(torch.ones(2)).tolist() == [4, 4]
     dist.barrier()
+
+
+class Cycle:
+    """Garbage whose finalizer tells whose thread it runs in."""
+
+    def __init__(self) -> None:
+        self.myself = self
+
+    def __del__(self) -> None:
+        if threading.get_ident() != threading.main_thread().ident:
+            say("finalized-elsewhere")
+
+
+def finalizes() -> None:
+    dist.init_process_group("gloo")
+    dist.barrier()
+    gc.collect()
+    gc.disable()
+    for _ in range(2000):
+        Cycle()
+    say("ready")
+    # Fifty more objects and it is collected: more than a bare wake-up of the probe makes, less than its answers.
+    gc.set_threshold(gc.get_count()[0] + 50)
+    gc.enable()
+    time.sleep(1000)
 
 
 def holds_gil() -> None:
