@@ -36,6 +36,8 @@ class Told:
         self.heard.append(("stall", number, round(snapshot.stalled_for)))
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
 
+    def on_progress(self, sockets: object, now: float) -> None: ...
+
     def on_resume(self, seconds: float) -> None:
         self.heard.append(("resume", round(seconds)))
 
@@ -67,6 +69,9 @@ class Scripted:
     def search(self, now: float) -> bool:
         self.looking = True
         return False
+
+    def sockets(self) -> dict[int, Path]:
+        return {}
 
     def close(self) -> None: ...
 
