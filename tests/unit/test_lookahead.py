@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def play(monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, str]], seconds
 def test_a_healthy_job_is_left_alone_for_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     said, looked = play(monkeypatch, [{}], 400)
     assert said == []
-    gaps = [b - a for a, b in zip(looked, looked[1:], strict=False)]
+    gaps = [b - a for a, b in pairwise(looked)]
     assert looked[0] == 10
     assert gaps == sorted(gaps)
     assert gaps[-1] > 4 * gaps[0]
