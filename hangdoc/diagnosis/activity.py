@@ -196,6 +196,11 @@ def _store_wait(rank: RankSnapshot, thread: Thread | None) -> StoreWait | None:
     return mine[0] if mine else None
 
 
+def own_store_call(stack: Stack) -> bool:
+    """The user's own store.get or store.wait, and not the one of a process group being made."""
+    return not any("torch/distributed/" in f.file for f in below_user(stack))
+
+
 def _python_op(stack: Stack) -> str:
     """The torch.distributed function nearest to user code."""
     for frame in reversed(below_user(stack)):

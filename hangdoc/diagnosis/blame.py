@@ -63,7 +63,8 @@ def blame(case: Case) -> Blame:
         return diverged
     immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if immovable:
-        return Blame("gone", immovable, proved=True, confidence="certain", sure=_seen_states(case, immovable))
+        how = "likely" if _ended_in_order(case, immovable) else "certain"
+        return Blame("gone", immovable, proved=True, confidence=how, sure=_seen_states(case, immovable))
     if case.graph.stuck:
         return diverged or _disagreement(case) or _across_groups(case) or _standing(case) or _cycle(case)
     if case.graph.roots:
@@ -82,6 +83,15 @@ def blame(case: Case) -> Blame:
     if still:
         return Blame("gone", still, proved=True, confidence="certain", sure=_seen_states(case, still))
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
+
+
+def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Did they end with status 0, and is all that others wait for a message? It may be one too many."""
+    ends = [case.ranks[r].exit for r in ranks]
+    waiters = [w.waiter for w in case.graph.waits if not set(w.on).isdisjoint(ranks)]
+    return all(end is not None and end.status == 0 and not end.exception for end in ends) and all(
+        case.activities[r].kind in ("send", "recv") for r in waiters
+    )
 
 
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
@@ -247,7 +257,9 @@ def _choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, li
     if len(novel) == 1:
         return novel[0][0], f"{_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
     # Where others have ended as well, ending is what the program does there.
-    gone = [(a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended]
+    gone = [
+        (a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended and not _others_strayed(case, a)
+    ]
     if len(gone) == 1:
         return gone[0][0], f"{_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
     first = max(partings, key=lambda p: _weak_preference(*p))
@@ -329,6 +341,17 @@ def _left_own_path(case: Case, alignment: Alignment) -> bool:
     mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
     theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
     return mine and not theirs and not _may_end_a_loop(case, gap)
+
+
+def _others_strayed(case: Case, alignment: Alignment) -> bool:
+    """Did the others, after a call that they had made before, go on as they never had?"""
+    gap = alignment.first
+    program = case.programs.get(gap.theirs.rank) if gap is not None and gap.theirs is not None else None
+    if program is None or gap is None or gap.theirs is None or gap.theirs.order == 0 or gap.theirs.op == END:
+        return False
+    before = program.tokens[gap.theirs.order - 1].site
+    known = any(t.site == before for t in program.tokens[: gap.theirs.order - 1])
+    return known and _is_new_step(program, gap.theirs)
 
 
 def _may_end_a_loop(case: Case, gap: Gap) -> bool:

@@ -120,6 +120,8 @@ def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
         return "waiting-for-child", f"waiting for {file.target}"
     if file.operation in ("flock", "fcntl") or channel.startswith(_LOCK_CHANNELS):
         return "file-lock", f"waiting for the lock on {file.target}"
+    if file.fd == 0 and file.operation == "read":
+        return "terminal", f"reading its standard input ({file.target})"
     if _TERMINAL.match(file.target):
         return "terminal", f"reading the terminal ({file.target})"
     if file.target.startswith("pipe:"):

@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE
+from hangdoc.diagnosis.activity import GONE, own_store_call
 from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -80,7 +80,7 @@ class _Builder:
             return Wait(rank, self._by_stack(activity), f"has not entered {activity.op or activity.text}", "stack")
         if kind in ("send", "recv") and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
-        if kind == "store-wait":
+        if kind == "store-wait" and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
         if kind in ("file-lock", "pipe", "io"):
             process = self.snapshots[rank].process

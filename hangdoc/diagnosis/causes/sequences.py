@@ -206,11 +206,11 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD111",
         capital(
-            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with "
-            f"{'fewer' if rounds[-1] else 'no'} gradient buckets; {wait_sentence(case, others)}."
+            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets "
+            f"than the others; {wait_sentence(case, others)}."
         ),
-        f"DDP reduced {rounds[-1]} bucket(s) there this time and {max(rounds[:-1])} before: the forward of "
-        f"{name_ranks(blame.culprits)} left parameters out, or its gradients were not synchronised (no_sync)",
+        f"DDP reduces a bucket when all of its parameters are ready: the forward of {name_ranks(blame.culprits)} left "
+        "parameters out (or ran under no_sync), and the others wait for their gradients",
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.activity import own_store_call
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
@@ -14,7 +15,7 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
-from hangdoc.diagnosis.landmarks import below_user, plain
+from hangdoc.diagnosis.landmarks import plain
 from hangdoc.model.wording import name_ranks
 
 _NEW_GROUP = frozenset(
@@ -44,7 +45,11 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
 
 def key_never_set(case: Case, blame: Blame) -> Finding | None:
     """HD305: a rank waits for a store key that nobody sets."""
-    waiting = tuple(r for r in blame.culprits if case.activities[r].kind == "store-wait" and _own_store_call(case, r))
+    waiting = tuple(
+        r
+        for r in blame.culprits
+        if case.activities[r].kind == "store-wait" and own_store_call(case.activities[r].stack)
+    )
     if blame.kind != "outside" or not waiting:
         return None
     first = case.activities[waiting[0]]
@@ -59,11 +64,6 @@ def key_never_set(case: Case, blame: Blame) -> Finding | None:
         "the key is not in the store, and no rank is on its way to set it",
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
-
-
-def _own_store_call(case: Case, rank: int) -> bool:
-    """The user's own store.get or store.wait, and not the one of a process group being made."""
-    return not any("torch/distributed/" in f.file for f in below_user(case.activities[rank].stack))
 
 
 def wrong_rendezvous(case: Case, _blame: Blame) -> Finding | None:
