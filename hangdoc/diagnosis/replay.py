@@ -70,7 +70,7 @@ def _tellings(alignment: Alignment) -> Iterator[Alignment]:
     yield alignment
     gap = alignment.gaps[-1]
     mine, theirs = gap.mine, gap.theirs
-    if mine is None or theirs is None or END in (mine.op, theirs.op):
+    if mine is None or theirs is None or mine.op == END:
         return
     if mine.sequence == alignment.history.issued(mine.rank):
         missing = gap.kind == "delete"
