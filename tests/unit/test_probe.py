@@ -1,0 +1,161 @@
+"""The probe's parts that need no torch: who is a rank, lines of instructions, attributes without user code."""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
+TORCH = "/opt/site-packages/torch/distributed"
+
+
+@pytest.fixture
+def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
+    monkeypatch.syspath_prepend(str(PROBE))
+    for name in ("RANK", "WORLD_SIZE", "HANGDOC_PROBE"):
+        monkeypatch.delenv(name, raising=False)
+    import hangdoc_probe
+
+    yield hangdoc_probe
+    for name in ("hangdoc_probe", "hangdoc_probe_details"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def details(probe: types.ModuleType) -> types.ModuleType:
+    import hangdoc_probe_details
+
+    return hangdoc_probe_details
+
+
+def frames(*places: tuple[str, dict[str, Any]]) -> Any:
+    """Frames innermost first."""
+    made = None
+    for file, values in reversed(places):
+        made = types.SimpleNamespace(f_code=types.SimpleNamespace(co_filename=file), f_locals=values, f_back=made)
+    return made
+
+
+USER = ("/home/me/train.py", {"rank": 9, "world_size": 9})
+INIT = (f"{TORCH}/distributed_c10d.py", {"rank": -1, "world_size": -1})
+
+
+def test_a_rank_is_known_by_its_rendezvous(probe: types.ModuleType) -> None:
+    stack = frames((f"{TORCH}/rendezvous.py", {"rank": 3, "world_size": 4}), INIT, USER)
+    assert probe._identity(stack) == (3, 4)
+
+
+def test_the_arguments_of_init_process_group_do_where_there_is_no_rendezvous(probe: types.ModuleType) -> None:
+    assert probe._identity(frames((f"{TORCH}/distributed_c10d.py", {"rank": 1, "world_size": 2}), USER)) == (1, 2)
+
+
+def test_an_agent_of_torchrun_is_no_rank(probe: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")  # a nested torchrun's
+    stack = frames((f"{TORCH}/elastic/rendezvous/c10d_rendezvous_backend.py", {}), (f"{TORCH}/run.py", {}))
+    assert probe._identity(stack) is None
+
+
+def test_a_function_that_an_agent_launched_is_a_rank(probe: types.ModuleType) -> None:
+    launched = (f"{TORCH}/elastic/multiprocessing/api.py", {})
+    stack = frames((f"{TORCH}/rendezvous.py", {"rank": 1, "world_size": 2}), INIT, USER, launched)
+    assert probe._identity(stack) == (1, 2)
+    assert probe._identity(frames(USER, launched)) == (None, None), "its own store, before any group"
+
+
+def test_a_users_own_store_has_the_environments_rank(probe: types.ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert probe._identity(frames(USER)) == (None, None), "a local of the user's says nothing"
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "many")
+    assert probe._identity(frames(USER)) == (2, None)
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [(0, 0), ("7", 7), (True, None), (-1, None), ("-1", None), ("x", None), (1.0, None), (None, None), (1 << 40, None)],
+)
+def test_counts(probe: types.ModuleType, value: object, number: int | None) -> None:
+    assert probe.count(value) == number
+
+
+def test_packed_stacks_give_their_lines(probe: types.ModuleType, details: types.ModuleType) -> None:
+    def inner() -> tuple[Any, ...]:
+        return (
+            None,
+            probe.pack_stack(sys._getframe()),
+        )
+
+    packed = inner()[1]
+    stacks = details._Stacks()
+    assert stacks.add(packed) == stacks.add(packed) == 0
+    assert stacks.add(None) == -1
+    first, second, *_ = stacks.listed[0]
+    assert (first[0], first[2]) == (__file__, "inner")
+    assert "pack_stack" in Path(__file__).read_text().splitlines()[first[1] - 1]
+    assert "inner()" in Path(__file__).read_text().splitlines()[second[1] - 1]
+
+
+class Loud:
+    """Everything that could run user code raises."""
+
+    label: str
+
+    def __init__(self) -> None:
+        self.__dict__ |= {
+            "on": True,
+            "count": 3,
+            "secret": "hunter2",
+            "ratio": 0.5,
+            "none": None,
+            "list": [1],
+            "big": 1 << 99,
+        }
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__dict__":
+            return super().__getattribute__(name)
+        raise RuntimeError("user code ran")
+
+
+def test_attributes_are_plain_values_read_without_user_code(details: types.ModuleType) -> None:
+    found = details._plain(Loud(), "a.py", 3, "f")
+    assert {(name, value) for *_, name, value in found} == {
+        ("on", "True"),
+        ("count", "3"),
+        ("secret", "'…'"),
+        ("ratio", "0.5"),
+        ("none", "None"),
+    }
+
+
+def test_owners_without_a_dictionary_of_their_own_have_no_attributes(details: types.ModuleType) -> None:
+    class Slots:
+        __slots__ = ("a",)
+
+    class Property:
+        __slots__ = ()
+
+        @property
+        def __dict__(self) -> Any:
+            raise RuntimeError("user code ran")
+
+    for owner in (Slots(), Property(), 5, None, object()):
+        assert details._plain(owner, "a.py", 3, "f") == []
+
+
+def test_entry_point_is_quiet_about_everything(
+    probe: types.ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path)
+    for folder in ("", "\0", "/nowhere", str(file), str(link), "x" * 5000):
+        monkeypatch.setattr(probe.os, "environ", {"HANGDOC_PROBE": folder})
+        probe._autoload()
+        assert probe.STATE is None
+    assert capfd.readouterr() == ("", "")
