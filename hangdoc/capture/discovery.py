@@ -110,7 +110,7 @@ def _from_probes(tree: Mapping[int, _Member], answers: Mapping[int, ProbeCounter
     found = []
     for pid, answer in answers.items():
         member = tree.get(pid)
-        if member is None or answer.rank is None:
+        if member is None or answer.rank is None or _runs_again(member, answer.rank, tree, answers):
             continue
         found.append(
             RankTarget(
@@ -124,6 +124,17 @@ def _from_probes(tree: Mapping[int, _Member], answers: Mapping[int, ProbeCounter
             )
         )
     return found
+
+
+def _runs_again(member: _Member, rank: int, tree: Mapping[int, _Member], answers: Mapping[int, ProbeCounters]) -> bool:
+    """A helper that runs its parent's script again has joined under its parent's rank; it is no rank."""
+    above, seen = tree.get(member.ppid), {member.pid}
+    while above is not None and above.pid not in seen:
+        if above.pid in answers and answers[above.pid].rank == rank:
+            return True
+        seen.add(above.pid)
+        above = tree.get(above.ppid)
+    return False
 
 
 def _from_environment(tree: Mapping[int, _Member]) -> list[RankTarget]:
