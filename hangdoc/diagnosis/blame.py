@@ -86,12 +86,16 @@ def blame(case: Case) -> Blame:
 
 
 def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
-    """Did they end with status 0, and is all that others wait for a message? It may be one too many."""
+    """Did they end with status 0, and does no collective that they have not issued, nor the store, wait for them?
+    Whatever else others wait for may be one call too many."""
     ends = [case.ranks[r].exit for r in ranks]
-    waiters = [w.waiter for w in case.graph.waits if not set(w.on).isdisjoint(ranks)]
-    return all(end is not None and end.status == 0 and not end.exception for end in ends) and all(
-        case.activities[r].kind in ("send", "recv") for r in waiters
+    needed = any(
+        case.activities[w.waiter].kind == "store-wait"
+        or (w.source == "journal" and case.activities[w.waiter].kind == "in-collective")
+        for w in case.graph.waits
+        if not set(w.on).isdisjoint(ranks)
     )
+    return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
 
 
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:

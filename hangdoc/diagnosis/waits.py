@@ -77,7 +77,9 @@ class _Builder:
             history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
             if history is not None and activity.sequence is not None:
                 return self._collective(rank, activity, history, activity.sequence)
-            return Wait(rank, self._by_stack(activity), f"has not entered {activity.op or activity.text}", "stack")
+            met = self._met(rank, activity)
+            others = tuple(r for r in met.on if r != rank) if met else self._by_stack(activity)
+            return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
         if kind in ("send", "recv") and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == "store-wait" and not own_store_call(activity.stack):
@@ -119,12 +121,37 @@ class _Builder:
         self._in_calls[key] = missing, odd
         return missing, odd
 
+    def _met(self, rank: int, activity: Activity) -> Wait | None:
+        """What the ranks wait for that stand at the same line and have a journal, in a group of this rank's."""
+        for other in self._at_line.get(_place(activity), ()):
+            theirs = self.activities[other]
+            history = self.groups.get((theirs.group or "", theirs.members))
+            if history is not None and rank in history.members and theirs.sequence is not None:
+                return self._collective(other, theirs, history, theirs.sequence)
+        return None
+
+    @cached_property
+    def _at_line(self) -> dict[Hashable, list[int]]:
+        """Line → one rank for each call of a journal that ranks wait in there."""
+        found: dict[Hashable, dict[Hashable, int]] = {}
+        for rank, activity in self.activities.items():
+            if activity.kind == "in-collective" and activity.sequence is not None and activity.where is not None:
+                call = (
+                    activity.group,
+                    id(self.groups.get((activity.group or "", activity.members))),
+                    activity.sequence,
+                )
+                found.setdefault(_place(activity), {}).setdefault(call, rank)
+        return {place: list(calls.values()) for place, calls in found.items()}
+
     def _by_stack(self, activity: Activity) -> tuple[int, ...]:
-        """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those."""
-        key = (activity.text, activity.where and (activity.where.file, activity.where.line))
+        """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those, and
+        first for those that live."""
+        key = (activity.text, _place(activity))
         if key not in self._in_stacks:
             outside = [r for r, a in self.activities.items() if a.kind != "in-collective"]
-            others = outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
+            living = [r for r in outside if self.activities[r].kind not in GONE]
+            others = living or outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
             self._in_stacks[key] = tuple(sorted(others))
         return self._in_stacks[key]
 
@@ -151,12 +178,16 @@ def _waiting_in(token: Token | None) -> Hashable | None:
     return (token.op, token.sizes, token.dtypes if token.sizes is not None else ()) if token and token.pending else None
 
 
+def _place(activity: Activity) -> Hashable | None:
+    return activity.where and (activity.where.file, activity.where.line)
+
+
 def _same_place(a: Activity | None, b: Activity) -> bool:
     """Without a journal: two ranks at the same user line, or in the same operation, have met."""
     if a is None or a.kind != "in-collective":
         return False
     if a.where is not None and b.where is not None:
-        return (a.where.file, a.where.line) == (b.where.file, b.where.line)
+        return _place(a) == _place(b)
     return a.text == b.text
 
 
