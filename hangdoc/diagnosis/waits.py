@@ -94,13 +94,18 @@ class _Builder:
     def _collective(self, rank: int, activity: Activity, history: GroupHistory, sequence: int) -> Wait | None:
         missing, odd = self._call(history, sequence)
         call = f"{activity.op} {history.label} #{sequence}"
-        # Where no journal tells, a rank that stands at the same line has come as far.
-        unseen = tuple(r for r in history.blind if not _same_place(self.activities.get(r), activity))
+        # Where no journal tells, a rank that stands where others wait in this very call has come as far.
+        lines = self._lines.get((id(history), sequence), {})
+        unseen = tuple(r for r in history.blind if not self._stands_at(r, lines))
         behind = missing + unseen if unseen else missing
         if behind:
             return Wait(rank, behind, f"has not issued {call}", "journal")
         others = odd.get(_waiting_in(history.at(rank, sequence)), ())
         return Wait(rank, others, f"issued something else as {call}", "journal") if others else None
+
+    def _stands_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
+        activity = self.activities.get(rank)
+        return activity is not None and activity.kind == "in-collective" and _place(activity) in lines
 
     def _call(self, history: GroupHistory, sequence: int) -> tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]:
         """Who has not issued the call with that number; and where all have, whom the ranks that wait in it cannot
@@ -123,26 +128,27 @@ class _Builder:
 
     def _met(self, rank: int, activity: Activity) -> Wait | None:
         """What the ranks wait for that stand at the same line and have a journal, in a group of this rank's."""
-        for other in self._at_line.get(_place(activity), ()):
+        for key, places in self._lines.items():
+            other = places.get(_place(activity))
+            if other is None:
+                continue
             theirs = self.activities[other]
-            history = self.groups.get((theirs.group or "", theirs.members))
-            if history is not None and rank in history.members and theirs.sequence is not None:
-                return self._collective(other, theirs, history, theirs.sequence)
+            history = self.groups[theirs.group or "", theirs.members]
+            if rank in history.members:
+                return self._collective(other, theirs, history, key[1])
         return None
 
     @cached_property
-    def _at_line(self) -> dict[Hashable, list[int]]:
-        """Line → one rank for each call of a journal that ranks wait in there."""
-        found: dict[Hashable, dict[Hashable, int]] = {}
+    def _lines(self) -> dict[tuple[int, int], dict[Hashable, int]]:
+        """The calls that ranks with a journal wait in: (history, number) → line → one rank that stands there."""
+        found: dict[tuple[int, int], dict[Hashable, int]] = {}
         for rank, activity in self.activities.items():
-            if activity.kind == "in-collective" and activity.sequence is not None and activity.where is not None:
-                call = (
-                    activity.group,
-                    id(self.groups.get((activity.group or "", activity.members))),
-                    activity.sequence,
-                )
-                found.setdefault(_place(activity), {}).setdefault(call, rank)
-        return {place: list(calls.values()) for place, calls in found.items()}
+            if activity.kind != "in-collective" or activity.sequence is None or activity.where is None:
+                continue
+            history = self.groups.get((activity.group or "", activity.members))
+            if history is not None:
+                found.setdefault((id(history), activity.sequence), {}).setdefault(_place(activity), rank)
+        return found
 
     def _by_stack(self, activity: Activity) -> tuple[int, ...]:
         """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those, and
@@ -182,9 +188,9 @@ def _place(activity: Activity) -> Hashable | None:
     return activity.where and (activity.where.file, activity.where.line)
 
 
-def _same_place(a: Activity | None, b: Activity) -> bool:
+def _same_place(a: Activity, b: Activity) -> bool:
     """Without a journal: two ranks at the same user line, or in the same operation, have met."""
-    if a is None or a.kind != "in-collective":
+    if a.kind != "in-collective":
         return False
     if a.where is not None and b.where is not None:
         return _place(a) == _place(b)
