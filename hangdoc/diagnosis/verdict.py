@@ -20,6 +20,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.crash import crashed
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
+from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
@@ -34,7 +35,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     case = Case(with_every_member(job))
     if not case.activities:
-        return _blind(case, "no rank of the job was found")
+        return waiting_for_nodes(job) or _nobody(job)
     if job.ended:
         found, ended = crashed(case)
         return _assemble(case, found, name_cause(case, found), "crashed" if ended else "healthy")
@@ -67,6 +68,17 @@ def _working(case: Case, found: Blame) -> bool:
     """Do those whom the others wait for (or, where nobody waits, all) still move?"""
     ranks = found.culprits or tuple(case.activities)
     return any(case.activities[r].moving for r in ranks if r in case.activities)
+
+
+def _nobody(job: JobSnapshot) -> Diagnosis:
+    """No rank, and no launcher that is known to wait for some: there is nothing to say about such a program."""
+    return Diagnosis(
+        outcome="healthy" if job.mode == "watch" else "blind",
+        verdict="No rank of a distributed job was found.",
+        unavailable=job.unavailable,
+        command=job.command,
+        stalled_for=job.stalled_for,
+    )
 
 
 def _blind(case: Case, why: str) -> Diagnosis:
@@ -142,13 +154,6 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
             "no call sequences could be read, and the stacks alone do not show the past",
             "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
-        )
-    if found.kind == "arrived":
-        return Finding(
-            "",
-            "All ranks have entered the same call and it does not complete; no rank's code is to blame.",
-            "every member has issued the call with equal arguments: network, device or driver",
-            "look at the network between the hosts and at the devices",
         )
     if not found.culprits:
         return Finding("", "The job does not move and no rank stands out.", "the wait-for graph names nobody", "")

@@ -56,6 +56,8 @@ class Follower:
     targets: list[RankTarget] = field(default_factory=list)
     """Ranks at the last search: the living, and without pid the expected."""
     _listening: int = 0
+    has_agent: bool = False
+    """The command is torchrun: an agent that is there before its ranks, and may wait for other nodes."""
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _searched_at: float | None = None
     _search_cost: float = 0.0
@@ -119,6 +121,7 @@ class Follower:
         deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
         self.targets = find_ranks(self.launcher, self.socket_folder, counters=answers, deep=deep)
         found = {target.pid: target for target in self.targets if target.pid is not None}
+        self.has_agent = any(_is_agent(pid) for pid in (self.launcher, *procfs.children(self.launcher)))
         self._empty_searches = 0 if found else self._empty_searches + 1
         changed = found.keys() != self._followed.keys()
         for pid in self._followed.keys() - found.keys():
@@ -176,6 +179,13 @@ class Follower:
         # for the others: its switches say nothing.
         switches = 0 if entry.counters is not None else entry.pulse.voluntary_switches - before.voluntary_switches
         return switches >= _MOVING_SWITCHES * elapsed
+
+
+def _is_agent(pid: int) -> bool:
+    words = procfs.argv(pid)[:6]
+    return any(
+        word.endswith("torchrun") or word in ("torch.distributed.run", "torch.distributed.launch") for word in words
+    )
 
 
 def _progress(counters: ProbeCounters) -> tuple[object, ...]:

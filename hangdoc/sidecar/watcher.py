@@ -70,7 +70,7 @@ class Watcher:
         beat = self._follower.beat(now)
         if beat.searched:
             self._roster.update(self._follower.targets)
-        if beat.ranks == 0:
+        if beat.ranks == 0 and not self._follower.has_agent:
             self._rhythm.changed(now)  # not a distributed job, or not yet
         elif beat.moved:
             self._moved(now)

@@ -58,6 +58,7 @@ class Scripted:
         self.beats = beats
         self.during: list[Beat] = []
         self.targets: list[Any] = []
+        self.has_agent = False
         self.looking = False
 
     def beat(self, now: float) -> Beat:

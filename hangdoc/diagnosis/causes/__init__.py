@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes import busy, gone, launching, pointed, sequences, starting
+from hangdoc.diagnosis.causes import busy, gone, launching, network, pointed, sequences, starting
 from hangdoc.diagnosis.causes.finding import Finding
 
 # The order is the priority: what explains the others' waiting comes first.
@@ -32,6 +32,8 @@ _RULES = (
     sequences.collective_on_some_ranks,
     pointed.cycle,
     pointed.missing_partner,
+    network.partition,
+    network.all_arrived,
     busy.straggler,
     busy.sleeping,
     starting.key_never_set,

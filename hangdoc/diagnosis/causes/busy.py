@@ -98,6 +98,13 @@ _KINDS = {
     ),
 }
 
+_DESTROY = _Outside(
+    "HD702",
+    "destroy_process_group",
+    "shutting down is a step of all ranks, and the others are not there yet, or never come",
+    "let every rank reach destroy_process_group at the same point of the program",
+)
+
 
 def straggler(case: Case, blame: Blame) -> Finding | None:
     """HD501: computing or doing I/O, and moving."""
@@ -144,14 +151,14 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         return None
     rank = blame.culprits[0]
     activity = case.activities[rank]
-    known = _KINDS.get(activity.kind)
+    known = _DESTROY if activity.text == _DESTROY.doing else _KINDS.get(activity.kind)
     if known is None or (activity.kind == "lock" and not _is_lock(case, rank)):
         return None
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     where = f" at {place(activity.where)}" if activity.where else ""
     steps = follow(case, rank)
     chain = "; " + "; ".join(steps) if steps else ""
-    told = known.doing.format(text=activity.text)
+    told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
     return Finding(
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),

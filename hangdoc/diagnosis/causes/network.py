@@ -1,0 +1,48 @@
+"""HD6xx: network and device. All members are in the same call with equal arguments; no rank's code is to blame."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, waiting_at
+from hangdoc.model.network import Connection
+
+_RETRANSMITS_THAT_TELL = 3
+_MOST_PAIRS = 4
+
+
+def partition(case: Case, blame: Blame) -> Finding | None:
+    """HD601: connections between some hosts retransmit and nothing gets through."""
+    cut = [c for host in case.job.hosts for c in host.connections if _is_cut(c)]
+    if blame.kind != "arrived" or not cut:
+        return None
+    pairs = sorted({(c.local_address, c.remote_address) for c in cut})
+    told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
+    told += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+    return Finding(
+        "HD601",
+        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); all ranks wait "
+        f"{waiting_at(case, tuple(case.activities))}, and no code is to blame.",
+        f"unsent data lies in the send queues and is sent again and again on exactly these pairs: {told}",
+        "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
+    )
+
+
+def _is_cut(connection: Connection) -> bool:
+    if connection.state == "SYN_SENT":
+        return connection.retransmits > 0
+    return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
+
+
+def all_arrived(case: Case, blame: Blame) -> Finding | None:
+    """HD602: everybody is there, and nothing moves."""
+    if blame.kind != "arrived" or not case.programs:
+        return None
+    where = waiting_at(case, tuple(case.activities))
+    return Finding(
+        "HD602",
+        f"All ranks have entered the same call and it does not complete ({where}); no rank's code is to blame.",
+        "every member has issued the call with equal arguments, and the sockets of this machine are quiet",
+        "look at the devices, drivers and network cards (`nvidia-smi`, `dmesg`), and at the backend's own log "
+        "(NCCL_DEBUG=INFO)",
+    )
