@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hangdoc.capture import procfs, stacks
+from hangdoc.capture.blocking import Call, parse_call
+from hangdoc.capture.holding import may_be_held
 from hangdoc.capture.text import read_link, read_text
-from hangdoc.model.process import ProcessState, Stack, Thread
+from hangdoc.model.process import ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
 
 _OLDEST, _NEWEST = (3, 9), (3, 13)
@@ -28,9 +30,10 @@ _WATCH = "start the job with `hangdoc watch` to have the ranks' call history wit
 _STACK_ROOM = 256 << 10
 """Bytes of a thread's stack: Python needs some tens of KiB for what we run."""
 
-# Numbers of x86-64. Threads that wait in one of these hold nothing that Python needs.
-_FUTEX, _WAIT_BITSET = 202, 9
-_QUIET = {7: "poll", 271: "ppoll", 232: "epoll_wait", 281: "epoll_pwait", 230: "clock_nanosleep", 35: "nanosleep"}
+_WAIT_BITSET = 9
+"""The futex operation of conditions and semaphores; mutexes wait with operation 0 (glibc 2.25 and newer)."""
+_QUIET = frozenset({"poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosleep", "nanosleep"})
+"""Threads that wait in one of these hold nothing that Python needs."""
 _PYTHON_FILE = re.compile(r"/(?:lib)?python(\d)\.(\d+)(t?)(?:\.so[.\d]*)?$")
 _OUR_LOCKS = re.compile(r"/(?:libc|ld-linux[-\w]*)(?:-[\d.]+)?\.so[.\d]*$")
 
@@ -98,14 +101,14 @@ def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
     for look in looks:
         shut = may_be_held(look)
         if shut is not None:
-            return shut
+            return refused(shut.why, shut.remedy)
         for thread in look.threads:
             if thread.owns_gil:
                 return refused(f"thread {thread.tid} ({thread.name}) holds Python's global lock")
         main = look.main
         if main is None or not main.frames:
             return refused("the main thread's Python stack cannot be seen, or Python is starting or ending there")
-        if main.state != "S" or not _in_system_call(main.syscall):
+        if main.state != "S" or parse_call(main.syscall) is None:
             return refused("its main thread runs: it does not wait", "look again when it hangs")
     first, second = (_places(look.main.frames) for look in looks[-2:] if look.main is not None)
     if first != second:
@@ -113,30 +116,8 @@ def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
     return None
 
 
-def may_be_held(state: ProcessState | None) -> Unavailable | None:
-    """What forbids gdb to stop the process, at this moment."""
-    if state is None or state.state in "ZX":
-        return refused("the process is gone")
-    if state.tracer_pid:
-        return refused(
-            f"process {state.tracer_pid} traces it (a debugger, strace)", f"detach process {state.tracer_pid}"
-        )
-    for thread in state.threads:
-        if thread.state in "TtDZX":
-            return refused(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", _remedy(thread))
-    return None
-
-
-def _remedy(thread: Thread) -> str:
-    return "let it go on (SIGCONT) first" if thread.state in "Tt" else "look again when it left that state"
-
-
 def _places(stack: Stack) -> list[tuple[str, int, str]]:
     return [(frame.file, frame.line, frame.function) for frame in stack]
-
-
-def _in_system_call(words: str | None) -> bool:
-    return words is not None and words.split()[0].isdigit()
 
 
 def lender(state: ProcessState) -> int | None:
@@ -147,18 +128,16 @@ def lender(state: ProcessState) -> int | None:
     idle = [
         thread for thread in state.threads[1:] if thread.state == "S" and thread.python_id is None and not thread.frames
     ]
-    idle = [thread for thread in idle if _may_lend((thread.syscall or "").split())]
+    idle = [thread for thread in idle if _may_lend(parse_call(thread.syscall))]
     idle.sort(key=lambda thread: (not thread.name.startswith("pt_gloo"), thread.tid))
     return idle[0].tid if idle else None
 
 
-def _may_lend(words: Sequence[str]) -> bool:
-    """Whether the system call is a wait without a lock: a condition or an event, not a mutex."""
-    if not words or not words[0].isdigit():
+def _may_lend(call: Call | None) -> bool:
+    """Whether the system call is a wait without a lock: for a condition or an event, not for a mutex."""
+    if call is None:
         return False
-    if int(words[0]) == _FUTEX:
-        return len(words) > 2 and int(words[2], 16) & 0x7F == _WAIT_BITSET
-    return int(words[0]) in _QUIET
+    return call.name in _QUIET or (call.name == "futex" and call.arguments[1] & 0x7F == _WAIT_BITSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,14 +156,13 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
     for thread in state.threads:
         if thread.state != "t":
             return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
-        words = _words(pid, thread.tid)
-        if thread.tid in (pid, tid) and not words:
+        call, _ = _call(pid, thread.tid)
+        if thread.tid in (pid, tid) and call is None:
             return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
-        if _waits_for_the_c_library(words, maps):
+        if _waits_for_the_c_library(call, maps):
             return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")
-    words = _words(pid, tid)
-    pointer = int(words[7], 16) if _may_lend(words) else 0
-    if _room(pointer, maps) < 2 * _STACK_ROOM:
+    call, pointer = _call(pid, tid)
+    if not _may_lend(call) or _room(pointer, maps) < 2 * _STACK_ROOM:
         return refused("no thread is fit to run the code")
     threads = stacks.dump([pid], deadline=until - time.monotonic())[pid]
     if isinstance(threads, Unavailable):
@@ -197,10 +175,12 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
     return Held(pointer - _STACK_ROOM)
 
 
-def _words(pid: int, tid: int) -> list[str]:
-    """Number, six arguments, stack pointer and program counter of a thread's system call; [] if it is in none."""
+def _call(pid: int, tid: int) -> tuple[Call | None, int]:
+    """A thread's system call (None: it is in none) and its stack pointer."""
     words = (read_text(f"/proc/{pid}/task/{tid}/syscall", 512) or "").split()
-    return words if len(words) == 9 else []
+    if len(words) != 9:
+        return None, 0
+    return parse_call(" ".join(words[:7])), int(words[7], 16)
 
 
 def _maps(pid: int) -> list[tuple[int, int, str]]:
@@ -213,11 +193,11 @@ def _maps(pid: int) -> list[tuple[int, int, str]]:
     return found
 
 
-def _waits_for_the_c_library(words: Sequence[str], maps: Sequence[tuple[int, int, str]]) -> bool:
+def _waits_for_the_c_library(call: Call | None, maps: Sequence[tuple[int, int, str]]) -> bool:
     """Whether the call waits for a mutex of malloc or of the dynamic linker, which we should need too."""
-    if not words or int(words[0]) != _FUTEX or int(words[2], 16) & 0x7F == _WAIT_BITSET:
+    if call is None or call.name != "futex" or _may_lend(call):
         return False
-    address = int(words[1], 16)
+    address = call.arguments[0]
     return any(start <= address < end and _OUR_LOCKS.search(file) for start, end, file in maps)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-from hangdoc.capture import blocking, injection, logs, procfs, sockets, sources
+from hangdoc.capture import blocking, injection, logs, native, procfs, sockets, sources
 from hangdoc.capture.children import Subject, subject
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
@@ -27,6 +27,7 @@ from hangdoc.model.snapshot import (
     SourceText,
     Unavailable,
 )
+from hangdoc.model.store import RendezvousStore
 
 _T = TypeVar("_T")
 _LAUNCHER = -1
@@ -35,6 +36,7 @@ _LATE = 0.7
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
+_NATIVE_SECONDS = 2.0
 _NO_PROBE = Unavailable(
     "journal",
     "there is no probe in this process",
@@ -56,6 +58,8 @@ class CaptureOptions:
     no_source: bool = False
     inject: bool = False
     """Fetch the journals of ranks without a probe through gdb, after the second look (``injection``)."""
+    native: bool = False
+    """Ask pystack for native frames where nothing else tells what a rank waits for (``native``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,9 @@ class CaptureRequest:
     journals: Mapping[int, Journal] = field(default_factory=dict)
     byes: Mapping[int, ProbeBye] = field(default_factory=dict)
     logs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    store: RendezvousStore | None = None
+    notes: tuple[Unavailable, ...] = ()
+    """What the caller could not find out."""
     options: CaptureOptions = CaptureOptions()
 
 
@@ -131,6 +138,7 @@ class _Capture:
         holding = Task(lambda: _blocking_files(second.states, network))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        self._native({rank for rank, found in details.items() if found is not None}, first, second)
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         exits = self._exits()
         looks = (first.states, second.states)
@@ -167,9 +175,10 @@ class _Capture:
             launcher=_process(families.get(_LAUNCHER), looks, blocked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
+            store=request.store,
             sources=texts,
             library_roots=roots,
-            unavailable=tuple(dict.fromkeys([*failures, *network.unavailable, *notes, *no_texts])),
+            unavailable=tuple(dict.fromkeys([*request.notes, *failures, *network.unavailable, *notes, *no_texts])),
         )
 
     def _families(self) -> dict[int, Subject]:
@@ -229,6 +238,24 @@ class _Capture:
             if isinstance(answer, Unavailable):
                 self.missing.append(replace(answer, rank=rank))
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
+
+    def _native(self, told: Collection[int], first: Look, second: Look) -> None:
+        """Add native frames to the second look, for ranks whose journal has not ``told``."""
+        if not self.options.native:
+            return
+        silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
+        seen = {
+            pid: (first.states[pid], second.states[pid])
+            for pid in silent
+            if pid in first.states.keys() & second.states.keys()
+        }
+        for pid, found in native.dump(native.worth_it(seen), deadline=_NATIVE_SECONDS).items():
+            if isinstance(found, Unavailable):
+                self.missing.append(replace(found, rank=self.rank_of[pid]))
+            else:
+                main, *others = second.states[pid].threads
+                threads = (replace(main, native_frames=found), *others)
+                second.states[pid] = replace(second.states[pid], threads=threads)
 
     def _log(self, target: RankTarget) -> LogTail | None:
         found = logs.log_paths(target.pid) if target.pid is not None else ()

@@ -7,10 +7,8 @@ native thread of the process's own that waits, with Python's global lock taken t
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
-import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +19,7 @@ from pathlib import Path
 from hangdoc.capture import gates, procfs, stacks
 from hangdoc.capture.gates import refused
 from hangdoc.capture.gdb import Gdb, GdbError, find_gdb
+from hangdoc.capture.holding import let_go, may_be_held
 from hangdoc.capture.journal import ProbeDetails, read_answer
 from hangdoc.capture.text import clean, read_text
 from hangdoc.model.process import ProcessState
@@ -114,9 +113,9 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
     told = False
     try:
         gdb.ready(until)
-        shut = gates.may_be_held(procfs.look(pid))
+        shut = may_be_held(procfs.look(pid))
         if shut is not None:
-            return shut
+            return refused(shut.why, shut.remedy)
         gdb.attach(pid, until)
         gdb.console("sharedlibrary libpython", until)
         gdb.select_thread(tid, until)
@@ -136,7 +135,7 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         return refused("gdb gave no answer in time", "the machine is overloaded: look again")
     finally:
         if not told and not gdb.end():
-            _let_go(pid)
+            let_go(pid)
     gdb.wait(_SETTLE_SECONDS)
     return None if status == 0 else refused(f"Python did not run the code (status {status})")
 
@@ -171,14 +170,3 @@ def _answer(folder: Path) -> ProbeDetails | Unavailable:
 
 def _remedy(message: str) -> str:
     return stacks.PERMISSION if "not permitted" in message else ""
-
-
-def _let_go(pid: int) -> None:
-    """After gdb had to be killed: a stop that it had asked for may still be under way, and would last."""
-    until = time.monotonic() + _SETTLE_SECONDS
-    while time.monotonic() < until:
-        if procfs.is_stopped(pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGCONT)
-            return
-        time.sleep(0.05)

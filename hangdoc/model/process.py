@@ -50,6 +50,8 @@ class Thread:
     active: bool | None = None
     owns_gil: bool | None = None
     frames: Stack = ()
+    native_frames: Stack = ()
+    """C and C++ frames below the innermost Python frame, innermost first, where they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
