@@ -49,23 +49,24 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
         folder.close()
 
 
-def attach(pid: int, *, no_source: bool = False) -> Diagnosis:
+def attach(pid: int, *, inject: bool = False, no_source: bool = False) -> Diagnosis:
     """Who hangs in the job that ``pid`` is a process of, where and why; of a job that moves, that it does.
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    return diagnose(snapshot(pid, no_source=no_source))
+    return diagnose(snapshot(pid, inject=inject, no_source=no_source))
 
 
-def snapshot(pid: int, *, no_source: bool = False) -> JobSnapshot:
+def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobSnapshot:
     """The job that ``pid`` is a process of, frozen: what ``attach`` diagnoses. Takes about two seconds.
 
-    ``no_source``: without the source code of the functions on its stacks. Raises as ``attach``.
+    ``inject``: fetch the call histories of ranks that wait through gdb, where that is safe. ``no_source``: without
+    the source code of the functions on its stacks. Raises as ``attach``.
     """
     from hangdoc.capture.attaching import attach_job
     from hangdoc.capture.host import CaptureOptions
 
-    return attach_job(pid, CaptureOptions(no_source=no_source))
+    return attach_job(pid, CaptureOptions(inject=inject, no_source=no_source))
 
 
 def jobs() -> list[JobSummary]:

@@ -5,14 +5,20 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from hangdoc.capture import procfs
+from hangdoc.capture import procfs, rendezvous
 from hangdoc.capture.census import Census, Entry, take_census
+from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
-from hangdoc.capture.jobs import Job, Jobs, lone_process
+from hangdoc.capture.job import Job
+from hangdoc.capture.jobs import Jobs
 from hangdoc.capture.text import read_text
+from hangdoc.capture.unlabelled import lone_process
 from hangdoc.errors import CannotLook
-from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.snapshot import JobSnapshot, Unavailable
+from hangdoc.model.store import RendezvousStore
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
@@ -36,12 +42,15 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
     census, job = find_job(pid)
+    met = _meet(census, job)
     return capture_job(
         CaptureRequest(
-            targets=job.targets,
+            targets=met.job.targets,
             launcher_pid=job.root,
             mode="attach",
             command=_command(census, job),
+            store=met.store,
+            notes=(*job.notes, *met.notes),
             options=options or CaptureOptions(),
         )
     )
@@ -76,6 +85,59 @@ def find_job(pid: int) -> tuple[Census, Job]:
             f"Run hangdoc as that user or as root: sudo hangdoc attach {pid}",
         )
     return census, lone_process(census, pid) or _refuse(census, entry)
+
+
+@dataclass(frozen=True, slots=True)
+class _Met:
+    """A job with what its store says."""
+
+    job: Job
+    store: RendezvousStore | None = None
+    notes: tuple[Unavailable, ...] = ()
+
+
+def _meet(census: Census, job: Job) -> _Met:
+    """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
+    pids = set(job.pids)
+    if not pids:
+        return _Met(job)
+    agents = {census[pid].ppid for pid in pids if census[pid].ppid in census and census[pid].ppid != 1}
+    sockets = census.sockets([*pids, *agents])
+    told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
+    found = [
+        meeting
+        for address, port in sorted(told)
+        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
+    ] or rendezvous.meetings(sockets, pids)
+    if not found:
+        return _Met(job)
+    witness = min(pids)
+    if census.network_namespace(witness) != census.network_namespace(os.getpid()):
+        why = "the job lives in another network namespace"
+        return _Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
+    answer = rendezvous.read(found[0], sockets, witness)
+    if isinstance(answer, Unavailable):
+        return _Met(job, None, (answer,))
+    content, ranks = answer
+    if ranks.keys() == pids:
+        job = _renumbered(job, ranks)
+    known = {target.pid: target.rank for target in job.targets if target.pid is not None}
+    return _Met(job, rendezvous.described(found[0], content, sockets, known))
+
+
+def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
+    """``job`` with the ranks that its processes joined as: a program may go its own way."""
+    if all(target.pid is None or ranks[target.pid] == target.rank for target in job.targets):
+        return job
+    targets = [
+        replace(target, rank=ranks[target.pid], identity="store") for target in job.targets if target.pid is not None
+    ]
+    missing = [target for target in job.targets if target.pid is None and target.rank not in ranks.values()]
+    return replace(job, targets=tuple(sorted([*targets, *missing], key=lambda target: target.rank)))
+
+
+def _variables(target: RankTarget) -> dict[str, str]:
+    return dict(target.environment)
 
 
 def _process_of(pid: int, census: Census) -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hangdoc.capture import procfs
 from hangdoc.capture import stacks as py_spy
+from hangdoc.capture.sockets import Sockets, read_sockets
 from hangdoc.capture.stacks import PythonThread
 from hangdoc.capture.text import read_bytes, read_link
 from hangdoc.model.snapshot import Unavailable
@@ -121,6 +122,10 @@ class Census:
     def read_stacks(self, pids: list[int]) -> Mapping[int, tuple[PythonThread, ...] | Unavailable]:
         """Ask py-spy; see ``stacks``."""
         return py_spy.dump(pids)
+
+    def sockets(self, pids: Iterable[int]) -> Sockets:
+        """The TCP sockets of the processes."""
+        return read_sockets(pids)
 
     def network_namespace(self, pid: int) -> str:
         """Names the network that the process sees; '' where it cannot be read."""

@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
-from pathlib import Path
 
-from hangdoc.capture import procfs
 from hangdoc.capture.census import Census
 from hangdoc.capture.discovery import RankTarget, absent, host_name, target_of
+from hangdoc.capture.job import Job, common_parent, probe_socket
 from hangdoc.capture.launchers import Carrier, carriers
-from hangdoc.capture.spawned import Spawned, find_spawned
+from hangdoc.capture.spawned import find_spawned
+from hangdoc.capture.unlabelled import met_jobs, spawned_jobs
 
 _AGENT_NAMES = ("pt_elastic",)
-_SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox", "su", "sudo", "login"})
-_MANAGERS = frozenset({"tmux", "tmux: server", "screen", "sshd", "systemd", "init", "supervisord", "containerd-shim"})
 _LOCAL_ADDRESSES = ("localhost", "127.", "::1")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A distributed job. ``root`` is its launcher's pid; None: it has none, or the launcher is gone."""
-
-    launcher: str
-    """'torchrun', 'accelerate', 'lightning', 'mpirun', 'mpich', 'slurm', 'spawn', 'environment', 'python', …"""
-    root: int | None
-    targets: tuple[RankTarget, ...]
-    """Sorted by rank; those that were promised and that nobody saw have no pid."""
-    inside: frozenset[int] = frozenset()
-    """The ranks' processes and the wrappers that carry them."""
-
-    @property
-    def pids(self) -> tuple[int, ...]:
-        """The ranks' processes."""
-        return tuple(target.pid for target in self.targets if target.pid is not None)
 
 
 class Jobs:
@@ -87,15 +66,15 @@ def _partition(census: Census, choose: Callable[[Collection[int]], list[int]]) -
     alive = {pid: entry for pid, entry in census.processes.items() if entry.alive}
     found = carriers(alive, census.is_python)
     spawned = find_spawned(census, choose(_possible_parents(census, found)))
-    found, more = _apart_from_spawned(census, found, spawned)
-    jobs = [job for group in _groups(census, found) if (job := _job(census, group)) is not None]
-    jobs = [*jobs, *more]
+    found, jobs = spawned_jobs(census, found, spawned)
+    jobs += [job for group in _groups(census, found) if (job := _job(census, group)) is not None]
     known = {job.root for job in jobs}
     jobs += [
         Job("torchrun", pid, ())
         for pid, entry in alive.items()
         if entry.comm in _AGENT_NAMES and pid not in known and not any(pid in job.inside for job in jobs)
     ]
+    jobs += met_jobs(census, _strangers(census, jobs))
     return _with_one_root_each(jobs)
 
 
@@ -175,7 +154,7 @@ def _job(census: Census, group: Sequence[Carrier]) -> Job | None:
         return None
     host = host_name()
     targets = [
-        replace(target_of(carrier, census[carrier.pid].variables), host=host, socket=_socket(census, carrier.pid))
+        replace(target_of(carrier, census[carrier.pid].variables), host=host, socket=probe_socket(census, carrier.pid))
         for carrier in chosen.values()
     ]
     if not _may_be_elsewhere(launcher, targets):
@@ -204,19 +183,6 @@ def _between(census: Census, top: int, pid: int) -> list[int]:
     return [pid, *above[: above.index(top) + 1]] if top in above else [top, pid]
 
 
-def _socket(census: Census, pid: int) -> Path | None:
-    """The probe's socket of a rank that was started under `hangdoc watch`."""
-    folder = census[pid].variables.get("HANGDOC_PROBE", "")
-    if not folder.startswith("/"):
-        return None
-    own = procfs.namespace_pid(pid, pid)
-    for base in ("", f"/proc/{pid}/root"):
-        path = Path(f"{base}{folder}/{own}.sock")
-        if os.path.exists(path):  # noqa: PTH110 - answers for what may not be read, too
-            return path
-    return None
-
-
 def _may_be_elsewhere(launcher: str, targets: Sequence[RankTarget]) -> bool:
     """Whether ranks started by hand may run on other machines: their store's address tells."""
     if launcher != "environment":
@@ -232,13 +198,9 @@ def _root(census: Census, group: Sequence[Carrier]) -> int | None:
     if group[0].launcher == "lightning":
         mains = [carrier.top for carrier in group if carrier.local_rank == 0]
         return mains[0] if len(mains) == 1 else None
-    parents = {carrier.parent for carrier in group}
-    parent = min(parents)
-    if len(parents) != 1 or parent not in census or parent == 1:
-        return None
-    entry = census[parent]
-    interactive = entry.comm in _SHELLS and not any(not word.startswith("-") for word in entry.argv[1:])
-    return None if interactive or entry.comm in _MANAGERS else parent
+    if group[0].launcher == "environment" and len(group) == 1:
+        return None  # whoever started a single rank by hand need not be its launcher
+    return common_parent(census, [carrier.parent for carrier in group])
 
 
 def _launcher_name(census: Census, convention: str, group: Sequence[Carrier]) -> str:
@@ -265,11 +227,11 @@ def _with_one_root_each(jobs: list[Job]) -> list[Job]:
     return [replace(job, root=None) if count[job.root] > 1 else job for job in jobs]
 
 
-# --- ranks that only their stacks show ----------------------------------------------------------------------------
+# --- ranks that their environment does not show ------------------------------------------------------------------
 
 
 def _possible_parents(census: Census, found: Sequence[Carrier]) -> list[int]:
-    """Python processes with Python children that no launcher's rank is above of, or that are such a rank alone."""
+    """Python processes with children that may be ranks, without launchers' ranks and what is below them."""
     sure = {carrier.top for carrier in found if carrier.launcher in ("torchrun", "lightning", "environment")}
     parents = []
     for parent, children in census.children.items():
@@ -283,63 +245,15 @@ def _possible_parents(census: Census, found: Sequence[Carrier]) -> list[int]:
     return parents
 
 
-def _apart_from_spawned(
-    census: Census, found: list[Carrier], spawned: Sequence[Spawned]
-) -> tuple[list[Carrier], list[Job]]:
-    """Where a launcher's rank spawned the real ones, it is their launcher: its carrier makes room for their job."""
-    jobs = []
-    for family in spawned:
-        above = {family.parent, *census.ancestors(family.parent)}
-        node = next((carrier for carrier in found if carrier.top in above), None)
-        if node is not None and not family.by_torch:
-            continue
-        if node is not None:
-            found = [carrier for carrier in found if carrier is not node]
-        jobs.append(_spawned_job(census, family, node))
-    return found, jobs
-
-
-def _spawned_job(census: Census, family: Spawned, node: Carrier | None) -> Job:
-    host = host_name()
-    count = max(family.ranks.values()) + 1
-    nodes = (node.world_size or 1) if node is not None else 1
-    first = node.rank * count if node is not None else 0
-    targets = [
-        RankTarget(
-            rank=first + rank,
-            pid=pid,
-            identity="locals",
-            world_size=count * nodes,
-            local_rank=rank,
-            host=host,
-            socket=_socket(census, pid),
-            environment=tuple(sorted(census[pid].variables.items())),
-        )
-        for pid, rank in family.ranks.items()
+def _strangers(census: Census, jobs: Sequence[Job]) -> list[int]:
+    """Python processes that belong to no job so far."""
+    known = {pid for job in jobs for pid in (*job.inside, job.root)}
+    return [
+        pid
+        for pid, entry in census.processes.items()
+        if entry.alive
+        and entry.comm != "pt_data_worker"
+        and census.is_python(pid)
+        and pid not in known
+        and not any(other in known for other in census.ancestors(pid))
     ]
-    if nodes == 1:
-        targets += absent([replace(target, environment=()) for target in targets], host)
-    return Job(
-        "spawn" if family.by_torch else "multiprocessing",
-        family.parent,
-        tuple(sorted(targets, key=lambda target: target.rank)),
-        frozenset(family.ranks),
-    )
-
-
-def lone_process(census: Census, pid: int) -> Job | None:
-    """A process with torch that no launcher's rule fits, as a job of its own; None if it has no torch."""
-    tops = [pid, *census.ancestors(pid)]
-    pythons = [other for other in tops if other in census and census.is_python(other) and census.has_torch(other)]
-    if not pythons:
-        return None
-    first = pythons[-1]
-    target = RankTarget(
-        rank=0,
-        pid=first,
-        identity="launcher",
-        host=host_name(),
-        socket=_socket(census, first),
-        environment=tuple(sorted(census[first].variables.items())),
-    )
-    return Job("python", None, (target,), frozenset({first}))

@@ -37,6 +37,15 @@ def attach(
             envvar=environment_variable("save"),
         ),
     ] = None,
+    inject: Annotated[
+        bool,
+        typer.Option(
+            "--inject",
+            help="Also fetch the call history from inside ranks that wait, through gdb. Holds each for half a second;"
+            " not done where it could harm.",
+            envvar=environment_variable("inject"),
+        ),
+    ] = False,
     no_source: Annotated[
         bool,
         typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
@@ -44,8 +53,8 @@ def attach(
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say who hangs it, where and why.
 
-    The job is only read, never stopped or changed. Exit status: 0 healthy or slow, 1 hang or crash diagnosed,
-    2 usage, 3 could not look.
+    Without --inject the job is only read, never stopped or changed. Exit status: 0 healthy or slow, 1 hang or crash
+    diagnosed, 2 usage, 3 could not look.
     """
     if pid is None:
         _list()
@@ -56,7 +65,7 @@ def attach(
 
     for file in report or ():
         check_suffix(file)
-    snapshot = api.snapshot(pid, no_source=no_source)
+    snapshot = api.snapshot(pid, inject=inject, no_source=no_source)
     if save is not None:
         dump_snapshot(snapshot, save)
     diagnosis = api.diagnose(snapshot)

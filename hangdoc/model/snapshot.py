@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from hangdoc.model.journal import Journal
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, Stack
+from hangdoc.model.store import RendezvousStore
 
 SNAPSHOT_SCHEMA = "hangdoc.snapshot/1"
 
@@ -51,7 +52,8 @@ class RankSnapshot:
     rank: int
     host: str
     identity: str
-    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store'; 'expected': never seen."""
+    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by age);
+    'expected': never seen."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -99,6 +101,8 @@ class JobSnapshot:
     ranks: tuple[RankSnapshot, ...] = ()
     """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
     hosts: tuple[HostSnapshot, ...] = ()
+    store: RendezvousStore | None = None
+    """The job's own store; None where it was not read."""
     sources: tuple[SourceText, ...] = ()
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""

@@ -1,0 +1,23 @@
+"""The rendezvous store of a job, as somebody who only reads sees it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.model.journal import ProcessGroup
+
+
+@dataclass(frozen=True, slots=True)
+class RendezvousStore:
+    """The TCPStore through which the ranks found each other."""
+
+    address: str
+    port: int
+    pid: int | None = None
+    """The process of the job that serves it; None: another host's, or not found."""
+    joined: tuple[int, ...] | None = None
+    """Ranks that have published themselves in the default group; None where its backend publishes nothing readable."""
+    groups: tuple[ProcessGroup, ...] = ()
+    """gloo groups all of whose members have published themselves."""
+    keys: tuple[str, ...] = ()
+    """Names of its keys, some hundreds at most; never values."""
