@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partner
+from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, distinct, merged
-from hangdoc.diagnosis.waits import IMMOVABLE
+from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
 from hangdoc.model.process import Stack
+
+_MOST_TRIED = 64
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ def blame(case: Case) -> Blame:
         how = "likely" if _ended_in_order(case, immovable) else "certain"
         return Blame("gone", immovable, proved=True, confidence=how, sure=_seen_states(case, immovable))
     if case.graph.stuck:
-        return diverged or _disagreement(case) or _across_groups(case) or _standing(case) or _cycle(case)
+        return (
+            diverged or _disagreement(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
+        )
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
@@ -107,21 +111,18 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 
 
 def _disagreement(case: Case) -> Blame | None:
-    """All are in the same call with different arguments, or a message waits for a partner."""
+    """All are in the same call with different arguments."""
     found = disagreement(case)
-    if found is not None:
-        return blame_of(found)
-    pair = missing_partner(case)
-    if pair is None:
-        return None
-    waiting, peer = pair
-    return Blame(
-        "partner",
-        (peer,),
-        ((waiting,),),
-        proved=True,
-        sure="either the message was not sent, or one too many is expected",
-    )
+    return blame_of(found) if found is not None else None
+
+
+def _partner(case: Case) -> Blame | None:
+    """A message waits for its partner, and with it everybody would go on."""
+    for waiting, peer in missing_partners(case):
+        if case.graph.dissolves({peer}):
+            sure = "either the message was not sent, or one too many is expected"
+            return Blame("partner", (peer,), ((waiting,),), proved=True, sure=sure)
+    return None
 
 
 def blame_of(found: Disagreement) -> Blame:
@@ -385,24 +386,23 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
 
 
 def _cycle(case: Case) -> Blame:
-    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first."""
+    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
+    set all others free by going on? Ranks at one place stand or fall together."""
     waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
     by_place: dict[tuple[object, ...], list[int]] = {}
     for rank in waiting:
         activity = case.activities[rank]
         place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
         by_place.setdefault(place, []).append(rank)
+    circle = "the wait-for graph is a circle"
     if len(by_place) < 2:
-        return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure="the wait-for graph is a circle")
-    smallest = min(len(ranks) for ranks in by_place.values())
-    odd = [tuple(ranks) for ranks in by_place.values() if len(ranks) == smallest]
+        return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure=circle)
+    places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
+    needed = sorted({r for w in distinct_waits(case.graph.waits) for r in w.on} & set(waiting))
+    alone: list[tuple[int, ...]] = [(rank,) for rank in needed[:_MOST_TRIED] if case.graph.dissolves((rank,))]
+    found = alone or [ranks for ranks in places[:_MOST_TRIED] if case.graph.dissolves(ranks)] or places
+    odd = [ranks for ranks in found if len(ranks) == len(found[0])]
     if len(odd) == 1:
-        return Blame("cycle", odd[0], proved=True, confidence="likely", sure="the wait-for graph is a circle; "
-                     f"{_ranks(odd[0])} alone at its place")  # fmt: skip
-    return Blame(
-        "cycle",
-        odd[0],
-        tuple(odd[1:]),
-        proved=True,
-        sure="the wait-for graph is a circle; either side can break it",
-    )
+        sure = f"{circle}; {_ranks(odd[0])} alone can break it"
+        return Blame("cycle", odd[0], proved=True, confidence="likely", sure=sure)
+    return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")

@@ -76,14 +76,14 @@ def root_in(stack: Stack) -> str | None:
     return None
 
 
-def missing_partner(case: Case) -> tuple[int, int] | None:
-    """(waiting rank, peer): a send or recv whose peer is stuck in something else than its counterpart."""
+def missing_partners(case: Case) -> list[tuple[int, int]]:
+    """(waiting rank, peer): sends and recvs whose peer is stuck in something else than their counterpart."""
+    found: list[tuple[int, int]] = []
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]
         peer = activity.peer
         if activity.kind not in _P2P or peer is None or peer not in case.activities:
             continue
-        other = case.activities[peer]
-        if other.kind not in _P2P and peer in case.graph.stuck:
-            return rank, peer
-    return None
+        if case.activities[peer].kind not in _P2P and peer in case.graph.stuck:
+            found.append((rank, peer))
+    return found

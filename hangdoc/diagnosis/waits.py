@@ -6,7 +6,7 @@ Thousands of ranks wait in one call for the same others: what they wait for is c
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,6 +27,14 @@ class Graph:
     """Ranks that no future step of the others can set free."""
     roots: frozenset[int]
     """Ranks that others wait for, directly or not, and that wait for no rank themselves."""
+    movable: frozenset[int] = frozenset()
+    """Ranks that go on as soon as nothing holds them: neither gone nor stopped."""
+
+    def dissolves(self, ranks: Collection[int]) -> bool:
+        """Would nobody be stuck if these ranks waited for nothing any more?"""
+        freed = frozenset(ranks)
+        left = tuple(w for w in self.waits if w.waiter not in freed)
+        return not _stuck(left, self.movable)
 
     def on(self, rank: int) -> frozenset[int]:
         """The ranks that ``rank`` waits for."""
@@ -44,7 +52,10 @@ def build(job: JobSnapshot, activities: dict[int, Activity], groups: list[GroupH
     """Join activities and journals into the graph."""
     builder = _Builder(job, activities, {g.key: g for g in groups})
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
-    return _solve(tuple(wait for wait in waits if wait is not None and wait.on), activities)
+    found = tuple(wait for wait in waits if wait is not None and wait.on)
+    movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
+    roots = frozenset(r for wait in distinct_waits(found) for r in wait.on) - frozenset(w.waiter for w in found)
+    return Graph(found, _stuck(found, movable), roots, movable)
 
 
 @dataclass
@@ -209,31 +220,34 @@ def _owners(job: JobSnapshot) -> dict[int, int]:
     return owners
 
 
-def _solve(waits: tuple[Wait, ...], activities: dict[int, Activity]) -> Graph:
+def distinct_waits(waits: tuple[Wait, ...]) -> Collection[Wait]:
+    """One wait of all that share their ``on``."""
+    return {id(wait.on): wait for wait in waits}.values()
+
+
+def _stuck(waits: tuple[Wait, ...], movable: frozenset[int]) -> frozenset[int]:
+    """The waiters that no future step of the others sets free."""
     # Ranks that wait for the same others share one object: it is counted down once for all of them.
     waiters: dict[int, list[int]] = {}
     left: dict[int, int] = {}
     needed_by: dict[int, list[int]] = {}
     unmet: dict[int, int] = {}
+    for wait in distinct_waits(waits):
+        left[id(wait.on)] = len(wait.on)
+        for rank in wait.on:
+            needed_by.setdefault(rank, []).append(id(wait.on))
     for wait in waits:
-        what = id(wait.on)
-        if what not in waiters:
-            waiters[what] = []
-            left[what] = len(wait.on)
-            for rank in wait.on:
-                needed_by.setdefault(rank, []).append(what)
-        waiters[what].append(wait.waiter)
+        waiters.setdefault(id(wait.on), []).append(wait.waiter)
         unmet[wait.waiter] = unmet.get(wait.waiter, 0) + 1
-    roots = frozenset(needed_by.keys() - unmet.keys())
     waiting = frozenset(unmet)
-    free = {r for r, a in activities.items() if r not in unmet and a.kind not in IMMOVABLE}
+    free = set(movable - waiting)
     queue = list(free)
     while queue:
         for what in needed_by.get(queue.pop(), ()):
             left[what] -= 1
             for waiter in waiters[what] if left[what] == 0 else ():
                 unmet[waiter] -= 1
-                if unmet[waiter] == 0 and activities[waiter].kind not in IMMOVABLE:
+                if unmet[waiter] == 0 and waiter in movable:
                     free.add(waiter)
                     queue.append(waiter)
-    return Graph(waits, waiting - free, roots)
+    return waiting - free
