@@ -11,9 +11,11 @@ from dataclasses import dataclass, field, replace
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, distinct, merged
@@ -28,7 +30,8 @@ class Blame:
     """The verdict before it has a name.
 
     ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
-    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'partner' or 'nothing'.
+    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'partner', 'apart' (they wait for each
+    other in different places) or 'nothing'.
     ``proved``: no future step can end it.
     """
 
@@ -60,6 +63,9 @@ class Blame:
 
 def blame(case: Case) -> Blame:
     """Decide who must change, and how sure that is."""
+    created = missing_creations(case)
+    if created:
+        return _decide(case, created, proved=True)
     diverged = _divergence(case)
     if diverged is not None and (diverged.proved or not case.graph.roots):
         return diverged
@@ -83,10 +89,30 @@ def blame(case: Case) -> Blame:
     left = tuple(sorted(set(case.activities) - case.ended))
     if case.ended and left:
         return Blame("outside", left, confidence="likely", sure="the other ranks have ended")
+    apart = _meeting_elsewhere(case)
+    if apart is not None:
+        return apart
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
         return Blame("gone", still, proved=True, confidence="certain", sure=_seen_states(case, still))
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
+
+
+def _meeting_elsewhere(case: Case) -> Blame | None:
+    """Ranks that wait for the others where the others are not."""
+    sides = sorted(meeting_places(case).values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
+    if len(sides) < 2:
+        return None
+    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
+    tie = len(sides[0]) == len(sides[-1])
+    return Blame(
+        "apart",
+        odd,
+        (tuple(sides[-1]),) if tie else (),
+        proved=True,
+        confidence="possible" if tie else "likely",
+        sure="the address that each rank waits at",
+    )
 
 
 def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
@@ -200,7 +226,7 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
 
     def original(token: Token) -> Token:
         program = case.programs.get(token.rank)
-        return program.tokens[token.order] if program and token.op != END else token
+        return program.tokens[token.order] if program and token.op != END and token.order >= 0 else token
 
     gaps = tuple(
         replace(

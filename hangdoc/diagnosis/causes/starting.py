@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.model.wording import name_ranks
 
 _NEW_GROUP = frozenset(
@@ -66,19 +67,16 @@ def key_never_set(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def wrong_rendezvous(case: Case, _blame: Blame) -> Finding | None:
+def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
     """HD302: ranks look for each other at different addresses."""
-    waiting = {r: dict(case.ranks[r].environment) for r, a in case.activities.items() if a.kind == "store-wait"}
-    places: dict[str, list[int]] = {}
-    for rank, environment in waiting.items():
-        if environment.get("MASTER_ADDR") and environment.get("MASTER_PORT"):
-            places.setdefault(f"{environment['MASTER_ADDR']}:{environment['MASTER_PORT']}", []).append(rank)
-    if len(places) < 2:
+    places = meeting_places(case)
+    if blame.kind != "apart" or len(places) < 2:
         return None
     told = ", ".join(f"{name_ranks(ranks)} at {where}" for where, ranks in places.items())
+    line = place(case.activities[blame.culprits[0]].where)
     return Finding(
         "HD302",
-        f"The ranks look for each other at different addresses: {told}.",
+        f"The ranks look for each other at different addresses{f' ({line})' if line else ''}: {told}.",
         "MASTER_ADDR and MASTER_PORT differ between the ranks, so they wait on different stores",
         "give every rank the same MASTER_ADDR and MASTER_PORT",
     )
