@@ -94,12 +94,17 @@ def _key(census: Census, carrier: Carrier) -> tuple[object, ...]:
     if carrier.launcher == "lightning":
         main = carrier.top if carrier.local_rank == 0 else carrier.parent
         return ("lightning", main if main in census and census.is_python(main) else carrier.shared)
-    if carrier.launcher == "torchrun" and carrier.parent in census and census.is_python(carrier.parent):
+    if carrier.launcher == "torchrun" and _is_agent(census, carrier):
         return ("torchrun", carrier.parent)
     network = census.network_namespace(carrier.top)
     if any(carrier.shared[:2]):
         return (carrier.launcher, network, *carrier.shared)
     return (carrier.launcher, network, carrier.parent, census[carrier.pid].argv, *carrier.shared)
+
+
+def _is_agent(census: Census, carrier: Carrier) -> bool:
+    """Whether torchrun's agent, which starts its ranks itself, is still the rank's parent."""
+    return carrier.parent in census and carrier.parent != 1 and census.is_python(carrier.parent)
 
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
@@ -128,7 +133,7 @@ def _joined_agents(census: Census, groups: list[list[Carrier]]) -> list[list[Car
     for group in groups:
         first = group[0]
         nodes = census[first.top].variables.get("GROUP_WORLD_SIZE", "1")
-        orphans = first.launcher == "torchrun" and not census.is_python(first.parent)
+        orphans = not _is_agent(census, first)
         if first.launcher != "torchrun" or (nodes in ("", "1") and not orphans):
             result.append(group)
             continue
@@ -160,6 +165,8 @@ def _job(census: Census, group: Sequence[Carrier]) -> Job | None:
     if not _may_be_elsewhere(launcher, targets):
         targets += absent(targets, host)
     inside = {pid for carrier in group for pid in _between(census, carrier.top, carrier.pid)}
+    if launcher == "torchrun":
+        inside |= {carrier.parent for carrier in group if _is_agent(census, carrier)}
     return Job(
         _launcher_name(census, launcher, group),
         _root(census, list(chosen.values())),
