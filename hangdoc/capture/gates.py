@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 from hangdoc.capture import procfs, stacks
 from hangdoc.capture.blocking import Call, parse_call
-from hangdoc.capture.holding import may_be_held
+from hangdoc.capture.holding import Shut, may_be_held
+from hangdoc.capture.permission import forbidden
 from hangdoc.capture.text import read_link, read_text
 from hangdoc.model.process import ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -53,18 +54,8 @@ def from_outside(pid: int) -> Unavailable | None:
             return refused(f"the process lives in another {name} namespace", "run hangdoc inside its container")
     if read_link(f"/proc/{pid}/root") not in (None, read_link("/proc/self/root")):
         return refused("the process has another root directory", "run hangdoc inside its root")
-    return _permitted(pid) or _versions(pid)
-
-
-def _permitted(pid: int) -> Unavailable | None:
-    try:
-        # The kernel asks here exactly what it asks before a ptrace attach, Yama included.
-        os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
-    except (FileNotFoundError, ProcessLookupError):
-        return refused("the process is gone")
-    except OSError as error:
-        return refused(f"the process may not be traced: {error.strerror}", stacks.PERMISSION)
-    return None
+    shut = forbidden(pid)
+    return refused(shut.why, shut.remedy) if shut is not None else _versions(pid)
 
 
 def _versions(pid: int) -> Unavailable | None:
@@ -72,18 +63,25 @@ def _versions(pid: int) -> Unavailable | None:
     found = next((match for file in sorted(files, reverse=True) if (match := _PYTHON_FILE.search(file))), None)
     if found is None:
         return refused("the process is not a Python that tells its version by its file's name")
-    version = int(found[1]), int(found[2])
-    name = f"Python {version[0]}.{version[1]}"
-    if found[3]:
-        return refused(f"{name} without a GIL: nothing tells when it is safe")
-    if version > _NEWEST:
-        return refused(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
-    if version < _OLDEST:
-        return refused(f"{name} is older than any that torch's flight recorder runs on")
+    shut = python_version(int(found[1]), int(found[2]), free_threaded=bool(found[3]))
+    if shut is not None:
+        return refused(shut.why, shut.remedy)
     library = next((file for file in files if file.endswith("/libtorch_python.so")), None)
     if library is None:
         return refused("torch is not loaded in the process")
     return _recorder(library)
+
+
+def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Shut | None:
+    """What speaks against that version of Python."""
+    name = f"Python {major}.{minor}"
+    if free_threaded:
+        return Shut(f"{name} without a GIL: nothing tells when it is safe", _WATCH)
+    if (major, minor) > _NEWEST:
+        return Shut(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
+    if (major, minor) < _OLDEST:
+        return Shut(f"{name} is older than any that torch's flight recorder runs on", _WATCH)
+    return None
 
 
 def _recorder(library: str) -> Unavailable | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.capture import procfs
+from hangdoc.capture.permission import forbidden
 from hangdoc.capture.text import clean
 from hangdoc.model.frames import is_library_file, own_frames
 from hangdoc.model.process import Frame, Local, ProcessState, Stack
@@ -143,7 +144,10 @@ def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple
         _end(process)
         return _too_late()
     if process.returncode != 0:
-        return _failure(errors.decode("utf-8", "replace"), process.returncode)
+        failure = _failure(errors.decode("utf-8", "replace"), process.returncode)
+        # py-spy says the same whatever forbids it.
+        shut = forbidden(pid) if failure.remedy == PERMISSION else None
+        return Unavailable("stack", shut.why, shut.remedy) if shut is not None else failure
     try:
         if len(output) > _MAX_OUTPUT:
             raise ValueError("too large")
