@@ -22,7 +22,7 @@ _CROSSED_PAIRS = 4
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A divergence that has not hung the job yet. ``key`` is the same as long as it is the same divergence."""
+    """A divergence that has not hung the job yet. ``key`` names the group."""
 
     key: tuple[object, ...]
     text: str
@@ -72,4 +72,5 @@ def _tell(case: Case, history: GroupHistory, gap: Gap) -> Lead:
         f"{history.label}: {call_name(gap.mine)} at {place(mine)} against {call_name(gap.theirs)} at "
         f"{place(theirs)}; this will hang or corrupt"
     )
-    return Lead((history.key, gap.kind, gap.ranks, gap.mine.site, gap.token.sequence), text)
+    # The same group is the same story: which of two equal repairs is told first may change from look to look.
+    return Lead(history.key, text)
