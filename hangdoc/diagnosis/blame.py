@@ -23,6 +23,7 @@ from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
 from hangdoc.model.process import Stack
 
 _MOST_TRIED = 64
+_MOST_GROUPS = 8
 
 
 @dataclass(frozen=True)
@@ -178,14 +179,18 @@ def _standing(case: Case) -> Blame | None:
 def _across_groups(case: Case) -> Blame | None:
     """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
     waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
-    groups = [h for h in case.histories if h.key in waiting]
+    groups = [h for h in case.histories if h.key in waiting][:_MOST_GROUPS]
     pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
+    found: list[list[Alignment]] = []
     for chosen in ([groups] if len(groups) > 2 else []) + pairs:
         history = merged(chosen, case.programs)
         candidates = repairs(history, case.ended) if history is not None else []
-        if candidates:
-            return _decide(case, candidates, proved=True)
-    return None
+        # Two groups show only the ranks that are in both: those to blame must set everybody free.
+        enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
+        if enough:
+            return _decide(case, enough, proved=True)
+        found += [candidates] if candidates else []
+    return _decide(case, found[0], proved=True) if found else None
 
 
 def _divergence(case: Case) -> Blame | None:
