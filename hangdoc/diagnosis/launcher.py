@@ -17,14 +17,13 @@ _NODES = re.compile(r"^--nnodes(?:=(.*))?$")
 def waiting_for_nodes(job: JobSnapshot) -> Diagnosis | None:
     """HD304: torchrun's agent stands in the rendezvous and has started no worker; None for any other launcher."""
     agent = next((p for p in _family(job.launcher) if _in_rendezvous(p)), None)
-    if agent is None:
-        return None
-    nodes = _nodes(agent)
+    nodes = _nodes(agent) if agent is not None else ""
+    if agent is None or nodes.split(":")[0] in ("", "0", "1"):
+        return None  # an agent that waits for nobody passes through the rendezvous, slowly on a busy machine
     hung = job.stalled_for >= job.give_up_after
-    expected = f" --nnodes {nodes}" if nodes else ""
     return Diagnosis(
         outcome="hang" if hung else "slow",
-        verdict=f"torchrun waits in the rendezvous for other nodes (started with{expected or ' its default nodes'}); "
+        verdict=f"torchrun waits in the rendezvous for other nodes (started with --nnodes {nodes}); "
         "no rank has been started.",
         confidence="likely",
         cause=cause("HD304"),
