@@ -9,18 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
-from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import from_stacks
-from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.replay import completing
-from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Token, distinct, merged
+from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
+from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
-from hangdoc.model.process import Stack
 
 _MOST_TRIED = 64
 _MOST_GROUPS = 8
@@ -207,8 +205,8 @@ def _divergence(case: Case) -> Blame | None:
 def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     """Choose among equally cheap repairs of one history."""
     history = candidates[0].history
-    chosen, tie, partings = _choose(case, candidates)
-    chosen = _original_calls(case, _retell(chosen, partings))
+    chosen, tie, partings = choose(case, candidates)
+    chosen = _original_calls(case, retell(chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     confidence, sure = _how_sure(history, tie, proved)
     return Blame(
@@ -245,20 +243,6 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=gaps)
 
 
-def _retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
-    """At the very end of the sequences 'one extra here' and 'one missing here' cost the same. The guard tells
-    which it is: whose call stands under it. Without one, a call that the others will still come to is not extra:
-    whoever is there already has left theirs out."""
-    gap = alignment.first
-    if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
-        return alignment
-    if not (gap.mine.pending and gap.theirs.pending) or END in (gap.mine.op, gap.theirs.op):
-        return alignment
-    missing = partings[0].guarded == 1 if partings else is_behind(gap.mine.stack, gap.theirs.stack)
-    token = gap.theirs if missing else gap.mine
-    return replace(alignment, gaps=(replace(gap, kind="insert" if missing else "delete", token=token),))
-
-
 def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
     seen = len(history.members) - len(history.blind)
     if history.inferred:
@@ -277,140 +261,6 @@ def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
     if history.blind or not proved:
         return "likely", sure
     return "certain", sure
-
-
-def _choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
-    """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
-    partings = [(a, partings_of(case, a)) for a in candidates]
-    if len(candidates) == 1:
-        return candidates[0], "", partings[0][1]
-    for alignment, found in partings:
-        guarded = guarded_ranks(alignment, found)
-        match = next((p for p in partings if p[0].culprits == guarded), None)
-        if match is not None:
-            return match[0], f"{_ranks(guarded)} alone under a condition on the rank", match[1]
-    novel = [(a, f) for a, f in partings if _left_own_path(case, a)]
-    if len(novel) == 1:
-        return novel[0][0], f"{_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
-    # Where others have ended as well, ending is what the program does there.
-    gone = [
-        (a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended and not _others_strayed(case, a)
-    ]
-    if len(gone) == 1:
-        return gone[0][0], f"{_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
-    first = max(partings, key=lambda p: _weak_preference(*p))
-    return first[0], "unbroken", first[1]
-
-
-def _ranks(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
-
-
-def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
-    """Which of two equally good stories to tell first: who did what the condition made special. That is the side
-    whose call stands under it, but for an early return and a loop that ended the other one."""
-    if alignment.first is None or not found:
-        return 0.0
-    top = found[0]
-    special = 1 - top.guarded if top.guard.kind in ("return", "loop") else top.guarded
-    return top.score if special == 0 else -top.score
-
-
-def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
-    """What can have parted the culprits (side 0) from the others (side 1)."""
-    gap = alignment.first
-    if gap is None:
-        return []
-    culprits = alignment.culprits
-    others = tuple(r for r in alignment.history.members if r not in culprits)
-    found = parted(
-        case.sources,
-        case.values,
-        (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
-        (culprits, others),
-    )
-    sides = (culprits, others)
-    return [p for p in found if (left_early(case, p, sides) if p.uneven else not _refuted(case, p, sides))]
-
-
-def _refuted(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """A condition on the rank alone did not part the sides if the other side has gone through it as well."""
-    if not parting.always:
-        return False
-    other = {rank: case.programs[rank] for rank in sides[1 - parting.guarded] if rank in case.programs}
-    return any(
-        frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
-        for program, _ in distinct(other)
-        for stack in program.recording.issued_from
-        for frame in stack
-    )
-
-
-def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
-    """The stack of a side: of its call, or of what it does now where it has issued nothing."""
-    if token is not None and token.stack:
-        return token.stack
-    return next((case.activities[r].stack for r in ranks if r in case.activities), ())
-
-
-def guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
-    """The side whose call stands under a condition on the rank, () where neither or both do."""
-    gap = alignment.first
-    if gap is None:
-        return ()
-    others = tuple(r for r in alignment.history.members if r not in alignment.culprits)
-    sides = (alignment.culprits, others)
-    top = found[0] if found else None
-    if top is not None and top.rank_like:
-        return sides[top.guarded]
-    wrapped = [wrapped_for_one_rank(t.stack) if t else False for t in (gap.mine, gap.theirs)]
-    if wrapped[0] != wrapped[1]:
-        return sides[0 if wrapped[0] else 1]
-    return ()
-
-
-def _left_own_path(case: Case, alignment: Alignment) -> bool:
-    """Did the culprits do something they never did before, where the others did what they always do?"""
-    gap = alignment.first
-    if gap is None:
-        return False
-    mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
-    theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
-    return mine and not theirs and not _may_end_a_loop(case, gap)
-
-
-def _others_strayed(case: Case, alignment: Alignment) -> bool:
-    """Did the others, after a call that they had made before, go on as they never had?"""
-    gap = alignment.first
-    program = case.programs.get(gap.theirs.rank) if gap is not None and gap.theirs is not None else None
-    if program is None or gap is None or gap.theirs is None or gap.theirs.order == 0 or gap.theirs.op == END:
-        return False
-    before = program.tokens[gap.theirs.order - 1].site
-    known = any(t.site == before for t in program.tokens[: gap.theirs.order - 1])
-    return known and _is_new_step(program, gap.theirs)
-
-
-def _may_end_a_loop(case: Case, gap: Gap) -> bool:
-    """Do the others begin another round where the culprits go on to what they never called before? Nobody's past
-    tells how many rounds there were to be."""
-    if gap.mine is None or gap.theirs is None:
-        return False
-    ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
-    if ours is None or others is None or any(t.site == gap.mine.site for t in ours.tokens[: gap.mine.order]):
-        return False
-    sites = [t.site for t in others.tokens[: gap.theirs.order]]
-    return bool(sites) and gap.theirs.site in sites and sites.index(gap.theirs.site) <= sites.index(sites[-1])
-
-
-def _is_new_step(program: RankProgram | None, token: Token) -> bool:
-    """Did the rank never before go from its previous call's site to this one?"""
-    if program is None or token.order >= len(program.tokens):
-        return True  # it ended: nobody ends twice
-    calls = program.tokens
-    if token.order == 0:
-        return True
-    step = (calls[token.order - 1].site, token.site)
-    return not any((calls[i - 1].site, calls[i].site) == step for i in range(1, token.order))
 
 
 # --- cycles --------------------------------------------------------------------------------------------------------
@@ -434,6 +284,6 @@ def _cycle(case: Case) -> Blame:
     found = alone or [ranks for ranks in places[:_MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in found if len(ranks) == len(found[0])]
     if len(odd) == 1:
-        sure = f"{circle}; {_ranks(odd[0])} alone can break it"
+        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
         return Blame("cycle", odd[0], proved=True, confidence="likely", sure=sure)
     return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")

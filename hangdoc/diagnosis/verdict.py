@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame import Blame, blame, stack_of
+from hangdoc.diagnosis.blame import Blame, blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.case import Case, with_every_member
 from hangdoc.diagnosis.causes import name_cause
@@ -22,6 +22,7 @@ from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.diagnosis.ties import stack_of
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame
