@@ -148,7 +148,7 @@ def _what(
     if kind == "in-collective" and not (moving and pending is None):
         if pending is not None:
             return kind, call_text(pending, program), pending, None
-        op = _python_op(stack)
+        op = python_op(stack)
         if op in _P2P:
             return ("send" if "send" in op else "recv"), op, None, _peer_from_locals(stack)
         if thread is not None and thread.state != "R":
@@ -201,7 +201,7 @@ def own_store_call(stack: Stack) -> bool:
     return not any("torch/distributed/" in f.file for f in below_user(stack))
 
 
-def _python_op(stack: Stack) -> str:
+def python_op(stack: Stack) -> str:
     """The torch.distributed function nearest to user code."""
     for frame in reversed(below_user(stack)):
         if frame.file.endswith("torch/distributed/distributed_c10d.py"):

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import PurePosixPath
 
+from hangdoc.diagnosis.activity import python_op
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving
+from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving, kind_mark, kind_words
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.process import Process
 from hangdoc.model.wording import name_ranks
 
 _MOST_STEPS = 6
+_MOST_THREADS = 3
+_FOLLOWED = frozenset(
+    {"waiting-for-child", "waiting-for-worker", "file-lock", "pipe", "lock", "gil-held", "shutting-down"}
+)
 
 
 def follow(case: Case, rank: int) -> list[str]:
@@ -37,12 +42,12 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
     process, activity = snapshot.process, case.activities[rank]
     kind = activity.kind
     for _ in range(_MOST_STEPS):
-        if process is None or kind not in ("waiting-for-child", "waiting-for-worker", "file-lock", "pipe", "lock"):
+        if process is None or kind not in _FOLLOWED:
             return
         following = _next(process, kind)
         if following is None:
-            if kind in ("file-lock", "pipe"):
-                yield _holders(case, process), None
+            holders = _holders(case, process) if kind in ("file-lock", "pipe") else _threads(process)
+            yield from ((text, None) for text in holders)
             return
         process = following
         kind, text = state_of(process)
@@ -54,9 +59,9 @@ def _next(process: Process, kind: str) -> Process | None:
     if kind not in ("waiting-for-child", "waiting-for-worker"):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
-    children = [c for c in process.children if c.pid in named] or [
-        c for c in process.children if kind != "waiting-for-worker" or c.role == "dataloader-worker"
-    ]
+    workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
+    children = [c for c in process.children if c.pid in named]
+    children = children or (workers if kind == "waiting-for-worker" else list(process.children))
     still = [c for c in children if not is_moving(c)]
     return next(iter(still or children), None)
 
@@ -75,6 +80,9 @@ def state_of(process: Process) -> tuple[str, str]:
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     kind, text = at_rest(process, thread, stack)
+    mark = kind_mark(stack)
+    if mark is not None and mark.kind == "in-collective":
+        kind, text = mark.kind, f"in {python_op(stack) or 'a collective'}"
     frames = user_stack(stack)
     where = frames[0] if frames else (below_user(stack) or (None,))[0]
     place = f" at {PurePosixPath(where.file).name}:{where.line}" if where else ""
@@ -87,12 +95,30 @@ def _title(process: Process) -> str:
     return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")
 
 
-def _holders(case: Case, process: Process) -> str:
-    peers = {pid for file in process.blocking_files for pid in file.peers}
-    ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in peers]
-    target = next((f.target for f in process.blocking_files), "it")
+def _holders(case: Case, process: Process) -> list[str]:
+    """Who has the other end, or the lock; [] where nothing is known of it."""
+    file = next(iter(process.blocking_files), None)
+    if file is None:
+        return []
+    ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
     if ranks:
-        return f"{target} is held by {name_ranks(ranks)}"
-    if peers:
-        return f"{target} is held by process {', '.join(map(str, sorted(peers)))}"
-    return f"nobody alive holds the other end of {target}"
+        return [f"{file.target} is held by {name_ranks(ranks)}"]
+    if file.peers:
+        return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
+    return [] if file.fd < 0 else [f"nobody alive holds the other end of {file.target}"]
+
+
+def _threads(process: Process) -> list[str]:
+    """Where the other threads stand that run user code: one of them has what the rank waits for."""
+    found = []
+    main = process.last.main if process.last else None
+    for thread in process.last.threads if process.last else ():
+        frames = user_stack(thread.frames)
+        if not frames or thread is main:
+            continue
+        mark = kind_mark(thread.frames)
+        words = kind_words(thread.frames, mark.kind) if mark is not None else ""
+        doing = f" ({words})" if words else ""
+        name = thread.name or str(thread.tid)
+        found.append(f"its thread {name} is at {PurePosixPath(frames[0].file).name}:{frames[0].line}{doing}")
+    return found[:_MOST_THREADS]

@@ -10,6 +10,8 @@ from hangdoc.diagnosis.sequences import END
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.wording import name_duration, name_ranks
 
+_WAITS_FOR_RANKS = frozenset({"in-collective", "store-wait", "send", "recv"})
+
 
 def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
@@ -64,7 +66,7 @@ def _ports(case: Case) -> list[Evidence]:
         for port in host.listening:
             if port.pid is not None:
                 listening[port.pid] = listening.get(port.pid, 0) + 1
-    if not listening:
+    if not listening or not any(a.kind in _WAITS_FOR_RANKS for a in case.activities.values()):
         return []
     members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}

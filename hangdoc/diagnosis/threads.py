@@ -127,7 +127,7 @@ def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
     if file.target.startswith("pipe:"):
         return "pipe", f"waiting on a pipe ({file.operation} {file.target})"
     if file.operation in ("open", "openat") and channel.startswith(_OPEN_CHANNELS):
-        return "pipe", f"opening {file.target}: nobody has opened its other end"
+        return "pipe", f"opening {file.target} (no process has its other end open)"
     if file.operation in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex"):
         return None
     return "io", f"waiting in {file.operation or 'a system call'} on {file.target}"
@@ -147,12 +147,15 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str,
     if mark is not None and mark.kind != "in-collective":
         return mark.kind, kind_words(stack, mark.kind) or mark.kind
     blocked = outside(process, thread)
+    holder = gil_holder(process)
+    if holder is not None and holder.state != "R":
+        here = blocked if thread is not None and thread.tid == holder.tid else None
+        inside = "" if here is None else " (it sleeps)" if here[0] == "sleeping" else f" ({here[1]})"
+        return "gil-held", f"in a native call that holds the GIL{inside}"
     if blocked is not None:
         return blocked
     if (thread is not None and thread.state == "R") or is_moving(process):
         return "computing", "running Python or native code"
-    if gil_holder(process) is not None:
-        return "gil-held", "a native call holds the GIL"
     if thread is None or not stack:
         return "not-visible", "its stack could not be read"
     return "lock", "blocked in a native call (a lock, a socket or a library)"

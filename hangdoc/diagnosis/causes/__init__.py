@@ -18,6 +18,7 @@ _RULES = (
     starting.wrong_rendezvous,
     starting.never_joined,
     starting.new_group_not_by_all,
+    starting.relaunched_worker,
     gone.exited,
     launching.parted_before_launch,
     sequences.differing_arguments,

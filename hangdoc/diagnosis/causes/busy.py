@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
@@ -24,7 +25,7 @@ class _Outside:
 _KINDS = {
     "uninterruptible": _Outside(
         "HD404",
-        "in an {text}",
+        "stuck in the kernel: {text}",
         "the kernel waits for a device or a file system and lets no signal through: a dead network mount, a failing "
         "disk or a driver",
         "check the mounts and disks of that host (`dmesg`, `df`); the process ends only when the kernel's wait does",
@@ -68,7 +69,7 @@ _KINDS = {
     ),
     "gil-held": _Outside(
         "HD506",
-        "inside a native call that keeps the GIL",
+        "{text}",
         "no other Python thread of the process can run while the call lasts",
         "release the GIL in the extension (Py_BEGIN_ALLOW_THREADS), or give the call a timeout",
     ),
@@ -177,4 +178,5 @@ def _is_lock(case: Case, rank: int) -> bool:
 
 
 def _waiting(case: Case, blame: Blame) -> str:
-    return wait_sentence(case, others_of(case, blame)) or "nobody waits for it"
+    living = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    return wait_sentence(case, living) or "the others have ended"

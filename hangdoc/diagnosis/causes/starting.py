@@ -15,13 +15,18 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
-from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
+from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.wording import name_ranks
 
 _NEW_GROUP = frozenset(
     {"new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "_new_group_with_tag"}
 )
+
+
+# multiprocessing's ways to import the parent's main module in a spawned process (Python 3.4 to 3.14).
+_RUNS_MAIN_AGAIN = frozenset({"_fixup_main_from_path", "_fixup_main_from_name"})
 
 
 def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
@@ -65,6 +70,31 @@ def key_never_set(case: Case, blame: Blame) -> Finding | None:
         "the key is not in the store, and no rank is on its way to set it",
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
+
+
+def relaunched_worker(case: Case, blame: Blame) -> Finding | None:
+    """HD306: a helper process runs the script again, main part and all, and joins under its parent's rank."""
+    for rank in blame.culprits:
+        process = case.ranks[rank].process
+        for helper in process.children if process is not None else ():
+            stack = main.frames if helper.last and (main := helper.last.main) else ()
+            joined = any("torch/distributed/" in f.file for f in below_user(stack))
+            frames = [f for f in user_stack(stack) if not f.file.startswith("<")]
+            if not joined or not frames or not any(plain(f.function) in _RUNS_MAIN_AGAIN for f in stack):
+                continue
+            others = others_of(case, blame)
+            return Finding(
+                "HD306",
+                capital(
+                    f"process {helper.pid}, which rank {rank} started at {place(case.activities[rank].where)}, runs "
+                    f"the script again and has joined as another rank {rank}: it is at {place(frames[0])}; "
+                    f"{wait_sentence(case, others)}."
+                ),
+                f"a spawned process imports the main script, and {place(frames[-1])} runs on import: "
+                'nothing keeps it under `if __name__ == "__main__":`',
+                'put the program under `if __name__ == "__main__":`',
+            )
+    return None
 
 
 def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
