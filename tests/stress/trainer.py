@@ -25,7 +25,7 @@ import torch.distributed as dist  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-EPOCHS, STEPS = 4, 12
+EPOCHS, STEPS = 4, 50
 
 
 class Numbers(Dataset):
