@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import textwrap
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from hangdoc.model.snapshot import SourceText
@@ -119,7 +119,10 @@ def _enclosing_function(tree: ast.AST, line: int) -> ast.AST:
 def _holds(node: ast.AST, line: int) -> bool:
     first = getattr(node, "lineno", None)
     last = getattr(node, "end_lineno", None)
-    return first is not None and last is not None and first <= line <= last
+    if first is None or last is None:
+        return False
+    # A definition's line is that of its name; its decorators stand above.
+    return min([first, *(d.lineno for d in getattr(node, "decorator_list", ()))]) <= line <= last
 
 
 def _step(node: ast.AST, line: int, found: list[Guard]) -> ast.AST | None:
@@ -189,7 +192,8 @@ def _loop(node: ast.AST, depth: int) -> Guard:
 
 
 def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
-    """An earlier `if …: return` or `except …: continue` beside the line: it must not have been taken."""
+    """An earlier `if …: return` or `except …: continue` beside the line must not have been taken, one with
+    `else: return` must have."""
     if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
         return [_skipped_handler(h, depth) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
     if not isinstance(statement, ast.If):
@@ -200,7 +204,10 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
         if node.body and _leaves(node.body[-1]):
             found.append(_guard("return", node, f"if {_text(node.test)}:", False, node.test, depth))
         following = node.orelse
-        node = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+        inner = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
+        if following and inner is None and _leaves(following[-1]):
+            found.append(_guard("return", node, f"if {_text(node.test)}:", True, node.test, depth))
+        node = inner
     return found
 
 
@@ -222,7 +229,7 @@ def _leaves(statement: ast.stmt) -> bool:
 
 
 def _in_expression(statement: ast.stmt, line: int, depth: int) -> list[Guard]:
-    """`x and call()`, `call() if x else None`: conditions inside one statement."""
+    """`x and call()`, `call() if x else None`, `[call() for …]`: conditions and loops inside one statement."""
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
@@ -234,6 +241,24 @@ def _in_expression(statement: ast.stmt, line: int, depth: int) -> list[Guard]:
             if any(isinstance(n, ast.Call) and _holds(n, line) for v in later for n in ast.walk(v)):
                 first = node.values[0]
                 found.append(_guard("expression", node, _text(first), isinstance(node.op, ast.And), first, depth))
+        elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
+            found += _in_comprehension(node, line, depth)
+    return found
+
+
+def _in_comprehension(
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, line: int, depth: int
+) -> list[Guard]:
+    """The loops and conditions that decide whether a comprehension's element is computed."""
+    elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
+    if not any(_holds(e, line) and any(isinstance(n, ast.Call) for n in ast.walk(e)) for e in elements):
+        return []
+    found = []
+    for each in node.generators:
+        counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
+        text = f"for {_text(each.target)} in {_text(each.iter)}"
+        found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
+        found += [_guard("expression", test, f"if {_text(test)}", True, test, depth) for test in each.ifs]
     return found
 
 

@@ -1,0 +1,247 @@
+"""What a line of source stands under."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.syntax import Sources, assignments, first_assigned_value, guards
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/home/me/train.py"
+
+
+def under(source: str, *, first_line: int = 1) -> list[tuple[str, str, bool]]:
+    """The guards of the line marked with ``# here``: kind, condition, and the truth it must have."""
+    text = textwrap.dedent(source).strip("\n")
+    line = next(i for i, each in enumerate(text.splitlines()) if "# here" in each) + first_line
+    tree = Sources((SourceText(FILE, "train", first_line, text),)).function(FILE, line)
+    assert tree is not None
+    return [(g.kind, g.condition, g.taken) for g in guards(tree, line)]
+
+
+def test_if_elif_else():
+    source = """
+        def train(rank):
+            if rank == 0:
+                {0}
+            elif rank == 1:
+                {1}
+            else:
+                {2}
+    """
+    calls = ["barrier()"] * 3
+
+    def marked(index: int) -> list[tuple[str, str, bool]]:
+        return under(source.format(*(c + "  # here" if i == index else c for i, c in enumerate(calls))))
+
+    assert marked(0) == [("if", "if rank == 0:", True)]
+    assert marked(1) == [("if", "if rank == 0:", False), ("if", "if rank == 1:", True)]
+    assert marked(2) == [("if", "if rank == 0:", False), ("if", "if rank == 1:", False)]
+
+
+def test_a_line_beside_an_if_is_not_under_it():
+    assert under("def f(rank):\n    if rank == 0:\n        save()\n    barrier()  # here") == []
+
+
+@pytest.mark.parametrize(
+    ("head", "condition"),
+    [("for batch in loader:", "for batch in loader:"), ("while step < limit:", "while step < limit:")],
+)
+def test_loops(head, condition):
+    assert under(f"def f():\n    {head}\n        step()  # here\n    done()") == [("loop", condition, True)]
+    assert under(f"def f():\n    {head}\n        step()\n    done()  # here") == []
+
+
+def test_loop_counters():
+    text = "def f():\n    for i, (a, b) in enumerate(x):\n        step += 1\n        call()"
+    tree = Sources((SourceText(FILE, "f", 1, text),)).function(FILE, 4)
+    assert tree is not None
+    assert sorted(guards(tree, 4)[0].counters) == ["a", "b", "i", "step"]
+
+
+def test_try_except_finally():
+    source = """
+        def f():
+            try:
+                {0}
+            except ValueError as error:
+                {1}
+            except (KeyError, OSError):
+                {2}
+            else:
+                {3}
+            finally:
+                {4}
+    """
+
+    def marked(index: int) -> list[str]:
+        text = source.format(*("barrier()  # here" if i == index else "other()" for i in range(5)))
+        return [condition for _, condition, _ in under(text)]
+
+    assert marked(1) == ["except ValueError:"]
+    assert marked(2) == ["except (KeyError, OSError):"]
+    assert marked(4) == ["finally:"]
+    assert "except ValueError:" not in marked(0) + marked(3)
+
+
+def test_match():
+    source = """
+        def f(kind):
+            match kind:
+                case "train":
+                    fit()
+                case Mode(name=other) if other:
+                    barrier()  # here
+    """
+    assert under(source) == [("match", "case Mode(name=other):", True)]
+
+
+@pytest.mark.parametrize(
+    "leave",
+    ["return", "return None", "raise ValueError(rank)", "sys.exit(1)", "exit()", "os._exit(0)"],
+)
+def test_an_earlier_way_out_was_not_taken(leave):
+    source = f"def f(rank):\n    if rank != 0:\n        log()\n        {leave}\n    barrier()  # here"
+    assert under(source) == [("return", "if rank != 0:", False)]
+
+
+@pytest.mark.parametrize("leave", ["continue", "break"])
+def test_an_earlier_jump_of_the_loop_was_not_taken(leave):
+    source = f"def f():\n    for x in xs:\n        if bad(x):\n            {leave}\n        barrier()  # here"
+    assert under(source) == [("loop", "for x in xs:", True), ("return", "if bad(x):", False)]
+
+
+def test_an_if_that_goes_on_is_no_way_out():
+    assert under("def f(x):\n    if x:\n        log()\n    barrier()  # here") == []
+
+
+def test_every_arm_of_an_earlier_if_counts():
+    source = """
+        def f(x):
+            if x == 1:
+                log()
+            elif x == 2:
+                return
+            barrier()  # here
+    """
+    assert under(source) == [("return", "if x == 2:", False)]
+
+
+def test_an_else_that_leaves_must_not_have_been_taken():
+    source = """
+        def f(x):
+            if x:
+                log()
+            else:
+                return
+            barrier()  # here
+    """
+    assert under(source) == [("return", "if x:", True)]
+
+
+def test_conditional_and_short_circuit_expressions():
+    assert under("def f(x):\n    y = gather(x) if x else None  # here") == [("expression", "if x", True)]
+    assert under("def f(x):\n    y = None if x else gather(x)  # here") == [("expression", "if x", False)]
+    assert under("def f(x):\n    x and gather(x)  # here") == [("expression", "x", True)]
+    assert under("def f(x):\n    x or gather(x)  # here") == [("expression", "x", False)]
+    assert under("def f(x):\n    gather(x) or x  # here") == []
+
+
+def test_comprehensions():
+    assert under("def f(xs):\n    return [reduce(x) for x in xs if x.ok]  # here") == [
+        ("loop", "for x in xs", True),
+        ("expression", "if x.ok", True),
+    ]
+    assert under("def f(xs):\n    return {k: gather(k) for k in xs}  # here") == [("loop", "for k in xs", True)]
+
+
+def test_only_the_function_of_the_line_counts():
+    source = """
+        def outer(rank):
+            if rank == 0:
+                def inner():
+                    while True:
+                        barrier()  # here
+                inner()
+    """
+    assert under(source) == [("loop", "while True:", True)]
+
+
+def test_a_decorated_method_cut_out_of_its_class():
+    source = """
+            @wraps(fn)
+            def step(self):
+                with self.lock:
+                    if self.rank == 0:
+                        barrier()  # here
+    """
+    assert under(source, first_line=41) == [("if", "if self.rank == 0:", True)]
+
+
+def test_decorators_and_defaults_are_outside_of_the_function():
+    assert under("if main:\n    @register(gather())  # here\n    def f(x):\n        return x") == [
+        ("if", "if main:", True)
+    ]
+
+
+def test_statements_over_several_lines():
+    source = """
+        def f(rank):
+            if (
+                rank == 0
+                and ready
+            ):
+                gather(
+                    x,  # here
+                )
+    """
+    assert under(source) == [("if", "if rank == 0 and ready:", True)]
+
+
+def test_the_condition_itself_is_not_under_its_if():
+    assert under("def f(x):\n    if agree(x):  # here\n        log()") == []
+    assert under("def f(x):\n    while agree(x):  # here\n        log()") == []
+
+
+def test_async_code():
+    source = "async def f(xs):\n    async for x in xs:\n        async with lock:\n            await gather(x)  # here"
+    assert under(source) == [("loop", "for x in xs:", True)]
+
+
+def test_names_in_reading_order():
+    text = "def f():\n    if self.warm and rank == cfg.world.main[0] and check(x.y):\n        barrier()"
+    tree = Sources((SourceText(FILE, "f", 1, text),)).function(FILE, 3)
+    assert tree is not None
+    assert guards(tree, 3)[0].names == ("self.warm", "rank", "cfg.world.main", "check", "x.y")
+
+
+@pytest.mark.parametrize("text", ["def f(:\n    pass", "\x00", "def f():\n\treturn 1\n        x", "(" * 300])
+def test_source_that_is_no_python_has_no_guards(text):
+    sources = Sources((SourceText(FILE, "f", 1, text),))
+    assert sources.function(FILE, 1) is None
+    assert sources.function("/elsewhere.py", 1) is None
+    assert list(sources.trees(FILE)) == []
+
+
+def test_the_innermost_captured_function_is_taken():
+    whole = SourceText(FILE, "<module>", 1, "import x\n\nif main:\n    def f(a):\n        if a:\n            g()\n")
+    inner = SourceText(FILE, "f", 4, "    def f(a):\n        if a:\n            g()\n")
+    tree = Sources((whole, inner)).function(FILE, 6)
+    assert tree is not None
+    assert [g.condition for g in guards(tree, 6)] == ["if a:"]
+    assert Sources((inner,)).line(FILE, 6) == "g()"
+    assert Sources((inner,)).line(FILE, 3) is None
+
+
+def test_assignments():
+    lines = ["def f(self):", "self.a = 1", "b, self.a = 2, 3", "c: int = 4", "c += 1", "(d := 5)"]
+    text = "\n    ".join(lines)
+    tree = Sources((SourceText(FILE, "f", 10, text),)).function(FILE, 11)
+    assert tree is not None
+    assert assignments(tree, "self.a") == [11, 12]
+    assert assignments(tree, "c") == [13, 14]
+    assert assignments(tree, "d") == [15]
+    assert first_assigned_value(tree, 11) == "self.a = 1"
+    assert first_assigned_value(tree, 16) == ""
