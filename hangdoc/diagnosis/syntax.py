@@ -122,7 +122,8 @@ def _holds(node: ast.AST, line: int) -> bool:
     if first is None or last is None:
         return False
     # A definition's line is that of its name; its decorators stand above.
-    return min([first, *(d.lineno for d in getattr(node, "decorator_list", ()))]) <= line <= last
+    above = min((d.lineno for d in getattr(node, "decorator_list", ())), default=first)
+    return bool(min(first, above) <= line <= last)
 
 
 def _step(node: ast.AST, line: int, found: list[Guard]) -> ast.AST | None:
