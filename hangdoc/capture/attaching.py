@@ -14,6 +14,7 @@ from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.capture.job import Job
 from hangdoc.capture.jobs import Jobs
+from hangdoc.capture.stacks import PERMISSION
 from hangdoc.capture.text import read_text
 from hangdoc.capture.unlabelled import lone_process
 from hangdoc.errors import CannotLook
@@ -63,6 +64,8 @@ def find_job(pid: int) -> tuple[Census, Job]:
     entry = census[pid]
     jobs = Jobs(census, near=pid)
     job = jobs.of(pid)
+    if job is not None and not job.pids and not _readable(census, job):
+        raise _forbidden(entry)
     if job is not None:
         return census, job
     if pid == os.getpid():
@@ -79,11 +82,8 @@ def find_job(pid: int) -> tuple[Census, Job]:
         return census, below[0]
     if below:
         raise CannotLook(f"{len(below)} jobs run below {_name(entry)}", _choice(below))
-    if entry.environment is None and os.geteuid() not in (0, entry.user):
-        raise CannotLook(
-            f"{_name(entry)} belongs to {_user(entry.user)} and may not be read by {_user(os.geteuid())}",
-            f"Run hangdoc as that user or as root: sudo hangdoc attach {pid}",
-        )
+    if entry.environment is None:
+        raise _forbidden(entry)
     return census, lone_process(census, pid) or _refuse(census, entry)
 
 
@@ -138,6 +138,22 @@ def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
 
 def _variables(target: RankTarget) -> dict[str, str]:
     return dict(target.environment)
+
+
+def _forbidden(entry: Entry) -> CannotLook:
+    """The process may not be looked into."""
+    own = os.geteuid()
+    if own != entry.user:
+        return CannotLook(
+            f"{_name(entry)} belongs to {_user(entry.user)} and may not be read by {_user(own)}",
+            f"Run hangdoc as that user or as root: sudo hangdoc attach {entry.pid}",
+        )
+    return CannotLook(f"{_name(entry)} may not be read, though it belongs to {_user(own)}", PERMISSION)
+
+
+def _readable(census: Census, job: Job) -> bool:
+    """Whether the launcher's environment may be read, and so its ranks'."""
+    return job.root is None or census[job.root].environment is not None
 
 
 def _process_of(pid: int, census: Census) -> int:
@@ -209,7 +225,7 @@ def _summary(census: Census, job: Job, moving: set[int]) -> JobSummary:
         ranks=tuple(target.rank for target in job.targets if target.pid is not None),
         missing=tuple(target.rank for target in job.targets if target.pid is None),
         moving=len(moving & set(job.pids)),
-        readable=bool(job.targets) or census[anchor].environment is not None,
+        readable=bool(job.targets) or _readable(census, job),
     )
 
 

@@ -13,6 +13,8 @@ from hangdoc.capture.discovery import RankTarget, absent, host_name
 from hangdoc.model.snapshot import Unavailable
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox", "su", "sudo", "login"})
+LAUNCHER_NAMES = frozenset({"pt_elastic", "mpirun", "mpiexec", "prterun", "orterun", "prted", "orted"})
+"""Names of processes that start nothing but ranks; in a container they may be its first process."""
 _MANAGERS = frozenset({"tmux", "tmux: server", "screen", "sshd", "systemd", "init", "supervisord", "containerd-shim"})
 
 
@@ -71,11 +73,14 @@ def probe_socket(census: Census, pid: int) -> Path | None:
 
 
 def common_parent(census: Census, parents: Iterable[int]) -> int | None:
-    """The one process that started all ranks, unless it is a shell at a prompt or a manager that starts anything."""
+    """The one process that started all ranks, unless it is a shell at a prompt, a manager that
+    starts anything or what hangdoc itself runs under."""
     different = set(parents)
     parent = min(different, default=1)
-    if len(different) != 1 or parent not in census or parent == 1:
+    if len(different) != 1 or parent not in census or parent in (os.getpid(), *census.ancestors(os.getpid())):
         return None
     entry = census[parent]
+    if parent == 1 and entry.comm not in LAUNCHER_NAMES:
+        return None
     at_prompt = entry.comm in _SHELLS and not any(not word.startswith("-") for word in entry.argv[1:])
     return None if at_prompt or entry.comm in _MANAGERS else parent

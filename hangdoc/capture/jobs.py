@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hangdoc.capture.census import Census
 from hangdoc.capture.discovery import RankTarget, absent, host_name, target_of
-from hangdoc.capture.job import Job, common_parent, probe_socket
+from hangdoc.capture.job import LAUNCHER_NAMES, Job, common_parent, probe_socket
 from hangdoc.capture.launchers import Carrier, carriers
 from hangdoc.capture.spawned import find_spawned
 from hangdoc.capture.unlabelled import met_jobs, spawned_jobs
@@ -104,7 +104,9 @@ def _key(census: Census, carrier: Carrier) -> tuple[object, ...]:
 
 def _is_agent(census: Census, carrier: Carrier) -> bool:
     """Whether torchrun's agent, which starts its ranks itself, is still the rank's parent."""
-    return carrier.parent in census and carrier.parent != 1 and census.is_python(carrier.parent)
+    if carrier.parent not in census or not census.is_python(carrier.parent):
+        return False
+    return carrier.parent != 1 or census[1].comm in LAUNCHER_NAMES
 
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
