@@ -143,11 +143,19 @@ def _disagreement(case: Case) -> Blame | None:
 
 def _partner(case: Case) -> Blame | None:
     """A message waits for its partner, and with it everybody would go on."""
-    for waiting, peer in missing_partners(case):
-        if case.graph.dissolves({peer}):
+    alone = _would_free_all(case)
+    for _, peer in missing_partners(case):
+        if peer in alone:
             sure = "either the message was not sent, or one too many is expected"
-            return Blame("partner", (peer,), ((waiting,),), proved=True, sure=sure)
+            others = tuple((rank,) for rank in alone if rank != peer)
+            return Blame("partner", (peer,), others, proved=True, sure=sure)
     return None
+
+
+def _would_free_all(case: Case) -> list[int]:
+    """The stuck ranks each of which, by going on, would set all others free."""
+    needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
+    return [rank for rank in sorted(needed)[:_MOST_TRIED] if case.graph.dissolves((rank,))]
 
 
 def blame_of(found: Disagreement) -> Blame:
@@ -279,8 +287,7 @@ def _cycle(case: Case) -> Blame:
     if len(by_place) < 2:
         return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure=circle)
     places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
-    needed = sorted({r for w in distinct_waits(case.graph.waits) for r in w.on} & set(waiting))
-    alone: list[tuple[int, ...]] = [(rank,) for rank in needed[:_MOST_TRIED] if case.graph.dissolves((rank,))]
+    alone: list[tuple[int, ...]] = [(rank,) for rank in _would_free_all(case)]
     found = alone or [ranks for ranks in places[:_MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in found if len(ranks) == len(found[0])]
     if len(odd) == 1:
