@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from hangdoc.capture import blocking, injection, logs, native, procfs, sockets, sources
 from hangdoc.capture.children import Subject, subject
+from hangdoc.capture.command_line import without_secrets
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
 from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
@@ -163,7 +164,7 @@ class _Capture:
         return JobSnapshot(
             taken=taken,
             mode=request.mode,
-            command=request.command,
+            command=without_secrets(request.command),
             run_id=request.run_id,
             hangdoc_version=_version(),
             stalled_for=request.stalled_for,

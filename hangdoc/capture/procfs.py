@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hangdoc.capture.command_line import without_secrets
 from hangdoc.capture.text import clean, read_bytes, read_link, read_text
 from hangdoc.model.process import ProcessState, Thread
 
@@ -146,10 +147,10 @@ def start_time(entry: Stat) -> float:
 
 
 def argv(pid: int) -> tuple[str, ...]:
-    """The command line, cleaned and bounded; empty for a zombie or where it cannot be read."""
+    """The command line, cleaned, bounded and without secrets; empty for a zombie or where it cannot be read."""
     data = read_bytes(f"/proc/{pid}/cmdline", 1 << 16) or b""
     words = data.rstrip(b"\0").split(b"\0") if data else []
-    return tuple(clean(word.decode("utf-8", "backslashreplace"), 512) for word in words[:_MAX_ARGV])
+    return without_secrets([word.decode("utf-8", "backslashreplace") for word in words[:_MAX_ARGV]])
 
 
 def environment(pid: int) -> dict[str, str] | None:
