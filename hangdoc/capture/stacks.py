@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -33,6 +34,8 @@ _MAX_THREADS = 512
 _MAX_FRAMES = 512
 _MAX_LOCALS = 60
 _MAX_VALUE = 160
+_MAX_TID = 1 << 22
+_TID_OFFSET = {"x86_64": 720, "aarch64": 208}
 
 PERMISSION = (
     "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) start"
@@ -114,7 +117,7 @@ def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> Pro
                 thread,
                 name=seen.name or thread.name,
                 python_id=seen.python_id,
-                active=seen.active,
+                active=thread.state == "R" if seen.active is None else seen.active,
                 owns_gil=seen.owns_gil,
                 frames=own_frames(seen.frames),
             )
@@ -151,9 +154,41 @@ def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple
     try:
         if len(output) > _MAX_OUTPUT:
             raise ValueError("too large")
-        return parse(output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        threads = parse(output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        return tuple(_identified(pid, thread) for thread in threads)
     except (ValueError, RecursionError) as error:
         return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")
+
+
+def _identified(pid: int, thread: PythonThread) -> PythonThread:
+    """The thread with its kernel id, which Python itself only keeps since 3.11.
+
+    Without it py-spy cannot tell whether the thread is active, and says that it is.
+    """
+    if thread.tid is not None or thread.python_id is None:
+        return thread
+    tid = _tid_in_pthread(pid, thread.python_id)
+    if tid is None and thread.name == "MainThread":
+        tid = procfs.namespace_pid(pid, pid)
+    return replace(thread, tid=tid, active=None)
+
+
+def _tid_in_pthread(pid: int, pthread: int) -> int | None:
+    """The kernel id in glibc's ``struct pthread`` at that address (glibc 2.17 to 2.41); None if there is none."""
+    offset = _TID_OFFSET.get(platform.machine())
+    if offset is None:
+        return None
+    try:
+        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        tid = int.from_bytes(os.pread(descriptor, 4, pthread + offset), sys.byteorder)
+    except (OSError, OverflowError):
+        return None
+    finally:
+        os.close(descriptor)
+    return tid if 0 < tid <= _MAX_TID else None
 
 
 def _too_late() -> Unavailable:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,21 @@ def test_merge_puts_frames_on_their_threads_and_drops_a_forks_past() -> None:
     assert merged.threads[0].frames == (mine, entry)
     assert merged.threads[0].name == "MainThread"
     assert merged.threads[1] == state.threads[1]
+
+
+def test_threads_of_python_3_10_have_no_kernel_id_of_their_own() -> None:
+    """py-spy then gives null, and calls every thread active: glibc's own record of this very thread tells."""
+    pthread, tid = threading.get_ident(), threading.get_native_id()
+    seen = stacks.parse(json.dumps([thread(os_thread_id=None, thread_id=pthread, thread_name="x", active=True)]))[0]
+    found = stacks._identified(os.getpid(), seen)
+    assert (found.tid, found.active) == (tid, None)
+    for state, active in (("S", False), ("R", True)):
+        look = ProcessState(at=0.0, state=state, threads=(Thread(tid, "python", state),))
+        merged = stacks.merge(os.getpid(), look, [found])
+        assert merged.threads[0].active is active
+        assert merged.threads[0].frames
+    nobody = stacks._identified(2**22 + 1, seen)
+    assert nobody.tid is None
 
 
 def fake_py_spy(folder: Path, body: str) -> str:
