@@ -193,19 +193,20 @@ class Pairing:
         sizes_agree = a.sizes == b.sizes and (a.sizes is None or a.dtypes == b.dtypes)
         if here == there:
             return 0 if sizes_agree or (together and not stuck) else _SIZES
-        if (here, there) in self._learned:
+        times = self._learned.get((here, there), 0)
+        if times > 1 or (times == 1 and not together):
             return 0
-        if stuck and not sizes_agree:
-            return _IMPOSSIBLE
+        if not sizes_agree:
+            return _IMPOSSIBLE if stuck else _OPERATION
         own = here not in self._right_sites and there not in self._left_sites
         return _BOTH_SIDES_OWN if own else _SITE
 
-    def _learn(self) -> set[tuple[int, int]]:
-        """Different sites that have completed together more than once and never with another: `if rank == 0:
-        broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
-        ordinary calls of a loop would pair crosswise just as regularly."""
+    def _learn(self) -> dict[tuple[int, int], int]:
+        """How often different sites have completed together and never with another: `if rank == 0: broadcast(…)
+        else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the ordinary calls
+        of a loop would pair crosswise just as regularly."""
         if self._left_sites == self._right_sites:
-            return set()
+            return {}
         by_number = {t.sequence: (t, site) for t, site in zip(self._right.tokens, self._right.sites, strict=True)}
         partners: dict[int, set[int]] = {}
         seen: dict[tuple[int, int], int] = {}
@@ -217,7 +218,7 @@ class Pairing:
                 continue
             partners.setdefault(here, set()).add(there)
             seen[here, there] = seen.get((here, there), 0) + 1
-        return {pair for pair, times in seen.items() if times > 1 and len(partners[pair[0]]) == 1}
+        return {pair: times for pair, times in seen.items() if len(partners[pair[0]]) == 1}
 
 
 def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]], int]:
