@@ -9,10 +9,11 @@ from typing import Any
 
 from hangdoc.capture import flight_recorder
 from hangdoc.capture.flight_recorder import Recorded, StackTable
-from hangdoc.model.journal import Attribute, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
+_ROOTED = ("broadcast", "reduce", "scatter", "gather")
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
 
@@ -134,11 +135,18 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         for file, line, function, name, value in _rows(header.get("attributes"), 5)
     )
     recorded, unavailable = _recorded(header, body, table, groups)
+    members = {group.name: group.members for group in groups}
+    roots = {
+        (call.group, call.op_id): members.get(call.group, ()).index(call.peer)
+        for call in point_to_points
+        if call.op in _ROOTED and call.peer in members.get(call.group, ())
+    }
+    pointed = tuple(call for call in point_to_points if call.op not in _ROOTED)
     journal = Journal(
         source="probe",
         groups=groups,
-        calls=recorded.calls,
-        point_to_points=_merged(point_to_points, recorded.point_to_points),
+        calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
+        point_to_points=_merged(pointed, recorded.point_to_points),
         store_waits=store_waits,
         stacks=tuple(table.stacks),
         attributes=attributes,
@@ -155,6 +163,10 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         environment=_environment(header.get("environment")),
         unavailable=unavailable,
     )
+
+
+def _with_root(call: Call, root: int | None) -> Call:
+    return call if root is None or not call.op.endswith(_ROOTED) else replace(call, root=root)
 
 
 def _recorded(

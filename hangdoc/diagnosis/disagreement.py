@@ -43,9 +43,13 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         tokens = {rank: t for rank in history.members if (t := history.at(rank, last)) is not None}
         if len(tokens) < len(history.members) or len({t.op for t in tokens.values()}) > 1:
             continue
-        if not ended and not all(t.pending for t in tokens.values()):
+        waiting = [t.pending for t in tokens.values()]
+        if not ended and not any(waiting):
             continue
-        for what, value in (("arguments", _arguments), ("root", _root_of(case))):
+        for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
+            # Who has sent or received its part of a rooted call may be through, and wait elsewhere.
+            if what == "arguments" and not ended and not all(waiting):
+                continue
             values = {rank: v for rank, t in tokens.items() if (v := value(t)) is not None}
             if len(values) == len(tokens) and len(set(values.values())) > 1:
                 return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
@@ -58,11 +62,13 @@ def _arguments(token: Token) -> Hashable | None:
     return " ".join(f"{list(size)}" for size in token.sizes) + (f" {', '.join(token.dtypes)}" if token.dtypes else "")
 
 
-def _root_of(case: Case) -> Callable[[Token], Hashable | None]:
+def _root_of(case: Case, history: GroupHistory) -> Callable[[Token], Hashable | None]:
     def root(token: Token) -> Hashable | None:
+        if token.root is not None:
+            return history.members[token.root] if token.root < len(history.members) else token.root
         if not any(word in token.op for word in _ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
             return None
-        return root_in(case.activities[token.rank].stack)
+        return root_in(case.activities[token.rank].stack) if token.pending else None
 
     return root
 

@@ -12,7 +12,7 @@ from hangdoc.model.process import Stack
 # What makes two calls equal. Times are each rank's own; the members of its groups too (a mesh gives every row a
 # group of the same name), so one recording may serve many groups.
 _COLUMNS = tuple(
-    map(attrgetter, ("sequence", "group", "op", "input_sizes", "input_dtypes", "completed"))
+    map(attrgetter, ("sequence", "group", "op", "input_sizes", "input_dtypes", "completed", "root"))
 )  # fmt: skip
 _stack = attrgetter("stack")
 _thread = attrgetter("thread_id")

@@ -53,6 +53,7 @@ class Token:
     stack: Stack
     thread: str = "MainThread"
     thread_id: int = 0
+    root: int | None = None
 
     @property
     def frame(self) -> Frame | None:
@@ -174,6 +175,7 @@ class RankProgram:
             stack=self.journal.stack(call.stack),
             thread=call.thread_name or "MainThread",
             thread_id=call.thread_id,
+            root=call.root,
         )
 
 

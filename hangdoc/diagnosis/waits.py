@@ -192,7 +192,9 @@ class _Builder:
 
 def _waiting_in(token: Token | None) -> Hashable | None:
     """What must agree for the backend to complete the call; None for one that it has completed."""
-    return (token.op, token.sizes, token.dtypes if token.sizes is not None else ()) if token and token.pending else None
+    if token is None or not token.pending:
+        return None
+    return token.op, token.sizes, token.dtypes if token.sizes is not None else (), token.root
 
 
 def _place(activity: Activity) -> Hashable | None:

@@ -44,6 +44,8 @@ class Call:
     thread_id: int = 0
     thread_name: str = ""
     timeout_ms: int = 0
+    root: int | None = None
+    """A rooted operation's src or dst as its place among the group's members, where the probe saw it."""
 
 
 @dataclass(frozen=True, slots=True)

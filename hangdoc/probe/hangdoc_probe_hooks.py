@@ -38,6 +38,10 @@ def patch():
         (group, "recv", _point_to_point("recv", "srcRank")),
         (group, "recv_anysource", _point_to_point("recv_anysource", None)),
         (group, "monitored_barrier", _monitored_barrier),
+        (group, "broadcast", _rooted("broadcast")),
+        (group, "reduce", _rooted("reduce")),
+        (group, "scatter", _rooted("scatter")),
+        (group, "gather", _rooted("gather")),
         (c10d.Store, "get", _store_wait("get")),
         (c10d.Store, "wait", _store_wait("wait")),
         (c10d.Store, "multi_get", _store_wait("multi_get")),
@@ -276,6 +280,21 @@ def _point_to_point(op, peer_name):
                 return work
             finally:
                 _returned(entry, work)
+
+        return replacement
+
+    return make
+
+
+def _rooted(op):
+    """The recorder has these calls without their root, which all ranks must agree on: ``peer`` keeps it."""
+
+    def make(original):
+        def replacement(self, *args, **kwargs):
+            root = getattr(args[-1] if args else kwargs.get("opts"), "rootRank", None)
+            if root is not None:
+                _issued(self, op, root, 0, sys._getframe(1))
+            return original(self, *args, **kwargs)
 
         return replacement
 
