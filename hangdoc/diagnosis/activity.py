@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.landmarks import below_user, plain, words
 from hangdoc.diagnosis.sequences import RankProgram, Token, group_label, site_of, user_stack
-from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving, kind_mark
+from hangdoc.diagnosis.threads import at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import PointToPoint, StoreWait
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -15,6 +15,8 @@ UNSEEN = "unseen"
 """Identity of a rank that a group names and that left no trace in the snapshot."""
 GONE = frozenset({"exited", "zombie", "absent"})
 HELD = frozenset({"stopped", "debugger-attached", "uninterruptible"})
+
+_DONE_BY_CHILDREN = frozenset({"waiting-for-child", "waiting-for-worker", "compiling"})
 
 # The innermost frames decide; deeper ones belong to whoever called.
 _LAUNCHERS_SIGNALS = frozenset({2, 9, 15})
@@ -40,6 +42,8 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     stack = thread.frames if thread else ()
     moving = is_moving(process)
     kind, text, token, peer = _what(rank, process, thread, stack, program, moving)
+    if kind in _DONE_BY_CHILDREN:
+        moving = moving or any(is_moving(child) for child in descendants(process))
     if not stack and token is not None:
         stack = token.stack
     return Activity(

@@ -60,6 +60,17 @@ def _shape(stack: Stack) -> list[tuple[str, int]]:
     return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
 
 
+def descendants(process: Process) -> list[Process]:
+    """The processes below this one."""
+    found: list[Process] = []
+    queue = list(process.children)
+    while queue:
+        child = queue.pop()
+        found.append(child)
+        queue.extend(child.children)
+    return found
+
+
 def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates."""
     last = process.last
@@ -80,12 +91,14 @@ def _communicates(stack: Stack) -> bool:
 
 
 def kind_mark(stack: Stack) -> Landmark | None:
-    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
-    for frame in below_user(stack):
-        mark = landmark(frame)
-        if mark is not None and mark.kind:
-            return mark
-    return None
+    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is.
+
+    Who compiles does so in processes and futures: waiting for those is compiling.
+    """
+    marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
+    if marks and marks[0].kind in ("waiting-for-child", "lock"):
+        return next((mark for mark in marks if mark.kind == "compiling"), marks[0])
+    return marks[0] if marks else None
 
 
 def kind_words(stack: Stack, kind: str) -> str:

@@ -14,6 +14,7 @@ _LIBRARY_PATH = re.compile(
     | (?:^|/)lib(?:64)?/(?:python|pypy)\d+\.\d+t?/
     | (?:^|/)python\d+\.zip/
     | (?:^|/)torchinductor_[^/]*/
+    | /(?P<shard>[a-z2-7]{2})/c(?P=shard)[a-z2-7]{40,}\.py$  # the same in a TORCHINDUCTOR_CACHE_DIR
     | (?:^|/)hangdoc/probe/
     | (?:^|/)hangdoc_probe\.py$
     """,

@@ -19,6 +19,7 @@ from hangdoc.model.process import Frame
         "<frozen importlib._bootstrap>",
         "<eval_with_key>.12",
         "/tmp/torchinductor_me/ab/cabxyz.py",
+        "/data/cache/4x/c4xgmntecl6d3l7etiuekuivkcww3oxenbupbqnainalnuz3tix3.py",
         "/x/hangdoc/probe/hangdoc_probe.py",
         "",
     ],

@@ -88,7 +88,7 @@ _KINDS = {
     "waiting-for-child": _Outside(
         "HD509",
         "{text}",
-        "the child does not end",
+        "the child has not ended",
         "look at the child: its own state is the cause; give the wait a timeout and drain its pipes",
     ),
     "shutting-down": _Outside(
@@ -107,10 +107,13 @@ _DESTROY = _Outside(
 )
 
 
+_NAMED_EVEN_IF_MOVING = frozenset({"compiling", "waiting-for-child", "waiting-for-worker"})
+
+
 def straggler(case: Case, blame: Blame) -> Finding | None:
     """HD501: computing or doing I/O, and moving."""
     slow = tuple(r for r in blame.culprits if case.activities[r].moving)
-    if blame.kind != "outside" or not slow or case.activities[slow[0]].kind == "compiling":
+    if blame.kind != "outside" or not slow or case.activities[slow[0]].kind in _NAMED_EVEN_IF_MOVING:
         return None
     first = case.activities[slow[0]]
     kind = "computing" if first.kind == "computing" else f"busy ({first.text})"
