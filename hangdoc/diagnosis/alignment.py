@@ -26,6 +26,8 @@ _IMPOSSIBLE = 21
 """More than a deletion and an insertion: these two calls are known not to match."""
 
 _MOST_STARTS = 6
+_MOST_PLACES = 100_000
+"""Of the search: behaviours that need more have little in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,9 +204,9 @@ class Pairing:
         return _BOTH_SIDES_OWN if own else _SITE
 
     def _learn(self) -> dict[tuple[int, int], int]:
-        """How often different sites have completed together and never with another: `if rank == 0: broadcast(…)
-        else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the ordinary calls
-        of a loop would pair crosswise just as regularly."""
+        """How often different sites have completed together, one of them never with another: `if rank == 0:
+        broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
+        ordinary calls of a loop would pair crosswise just as regularly."""
         if self._left_sites == self._right_sites:
             return {}
         by_number = {t.sequence: (t, site) for t, site in zip(self._right.tokens, self._right.sites, strict=True)}
@@ -217,8 +219,9 @@ class Pairing:
             if there in self._left_sites or a.pending or b.pending or a.op != b.op:
                 continue
             partners.setdefault(here, set()).add(there)
+            partners.setdefault(there, set()).add(here)
             seen[here, there] = seen.get((here, there), 0) + 1
-        return {pair: times for pair, times in seen.items() if len(partners[pair[0]]) == 1}
+        return {pair: times for pair, times in seen.items() if min(len(partners[site]) for site in pair) == 1}
 
 
 def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]], int]:
@@ -244,6 +247,9 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
     while queue:
         cost, _, i, j = heapq.heappop(queue)
         if limit is not None and cost > limit:
+            break
+        if len(came) > _MOST_PLACES and not ends:
+            ends.append(max(came, key=sum))  # nothing like it any more: the rest is not compared
             break
         if cost > cheapest[i, j]:
             continue

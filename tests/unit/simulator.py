@@ -87,8 +87,9 @@ class Run:
 class _Writer:
     """Writes one random program."""
 
-    def __init__(self, rng: random.Random, size: int, *, point_to_point: bool) -> None:
+    def __init__(self, rng: random.Random, size: int, *, point_to_point: bool, joins: bool) -> None:
         self.rng, self.size, self.point_to_point = rng, size, point_to_point
+        self.weights = (8, 3, 2, 4, 1 if joins else 0, 1)
         self.families = _families(rng, size)
         self.instances: dict[int, dict[int, Op]] = {}
         self.line = 10
@@ -97,7 +98,7 @@ class _Writer:
         """Statements and loops: a statement is its number, a loop a pair (rounds, block), Join a triple."""
         found: list[object] = []
         for _ in range(length):
-            kind = self.rng.choices(("call", "rooted", "helper", "loop", "join", "chain"), (8, 3, 2, 4, 1, 1))[0]
+            kind = self.rng.choices(("call", "rooted", "helper", "loop", "join", "chain"), self.weights)[0]
             if kind == "loop" and depth < 2:
                 found.append((self.rng.randint(2, 4), self.block(depth + 1, self.rng.randint(1, 3))))
             elif kind == "join":
@@ -194,10 +195,12 @@ def _families(rng: random.Random, size: int) -> tuple[tuple[Group, ...], ...]:
     return tuple(families)
 
 
-def write_program(rng: random.Random, *, sizes: tuple[int, int] = (2, 8), point_to_point: bool = False) -> Program:
+def write_program(
+    rng: random.Random, *, sizes: tuple[int, int] = (2, 8), point_to_point: bool = False, joins: bool = True
+) -> Program:
     """A random healthy program: calls in groups, loops, helpers, rooted calls, Join, pipelines."""
     size = rng.randint(*sizes)
-    writer = _Writer(rng, size, point_to_point=point_to_point)
+    writer = _Writer(rng, size, point_to_point=point_to_point, joins=joins)
     epochs = rng.randint(1, 4)
     block = [(epochs, writer.block(1, rng.randint(2, 6)))]
     calls = {rank: tuple(writer.unroll(block, rank)) for rank in range(size)}
