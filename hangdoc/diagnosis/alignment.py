@@ -204,13 +204,15 @@ class Pairing:
         return _BOTH_SIDES_OWN if own else _SITE
 
     def _learn(self) -> dict[tuple[int, int], int]:
-        """How often different sites have completed together, one of them never with another: `if rank == 0:
-        broadcast(…) else: broadcast(…)`. Only sites that the other side does not have qualify: after a shift, the
-        ordinary calls of a loop would pair crosswise just as regularly."""
+        """How often different sites have completed together: `if rank == 0: broadcast(…) else: broadcast(…)`.
+
+        A pair counts where each was the other's first partner, or where one has never had another. Only sites that
+        the other side does not have qualify: after a shift, the ordinary calls of a loop would pair crosswise just
+        as regularly."""
         if self._left_sites == self._right_sites:
             return {}
         by_number = {t.sequence: (t, site) for t, site in zip(self._right.tokens, self._right.sites, strict=True)}
-        partners: dict[int, set[int]] = {}
+        partners: dict[int, dict[int, None]] = {}
         seen: dict[tuple[int, int], int] = {}
         for a, here in zip(self._left.tokens, self._left.sites, strict=True):
             if here in self._right_sites or a.sequence not in by_number:
@@ -218,10 +220,17 @@ class Pairing:
             b, there = by_number[a.sequence]
             if there in self._left_sites or a.pending or b.pending or a.op != b.op:
                 continue
-            partners.setdefault(here, set()).add(there)
-            partners.setdefault(there, set()).add(here)
+            partners.setdefault(here, {})[there] = None
+            partners.setdefault(there, {})[here] = None
             seen[here, there] = seen.get((here, there), 0) + 1
-        return {pair: times for pair, times in seen.items() if min(len(partners[site]) for site in pair) == 1}
+        return {pair: times for pair, times in seen.items() if _belong_together(pair, times, partners)}
+
+
+def _belong_together(pair: tuple[int, int], times: int, partners: dict[int, dict[int, None]]) -> bool:
+    here, there = pair
+    if next(iter(partners[here])) == there and next(iter(partners[there])) == here:
+        return True
+    return times > 2 and min(len(partners[here]), len(partners[there])) == 1
 
 
 def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]], int]:
