@@ -18,7 +18,7 @@ from hangdoc.capture.stacks import PERMISSION
 from hangdoc.capture.text import read_text
 from hangdoc.capture.unlabelled import lone_process
 from hangdoc.errors import CannotLook
-from hangdoc.model.snapshot import JobSnapshot, Unavailable
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.store import RendezvousStore
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
@@ -44,7 +44,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     """
     census, job = find_job(pid)
     met = _meet(census, job)
-    return capture_job(
+    snapshot = capture_job(
         CaptureRequest(
             targets=met.job.targets,
             launcher_pid=job.root,
@@ -55,6 +55,9 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
             options=options or CaptureOptions(),
         )
     )
+    if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
+        raise _blind(census[job.pids[0]], snapshot)
+    return snapshot
 
 
 def find_job(pid: int) -> tuple[Census, Job]:
@@ -64,8 +67,6 @@ def find_job(pid: int) -> tuple[Census, Job]:
     entry = census[pid]
     jobs = Jobs(census, near=pid)
     job = jobs.of(pid)
-    if job is not None and not job.pids and not _readable(census, job):
-        raise _forbidden(entry)
     if job is not None:
         return census, job
     if pid == os.getpid():
@@ -140,6 +141,24 @@ def _variables(target: RankTarget) -> dict[str, str]:
     return dict(target.environment)
 
 
+def _tells(rank: RankSnapshot) -> bool:
+    """Whether the process showed what it does: a stack, a journal, or a state that explains itself."""
+    state = rank.process.last if rank.process is not None else None
+    if rank.journal is not None or rank.exit is not None or state is None or state.state not in "SRI":
+        return True
+    return any(thread.frames for thread in state.threads)
+
+
+def _blind(entry: Entry, snapshot: JobSnapshot) -> CannotLook:
+    """No rank could be looked into; why."""
+    if entry.environment is None:
+        return _forbidden(entry)
+    failure = next((item for item in snapshot.unavailable if item.what == "stack"), None)
+    if failure is None:
+        return CannotLook("no rank of the job could be looked at", "Run hangdoc doctor: it shows what is in the way.")
+    return CannotLook(f"no rank could be looked into, {_name(entry)} for one: {failure.why}", failure.remedy)
+
+
 def _forbidden(entry: Entry) -> CannotLook:
     """The process may not be looked into."""
     own = os.geteuid()
@@ -149,11 +168,6 @@ def _forbidden(entry: Entry) -> CannotLook:
             f"Run hangdoc as that user or as root: sudo hangdoc attach {entry.pid}",
         )
     return CannotLook(f"{_name(entry)} may not be read, though it belongs to {_user(own)}", PERMISSION)
-
-
-def _readable(census: Census, job: Job) -> bool:
-    """Whether the launcher's environment may be read, and so its ranks'."""
-    return job.root is None or census[job.root].environment is not None
 
 
 def _process_of(pid: int, census: Census) -> int:
@@ -225,7 +239,7 @@ def _summary(census: Census, job: Job, moving: set[int]) -> JobSummary:
         ranks=tuple(target.rank for target in job.targets if target.pid is not None),
         missing=tuple(target.rank for target in job.targets if target.pid is None),
         moving=len(moving & set(job.pids)),
-        readable=bool(job.targets) or _readable(census, job),
+        readable=job.root is None or census[job.root].environment is not None,
     )
 
 

@@ -110,7 +110,7 @@ class Census:
 
     def read_is_python(self, pid: int) -> bool:
         """Ask /proc; see ``is_python``."""
-        return procfs.is_python(pid)
+        return procfs.is_python(pid) or (read_link(f"/proc/{pid}/exe") is None and self.has_torch(pid) is True)
 
     def read_has_torch(self, pid: int) -> bool | None:
         """Ask /proc; see ``has_torch``."""

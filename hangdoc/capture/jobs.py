@@ -11,7 +11,7 @@ from hangdoc.capture.discovery import RankTarget, absent, host_name, target_of
 from hangdoc.capture.job import LAUNCHER_NAMES, Job, common_parent, probe_socket
 from hangdoc.capture.launchers import Carrier, carriers
 from hangdoc.capture.spawned import find_spawned
-from hangdoc.capture.unlabelled import met_jobs, spawned_jobs
+from hangdoc.capture.unlabelled import agents_job, met_jobs, spawned_jobs
 
 _AGENT_NAMES = ("pt_elastic",)
 _LOCAL_ADDRESSES = ("localhost", "127.", "::1")
@@ -68,12 +68,8 @@ def _partition(census: Census, choose: Callable[[Collection[int]], list[int]]) -
     spawned = find_spawned(census, choose(_possible_parents(census, found)))
     found, jobs = spawned_jobs(census, found, spawned)
     jobs += [job for group in _groups(census, found) if (job := _job(census, group)) is not None]
-    known = {job.root for job in jobs}
-    jobs += [
-        Job("torchrun", pid, ())
-        for pid, entry in alive.items()
-        if entry.comm in _AGENT_NAMES and pid not in known and not any(pid in job.inside for job in jobs)
-    ]
+    known = {pid for job in jobs for pid in (*job.inside, job.root)}
+    jobs += [agents_job(census, pid) for pid, entry in alive.items() if entry.comm in _AGENT_NAMES and pid not in known]
     jobs += met_jobs(census, _strangers(census, jobs))
     return _with_one_root_each(jobs)
 

@@ -201,9 +201,12 @@ def namespace_pid(pid: int, tid: int) -> int:
 
 
 def is_python(pid: int) -> bool:
-    """Whether the process's program is a Python interpreter, going by its name."""
-    program = (read_link(f"/proc/{pid}/exe") or "").rpartition("/")[2]
-    return program.startswith(("python", "pypy"))
+    """Whether the process's program is a Python interpreter, going by its name; by what it was started as, where its
+    program is hidden from us."""
+    target = read_link(f"/proc/{pid}/exe")
+    if target is None:
+        target = (read_bytes(f"/proc/{pid}/cmdline", 4096) or b"").partition(b"\0")[0].decode("utf-8", "replace")
+    return target.rpartition("/")[2].startswith(("python", "pypy"))
 
 
 def is_stopped(pid: int) -> bool:

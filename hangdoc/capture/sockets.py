@@ -43,13 +43,12 @@ def read_sockets(pids: Iterable[int]) -> Sockets:
     """
     owners: dict[int, int] = {}
     namespaces: dict[str, int] = {}
-    missing: list[Unavailable] = []
+    closed: list[int] = []
     for pid in pids:
         inodes = socket_inodes(pid)
         if inodes is None:
             if procfs.exists(pid):
-                why = f"the open files of process {pid} cannot be read"
-                missing.append(Unavailable("sockets", why, "run hangdoc as the job's user or as root"))
+                closed.append(pid)
             continue
         for inode in inodes:
             owners.setdefault(inode, pid)
@@ -63,8 +62,16 @@ def read_sockets(pids: Iterable[int]) -> Sockets:
         listening=tuple(entry for entry in found.values() if isinstance(entry, ListeningPort)),
         connections=tuple(islice(connections, _MAX_CONNECTIONS)),
         by_inode=found,
-        unavailable=tuple(missing),
+        unavailable=_closed(closed),
     )
+
+
+def _closed(pids: list[int]) -> tuple[Unavailable, ...]:
+    if not pids:
+        return ()
+    whose = f"process {pids[0]}" if len(pids) == 1 else f"{len(pids)} processes"
+    why = f"the open files of {whose} cannot be read"
+    return (Unavailable("sockets", why, "run hangdoc as the job's user or as root"),)
 
 
 def listening_ports(pids: Iterable[int]) -> tuple[ListeningPort, ...]:

@@ -50,6 +50,19 @@ def met_jobs(census: Census, strangers: Sequence[int]) -> list[Job]:
     return jobs
 
 
+def agents_job(census: Census, agent: int) -> Job:
+    """The job of a torchrun whose ranks are not there yet, or whose environment we may not read.
+
+    The agent starts its ranks one after the other, so their age tells who is who, on the first node.
+    """
+    if census[agent].environment is not None:
+        return Job("torchrun", agent, ())
+    ranks = [pid for pid in census.children.get(agent, ()) if census[pid].alive and census[pid].environment is None]
+    note = Unavailable("ranks", "their environment may not be read: they are numbered in the order they started")
+    targets = unlabelled_targets(census, {pid: rank for rank, pid in enumerate(ranks)}, "order")
+    return Job("torchrun", agent, targets, frozenset(ranks), (note,))
+
+
 def lone_process(census: Census, pid: int) -> Job | None:
     """A process with torch that no rule fits, as a job of its own; None if neither it nor one above it has torch."""
     family = [pid, *census.ancestors(pid)]
@@ -83,7 +96,7 @@ def _met_job(census: Census, pids: Sequence[int], meeting: Meeting, sockets: Soc
         identity = "order"
         free = (number for number in range(len(pids)) if number not in ranks.values())
         ranks |= {pid: next(free) for pid in pids if pid not in ranks}
-        why = "nothing shows which process is which rank: they are numbered in the order in which they started"
+        why = "nothing shows which process is which rank: they are numbered in the order they started"
         notes = (Unavailable("ranks", why, "start the job with `hangdoc watch`"),)
     worlds = [world for _, world in believed.values()]
     world = max([len(pids), *worlds, *(rank + 1 for rank in ranks.values())])
