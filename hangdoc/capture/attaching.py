@@ -112,18 +112,19 @@ def _meet(census: Census, job: Job) -> _Met:
     ] or rendezvous.meetings(sockets, pids)
     if not found:
         return _Met(job)
+    store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
     witness = min(pids)
     if census.network_namespace(witness) != census.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
         return _Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
-    answer = rendezvous.read(found[0], sockets, witness)
+    answer = rendezvous.read(store_at, sockets, witness)
     if isinstance(answer, Unavailable):
         return _Met(job, None, (answer,))
     content, ranks = answer
     if ranks.keys() == pids:
         job = _renumbered(job, ranks)
     known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return _Met(job, rendezvous.described(found[0], content, sockets, known))
+    return _Met(job, rendezvous.described(store_at, content, sockets, known))
 
 
 def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:

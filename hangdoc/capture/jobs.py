@@ -83,7 +83,7 @@ def _groups(census: Census, found: Sequence[Carrier]) -> list[list[Carrier]]:
     for carrier in found:
         by_key.setdefault(_key(census, carrier), []).append(carrier)
     groups = [part for group in by_key.values() for part in _without_twins(group)]
-    return _joined_agents(census, groups)
+    return _joined_fragments(census, _joined_agents(census, groups))
 
 
 def _key(census: Census, carrier: Carrier) -> tuple[object, ...]:
@@ -143,6 +143,24 @@ def _joined_agents(census: Census, groups: list[list[Carrier]]) -> list[list[Car
             joined.setdefault(key, group)
             result.append(group)
     return result
+
+
+def _joined_fragments(census: Census, groups: list[list[Carrier]]) -> list[list[Carrier]]:
+    """Ranks that one launcher started with different addresses are one job, and that is its fault: those that only
+    together are a whole job of their world size, run the same script and are no two jobs by any rank."""
+    whole: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
+    for group in groups:
+        first = group[0]
+        world = first.world_size or 0
+        parent = common_parent(census, [carrier.parent for carrier in group])
+        if first.launcher == "environment" and parent is not None and len(group) < world:
+            whole.setdefault((parent, world, census[first.pid].argv), []).append(group)
+    for (_, world, _), fragments in whole.items():
+        ranks = sorted(carrier.rank for group in fragments for carrier in group)
+        if len(fragments) > 1 and ranks == list(range(world)):
+            groups = [group for group in groups if group not in fragments]
+            groups.append([carrier for group in fragments for carrier in group])
+    return groups
 
 
 def _job(census: Census, group: Sequence[Carrier]) -> Job | None:

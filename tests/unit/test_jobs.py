@@ -139,6 +139,24 @@ def test_ranks_by_hand_of_which_some_run_elsewhere() -> None:
     assert ranks_of(job_of(machine, pid)) == {0: pid}
 
 
+def test_ranks_of_one_launcher_with_two_addresses_are_one_job() -> None:
+    machine = Machine()
+    launcher = machine.add(machine.shell(), argv=("python", "start.py"), torch=False)
+    ranks = {
+        rank: machine.add(launcher, RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="localhost", MASTER_PORT=port)
+        for rank, port in enumerate(("29500", "29500", "29501"))
+    }
+    for pid in (launcher, *ranks.values()):
+        assert ranks_of(job_of(machine, pid)) == ranks
+    # Two jobs that have just begun: the launcher could mean anything, so they stay apart.
+    other = Machine()
+    launcher = other.add(other.shell(), argv=("python", "sweep.py"), torch=False)
+    first = other.by_hand([launcher, launcher], 29500)
+    second = {0: other.add(launcher, RANK="0", WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29501")}
+    assert ranks_of(job_of(other, first[1])) == first
+    assert ranks_of(job_of(other, second[0])) == {**second, 1: None}
+
+
 def test_a_wrapper_before_the_rank() -> None:
     machine = Machine()
     agent = machine.add(1, "pt_elastic")
