@@ -176,6 +176,7 @@ class _Capture:
             launcher=_process(families.get(_LAUNCHER), looks, blocked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
+            log=logs.telling_lines(logs.log_paths(os.getpid())) if request.ended else None,
             store=request.store,
             sources=texts,
             library_roots=roots,

@@ -12,6 +12,9 @@ from hangdoc.model.snapshot import LogTail
 _MAX_LINES = 40
 _MAX_BYTES = 64 << 10
 _MAX_LINE = 400
+_MAX_TELLING = 8
+_TELLING = ("EnforceNotMet", "enforce fail")
+"""gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
 
 
 def log_paths(pid: int) -> tuple[str, ...]:
@@ -46,7 +49,20 @@ def read_log(paths: tuple[str, ...]) -> LogTail | None:
     return None
 
 
+def telling_lines(paths: tuple[str, ...]) -> LogTail | None:
+    """The lines in the last 64 KiB of the first of ``paths`` that say why native code ended a process."""
+    for path in paths:
+        lines = tuple(line for line in _read(path) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
+        if lines:
+            return LogTail(clean(path), lines)
+    return None
+
+
 def _tail(path: str) -> tuple[str, ...]:
+    return _read(path)[-_MAX_LINES:]
+
+
+def _read(path: str) -> tuple[str, ...]:
     try:
         # O_NONBLOCK: a path remembered from a rank may be a FIFO by now.
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -65,4 +81,4 @@ def _tail(path: str) -> tuple[str, ...]:
     lines = data.decode("utf-8", "replace").splitlines()
     if offset and lines:
         del lines[0]  # its beginning lies before the part that was read
-    return tuple(clean(line.rstrip(), _MAX_LINE) for line in lines[-_MAX_LINES:])
+    return tuple(clean(line.rstrip(), _MAX_LINE) for line in lines)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from dataclasses import replace
+
 from hangdoc.diagnosis.blame import Blame, blame, blame_of
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.disagreement import disagreement
@@ -15,6 +18,9 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame("nothing", confidence="certain", sure="every rank ended with status 0"), False
+    aborted = _aborted_in_a_call(case, failed)
+    if aborted is not None:
+        return aborted, True
     first = _own_failures(case, failed)
     if first:
         return Blame("gone", first, proved=True, confidence="certain", sure="first to fail, by its own error"), True
@@ -33,6 +39,19 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
     return Blame("gone", culprits, proved=True, confidence="possible", sure="first to end"), True
+
+
+def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | None:
+    """One rank aborted itself, and the others fell out of a collective: gloo does that to a rank that gets
+    more bytes than it expects. It need not be the rank that differs."""
+    ends = [end for end in failed.values() if end.signal == signal.SIGABRT]
+    if len(ends) != 1 or not any(e.exception and _in_collective(e) for e in failed.values()):
+        return None
+    aborted = next(rank for rank, end in failed.items() if end is ends[0])
+    differing = disagreement(case, ended=True)
+    if differing is not None:
+        return replace(blame_of(differing), confidence="possible")
+    return Blame("gone", (aborted,), proved=True, confidence="likely", sure="the only one that aborted")
 
 
 def _failed(end: ProcessExit) -> bool:

@@ -37,11 +37,13 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
     """The first call that every member issued with different arguments or roots; of a job that has ended, the last
     call of each group counts even if it returned."""
     for history in case.histories:
-        if history.inferred or history.blind:
+        # A rank that aborted took its journal along.
+        seen = [rank for rank in history.members if rank not in history.blind]
+        if history.inferred or len(seen) < 2 or (history.blind and not ended):
             continue
-        last = min((history.issued(rank) for rank in history.members), default=0)
-        tokens = {rank: t for rank in history.members if (t := history.at(rank, last)) is not None}
-        if len(tokens) < len(history.members) or len({t.op for t in tokens.values()}) > 1:
+        last = min(history.issued(rank) for rank in seen)
+        tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}
+        if len(tokens) < len(seen) or len({t.op for t in tokens.values()}) > 1:
             continue
         waiting = [t.pending for t in tokens.values()]
         if not ended and not any(waiting):

@@ -101,6 +101,8 @@ class JobSnapshot:
     ranks: tuple[RankSnapshot, ...] = ()
     """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
     hosts: tuple[HostSnapshot, ...] = ()
+    log: LogTail | None = None
+    """Telling lines of the output that all ranks share, where it goes to a file: by whom is not known."""
     store: RendezvousStore | None = None
     """The job's own store; None where it was not read."""
     sources: tuple[SourceText, ...] = ()

@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from hangdoc.capture.logs import log_paths, read_log
+from hangdoc.capture.logs import log_paths, read_log, telling_lines
 
 
 def test_tail(tmp_path: Path) -> None:
@@ -50,3 +50,12 @@ def test_a_file_that_takes_both_streams_is_named_once(tmp_path: Path) -> None:
     finally:
         process.kill()
         process.wait()
+
+
+def test_lines_that_say_why_native_code_gave_up(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("loss 0.5\nterminate called after throwing 'gloo::EnforceNotMet'\n" + "traceback\n" * 100)
+    found = telling_lines((str(tmp_path / "none"), str(log)))
+    assert found is not None
+    assert found.lines == ("terminate called after throwing 'gloo::EnforceNotMet'",)
+    assert telling_lines(()) is None

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 # The order is the priority: what explains the others' waiting comes first.
 _RULES = (
     gone.stopped,
+    gone.aborted_on_sizes,
     gone.killed,
     starting.wrong_rendezvous,
     starting.never_joined,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hangdoc.diagnosis.activity import exit_text
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
@@ -16,6 +18,8 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.model.wording import name_ranks
+
+_BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
 def _kinds(case: Case, blame: Blame) -> set[str]:
@@ -48,7 +52,7 @@ def stopped(case: Case, blame: Blame) -> Finding | None:
 def killed(case: Case, blame: Blame) -> Finding | None:
     """HD402: ended by a signal that nobody of the job sent as a consequence."""
     dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal)
-    if not dead:
+    if not dead or blame.kind != "gone":
         return None
     end = case.ranks[dead[0]].exit
     assert end is not None
@@ -62,6 +66,9 @@ def killed(case: Case, blame: Blame) -> Finding | None:
             if memory
             else "; signal 9 often is the kernel's out-of-memory killer"
         )
+    by_itself = end.signal in _BY_ITSELF
+    if by_itself:
+        why += ", which its own native code brought about"
     waiting = _where_the_others_were(case, others) if case.job.ended else wait_sentence(case, others)
     return Finding(
         "HD402",
@@ -73,7 +80,31 @@ def killed(case: Case, blame: Blame) -> Finding | None:
         why,
         "give the job more memory or make it use less (batch size, DataLoader workers)"
         if memory
+        else "read its last lines, and run it with `python -X faulthandler` to see where it was"
+        if by_itself
         else "find out who sent the signal: `dmesg` shows out-of-memory kills, the scheduler's log its own",
+    )
+
+
+def aborted_on_sizes(case: Case, blame: Blame) -> Finding | None:
+    """HD104: gloo aborts a rank that gets more bytes than it expects, instead of hanging."""
+    dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal == signal.SIGABRT)
+    if not dead or blame.kind != "gone":
+        return None
+    logs = (case.ranks[dead[0]].log, case.job.log)
+    said = next((line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower()), None)
+    others = tuple(r for r in case.activities if r not in dead)
+    where = _where_the_others_were(case, others)
+    if said is None or not where:
+        return None
+    return Finding(
+        "HD104",
+        capital(
+            f"{name_ranks(dead)} aborted in a collective that it entered with another size or dtype than the others; "
+            f"{where}."
+        ),
+        f"gloo ends a rank that receives more bytes than its own tensor has: {said.strip()}",
+        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)",
     )
 
 
@@ -88,7 +119,7 @@ def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
 
 def exited(case: Case, blame: Blame) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
-    if not blame.culprits or not _kinds(case, blame) <= {"exited", "zombie"}:
+    if not blame.culprits or blame.kind in ("arguments", "root") or not _kinds(case, blame) <= {"exited", "zombie"}:
         return None
     first = case.ranks[blame.culprits[0]]
     last = _last_place(case, blame.culprits[0])
