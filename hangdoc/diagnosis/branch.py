@@ -16,8 +16,12 @@ from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 
+# 'rank' as a word: local_rank, get_rank, rank_zero, myrank; not ranking, franked, pagerank.
+_RANK_WORD = re.compile(
+    r"(?<![a-z])(?:my|this|world|global|local|node|mpi|dp|tp|pp|cp|ep)?rank(?:s|id|\d+)?(?![a-z])", re.IGNORECASE
+)
 _RANK_NAME = re.compile(
-    r"(?:^|[._])(?:\w*rank\w*|is_(?:main|master|primary|chief|leader|global_zero|local_main|root|first)\w*"
+    _RANK_WORD.pattern + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|global_zero|local_main|root|first)\w*"
     r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
     r"|should_save|node_id)(?:$|[._(])",
     re.IGNORECASE,
@@ -154,7 +158,7 @@ def _scored(
         return []  # every rank runs the same program
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     differ = {name: _sides_differ(per_rank, ranks) for name, per_rank in seen.items()}
-    rank_like = any(_RANK_NAME.search(n) for n in guard.names) or "rank" in guard.condition.lower()
+    rank_like = any(_RANK_NAME.search(n) for n in guard.names) or _RANK_WORD.search(guard.condition) is not None
     rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
     differs = any(differ.values())
     if guard.names and all(d is False for d in differ.values()) and guard.kind != "loop":
