@@ -7,8 +7,9 @@ move as one. A rank that has issued all that is known of it may still issue anyt
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.sequences import END, GroupHistory, GroupKey, RankProgram, Token
@@ -31,6 +32,10 @@ class _Actor:
     """Calls that the repair inserts; where exactly they stand is open."""
     alive: bool
     at: int = 0
+    places: dict[Slot, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.places = {slot: place for place, slot in enumerate(self.slots)}
 
     @property
     def next(self) -> Slot | None:
@@ -95,87 +100,114 @@ class _Stage:
     ended: frozenset[int]
     repairs: dict[int, Alignment]
     actors: dict[int, _Actor] = field(default_factory=dict)
+    _casts: dict[int, dict[_Actor, int]] = field(default_factory=dict)
+
+    @cached_property
+    def index(self) -> dict[GroupKey, int]:
+        """Group → its place among the histories."""
+        return {history.key: place for place, history in enumerate(self.histories)}
+
+    @cached_property
+    def edits(self) -> dict[int, dict[int, list[Gap]]]:
+        """Place of an edited group → member → its edits there."""
+        found: dict[int, dict[int, list[Gap]]] = {}
+        for place, history in enumerate(self.histories):
+            repair = self.repairs.get(id(history))
+            if repair is not None:
+                found[place] = {rank: [] for rank in history.members}
+                for gap in repair.gaps:
+                    for rank in gap.ranks:
+                        found[place][rank].append(gap)
+        return found
 
     def play(self) -> bool:
         """Let every meeting take place that can. True if nobody is left waiting."""
-        index = {history.key: place for place, history in enumerate(self.histories)}
         shared: dict[Hashable, _Actor] = {}
         for rank, program in self.programs.items():
-            slots, kinds, extra, alive = self._part(rank, program, index)
-            same = (tuple(slots), tuple(kinds.values()), extra, alive)
-            self.actors[rank] = shared.setdefault(same, _Actor(slots, kinds, extra, alive))
+            same = self._same(rank, program)
+            if same not in shared:
+                shared[same] = self._part(rank, program)
+            self.actors[rank] = shared[same]
         actors = list(shared.values())
-        casts: dict[Slot, list[_Actor]] = {}
         moved = True
         while moved:
             moved = False
             for slot in dict.fromkeys(actor.next for actor in actors):
                 if slot is None:
                     continue
-                if slot not in casts:
-                    casts[slot] = list(dict.fromkeys(self._cast(slot)))
-                waiting = [actor for actor in casts[slot] if actor.next == slot]
+                cast = self._cast(slot)
+                waiting = [actor for actor in cast if actor.next == slot]
                 kind = waiting[0].kinds[slot]
-                if all(_plays(actor, slot, kind) for actor in casts[slot]):
+                if all(_plays(actor, slot, kind) for actor in cast):
                     moved = True
                     for actor in waiting:
                         actor.at += 1
         return all(actor.next is None for actor in actors)
 
-    def _cast(self, slot: Slot) -> Iterable[_Actor]:
+    def _cast(self, slot: Slot) -> list[_Actor]:
         """Everybody whom the meeting needs."""
         place, number = slot
         if isinstance(number, tuple):
-            yield from (self.actors[rank] for rank in number if rank in self.actors)
-            return
+            return [self.actors[rank] for rank in number if rank in self.actors]
         history = self.histories[place]
-        for rank in history.members:
-            if rank in self.actors:
-                actor = self.actors[rank]
-                # In a group without edits, what a rank has issued and does not wait in is behind it.
-                behind = slot not in actor.kinds and id(history) not in self.repairs
-                if not (behind and history.issued(rank) >= number):
-                    yield actor
+        if place not in self._casts:
+            self._casts[place] = {self.actors[rank]: rank for rank in history.members if rank in self.actors}
+        if place in self.edits:
+            return list(self._casts[place])
+        # In a group without edits, what a rank has issued and does not wait in is behind it.
+        return [
+            actor for actor, rank in self._casts[place].items() if slot in actor.kinds or history.issued(rank) < number
+        ]
 
-    def _part(
-        self, rank: int, program: RankProgram, index: dict[GroupKey, int]
-    ) -> tuple[list[Slot], dict[Slot, Hashable], frozenset[Slot], bool]:
+    def _same(self, rank: int, program: RankProgram) -> Hashable:
+        """What is equal for ranks that play one part."""
+        return (
+            rank in self.ended,
+            tuple(id(gap) for edits in self.edits.values() for gap in edits.get(rank, ())),
+            tuple(id(tokens) for h in self.histories if (tokens := h.tokens.get(rank)) is not None),
+            _message(rank, program),
+            () if program.journal.calls else tuple(p for p, edits in self.edits.items() if rank in edits),
+        )
+
+    def _part(self, rank: int, program: RankProgram) -> _Actor:
         """What the rank still issues."""
         entries: list[tuple[int, Slot, Hashable]] = []
         extra: set[Slot] = set()
         alive = rank not in self.ended
-        edited: set[str] = set()
-        for history in self.histories:
-            repair = self.repairs.get(id(history))
-            if repair is None or rank not in history.members or repair.first is None:
-                continue
-            edited.add(history.key[0])
-            gaps = [gap for gap in repair.gaps if rank in gap.ranks]
-            alive = alive or any(gap.kind == "delete" and gap.token.op == END for gap in gaps)
-            place = index[history.key]
-            kept, inserted = _renumbered(history.tokens.get(rank, []), gaps, _start(repair))
-            alive = alive and not any(gap.kind == "insert" and gap.token.op == END for gap in gaps)
+        edited = [place for place, edits in self.edits.items() if rank in edits]
+        for place in edited:
+            history, gaps = self.histories[place], self.edits[place][rank]
+            kept, inserted = _renumbered(history.tokens.get(rank, []), gaps, _start(self.repairs[id(history)]))
+            revived = any(gap.kind == "delete" and gap.token.op == END for gap in gaps)
+            alive = (alive or revived) and not any(gap.kind == "insert" and gap.token.op == END for gap in gaps)
             entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
             extra |= {(place, number) for number in inserted}
-        pending = [t for t in program.pending if t.group[0] not in edited]
-        waits = len(program.pending) < 2  # several at once: they are asynchronous and hold up nobody
-        for token in pending if waits else ():
-            if token.group in index:
-                entries.append((token.order, (index[token.group], token.sequence), _kind(token)))
-        points = [p for p in program.journal.point_to_points if not p.completed and p.peer >= 0]
-        if len(points) == 1:
-            pair = (rank, points[0].peer) if "send" in points[0].op else (points[0].peer, rank)
-            entries.append((len(program.journal.calls), (-1, pair), "message"))
+        # Several at once are asynchronous and hold up nobody.
+        for token in program.pending if len(program.pending) < 2 else ():
+            place = self.index.get(token.group, -1)
+            if place >= 0 and place not in edited:
+                entries.append((token.order, (place, token.sequence), _kind(token)))
+        message = _message(rank, program)
+        if message is not None:
+            entries.append((len(program.journal.calls), (-1, message), "message"))
         entries.sort(key=lambda entry: entry[0])
-        return [e[1] for e in entries], {e[1]: e[2] for e in entries}, frozenset(extra), alive
+        return _Actor([e[1] for e in entries], {e[1]: e[2] for e in entries}, frozenset(extra), alive)
+
+
+def _message(rank: int, program: RankProgram) -> tuple[int, int] | None:
+    """(sender, receiver) of the one message that the rank waits for."""
+    points = [p for p in program.journal.point_to_points if not p.completed and p.peer >= 0]
+    if len(points) != 1:
+        return None
+    return (rank, points[0].peer) if "send" in points[0].op else (points[0].peer, rank)
 
 
 def _plays(actor: _Actor, slot: Slot, kind: Hashable) -> bool:
     """Does the actor take part in the meeting now?"""
     if actor.next == slot:
         return actor.kinds[slot] == kind
-    if slot in actor.kinds:
-        return actor.slots.index(slot) < actor.at
+    if slot in actor.places:
+        return actor.places[slot] < actor.at
     return slot in actor.extra or (actor.next is None and actor.alive)
 
 
