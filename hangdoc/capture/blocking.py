@@ -54,6 +54,7 @@ _ON_PATH = {"open": 0, "stat": 0, "lstat": 0, "openat": 1, "newfstatat": 1, "sta
 _LOCKING = ("flock", "fcntl")
 _LOCK_COMMANDS = (7, 38)  # F_SETLKW, F_OFD_SETLKW
 _MAX_DESCRIPTORS = 64
+_MAX_LOCKED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +173,33 @@ def lock_holders(locks: str, pid: int) -> list[int]:
         elif len(words) >= 5 and words[4].isdigit():
             holding[words[0]] = int(words[4])
     return [holding[number] for number in sorted(waiting) if number in holding]
+
+
+def locked_files(pids: Collection[int]) -> dict[int, tuple[str, ...]]:
+    """The files on which each of the processes holds a lock; those without one are missing."""
+    held: dict[int, set[str]] = {}
+    for line in (read_text("/proc/locks") or "").splitlines():
+        words = line.split()
+        # 7: FLOCK ADVISORY WRITE 4711 fd:01:1234 0 EOF
+        if len(words) >= 6 and words[4].isdigit() and int(words[4]) in pids:
+            held.setdefault(int(words[4]), set()).add(words[5].rpartition(":")[2])
+    found: dict[int, tuple[str, ...]] = {}
+    for pid, inodes in held.items():
+        paths = {path for fd in _open_descriptors(pid) if (path := _path_of(pid, fd, inodes)) is not None}
+        if paths:
+            found[pid] = tuple(sorted(paths))[:_MAX_LOCKED]
+    return found
+
+
+def _path_of(pid: int, fd: str, inodes: Collection[str]) -> str | None:
+    link = f"/proc/{pid}/fd/{fd}"
+    try:
+        if str(os.stat(link).st_ino) not in inodes:  # noqa: PTH116 - one system call is all it is
+            return None
+    except OSError:
+        return None
+    target = read_link(link)
+    return clean(target, 512) if target is not None and target.startswith("/") else None
 
 
 @dataclass(frozen=True, slots=True)

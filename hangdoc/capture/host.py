@@ -137,16 +137,18 @@ class _Capture:
         until = time.monotonic() + _PATIENCE
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: _blocking_files(second.states, network))
+        locking = Task(lambda: blocking.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         self._native({rank for rank, found in details.items() if found is not None}, first, second)
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
+        locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         exits = self._exits()
         looks = (first.states, second.states)
         ranks = tuple(
             self._rank(
                 target,
-                _process(families.get(target.rank), looks, blocked),
+                _process(families.get(target.rank), looks, blocked, locked),
                 details[target.rank],
                 exits.get(target.rank),
                 self._result(tails[target.rank], "log", until, None, target.rank),
@@ -173,7 +175,7 @@ class _Capture:
             world_size=max((rank.world_size or 0 for rank in ranks), default=0) or None,
             ended=request.ended,
             exit_status=request.exit_status,
-            launcher=_process(families.get(_LAUNCHER), looks, blocked),
+            launcher=_process(families.get(_LAUNCHER), looks, blocked, locked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
             log=logs.telling_lines(logs.log_paths(os.getpid())) if request.ended else None,
@@ -366,6 +368,7 @@ def _process(
     family: Subject | None,
     looks: Sequence[Mapping[int, ProcessState]],
     blocked: Mapping[int, tuple[OpenFile, ...]],
+    locked: Mapping[int, tuple[str, ...]],
 ) -> Process | None:
     if family is None:
         return None
@@ -378,7 +381,8 @@ def _process(
         started=family.started,
         looks=tuple(look[family.pid] for look in looks if family.pid in look),
         blocking_files=blocked.get(family.pid, ()),
-        children=tuple(found for child in family.children if (found := _process(child, looks, blocked))),
+        locked_files=locked.get(family.pid, ()),
+        children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
     )
 
 

@@ -237,7 +237,7 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
 
     def original(token: Token) -> Token:
         program = case.programs.get(token.rank)
-        return program.tokens[token.order] if program and token.op != END and token.order >= 0 else token
+        return program.token(token.order) if program and token.op != END and token.order >= 0 else token
 
     gaps = tuple(
         replace(
@@ -274,6 +274,12 @@ def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
 # --- cycles --------------------------------------------------------------------------------------------------------
 
 
+def lock_holders(case: Case) -> frozenset[int]:
+    """The stuck ranks that hold the file locks which other stuck ranks wait for."""
+    locks = [r for r in case.graph.stuck if case.activities[r].kind == "file-lock"]
+    return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
+
+
 def _cycle(case: Case) -> Blame:
     """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
     set all others free by going on? Ranks at one place stand or fall together."""
@@ -290,6 +296,9 @@ def _cycle(case: Case) -> Blame:
     alone: list[tuple[int, ...]] = [(rank,) for rank in _would_free_all(case)]
     found = alone or [ranks for ranks in places[:_MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in found if len(ranks) == len(found[0])]
+    # Who holds a lock and waits for those that want it has only to let go.
+    holders = lock_holders(case)
+    odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
     if len(odd) == 1:
         sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
         return Blame("cycle", odd[0], proved=True, confidence="likely", sure=sure)

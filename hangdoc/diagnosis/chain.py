@@ -99,13 +99,21 @@ def _holders(case: Case, process: Process) -> list[str]:
     """Who has the other end, or the lock; [] where nothing is known of it."""
     file = next(iter(process.blocking_files), None)
     if file is None:
-        return []
+        return _lock_owners(case, process)
     ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
     if ranks:
         return [f"{file.target} is held by {name_ranks(ranks)}"]
     if file.peers:
         return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
     return [] if file.fd < 0 else [f"nobody alive holds the other end of {file.target}"]
+
+
+def _lock_owners(case: Case, process: Process) -> list[str]:
+    """Who polls for a lock cannot be seen to wait for a certain file; the other ranks' locks can be seen."""
+    owners = [(r, s.process) for r, s in case.ranks.items() if s.process is not None and s.process is not process]
+    return [
+        f"rank {rank} holds a lock on {', '.join(owner.locked_files)}" for rank, owner in owners if owner.locked_files
+    ][:_MOST_THREADS]
 
 
 def _threads(process: Process) -> list[str]:

@@ -104,6 +104,8 @@ class Process:
     started: float = 0.0
     looks: tuple[ProcessState, ...] = ()
     blocking_files: tuple[OpenFile, ...] = ()
+    locked_files: tuple[str, ...] = ()
+    """Files on which it holds a lock (flock or fcntl)."""
     children: tuple[Process, ...] = ()
 
     @property

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 
@@ -53,3 +54,11 @@ def test_no_call_with_wild_arguments_raises() -> None:
             assert blocking.blocking_files(os.getpid(), thread) is not None
             seconds = blocking.wakes_in(os.getpid(), thread)
             assert seconds is None or seconds >= 0
+
+
+def test_files_on_which_a_process_holds_a_lock(tmp_path):
+    path = tmp_path / "cache.lock"
+    with path.open("w") as file:
+        assert blocking.locked_files([os.getpid()]) == {}
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert blocking.locked_files([os.getpid()]) == {os.getpid(): (str(path),)}

@@ -36,6 +36,7 @@ _RULES = (
     pointed.missing_partner,
     network.partition,
     network.all_arrived,
+    busy.held_over_a_wait,
     busy.straggler,
     busy.sleeping,
     starting.key_never_set,

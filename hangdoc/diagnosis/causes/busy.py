@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.activity import GONE
-from hangdoc.diagnosis.blame import Blame
+from hangdoc.diagnosis.blame import Blame, lock_holders
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
 from hangdoc.model.wording import name_ranks
 
@@ -59,7 +59,8 @@ _KINDS = {
         "HD504",
         "{text}",
         "a lock file is taken and its holder does not let go, or is long dead",
-        "remove the stale lock file, or let one rank do the locked work and the others wait in a barrier",
+        "let the holder go before it waits for others: no barrier or other collective inside the lock; remove the lock "
+        "file if nobody holds it",
     ),
     "lock": _Outside(
         "HD505",
@@ -105,6 +106,24 @@ _DESTROY = _Outside(
     "shutting down is a step of all ranks, and the others are not there yet, or never come",
     "let every rank reach destroy_process_group at the same point of the program",
 )
+
+
+def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
+    """HD504: the holder of a file lock waits for a rank that waits for the lock."""
+    holders = tuple(sorted(lock_holders(case)))
+    waiting = tuple(r for r in sorted(case.graph.stuck) if case.activities[r].kind == "file-lock")
+    if blame.kind != "cycle" or not holders or not waiting:
+        return None
+    first, held = case.activities[waiting[0]], case.activities[holders[0]]
+    return Finding(
+        "HD504",
+        capital(
+            f"{name_ranks(holders)} {verb(holders, 'waits', 'wait')} in {doing(held)}, holding the lock that "
+            f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for at {place(first.where)}."
+        ),
+        f"{name_ranks(waiting)}: {first.text}; neither side can go on before the other",
+        _KINDS["file-lock"].fix,
+    )
 
 
 _NAMED_EVEN_IF_MOVING = frozenset({"compiling", "waiting-for-child", "waiting-for-worker"})

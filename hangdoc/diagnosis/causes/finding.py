@@ -14,6 +14,8 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
+_COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -87,7 +89,7 @@ def verb(ranks: tuple[int, ...], one: str, many: str) -> str:
 def waiting_at(case: Case, ranks: tuple[int, ...]) -> str:
     """Where those ranks wait now, in a few words: 'in backward() (train.py:61)'."""
     stuck = [case.activities[r] for r in ranks if r in case.activities]
-    doing = [a for a in stuck if a.kind in ("in-collective", "store-wait", "send", "recv")] or stuck
+    doing = [a for a in stuck if a.kind in _COMMUNICATING] or stuck
     if not doing:
         return ""
     first = doing[0]
@@ -105,7 +107,12 @@ def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
     """'ranks 0, 1 and 3 wait in backward() at train.py:61 train()'."""
     if not ranks:
         return ""
-    return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} {waiting_at(case, ranks)}"
+    first = case.activities[ranks[0]]
+    if any(case.activities[r].kind in _COMMUNICATING for r in ranks):
+        return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} {waiting_at(case, ranks)}"
+    if first.where is None:
+        return f"{name_ranks(ranks)}: {first.text}"
+    return f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} at {place(first.where)} ({first.text})"
 
 
 def condition_text(case: Case, blame: Blame) -> str:
