@@ -4,6 +4,7 @@ differently, and only those differences cost time."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from itertools import chain
 from operator import attrgetter
 
 from hangdoc.model.journal import Call, Journal
@@ -11,23 +12,23 @@ from hangdoc.model.process import Stack
 
 # What makes two calls equal. Times are each rank's own; the members of its groups too (a mesh gives every row a
 # group of the same name), so one recording may serve many groups.
-_COLUMNS = tuple(
-    map(attrgetter, ("sequence", "group", "op", "input_sizes", "input_dtypes", "completed", "root"))
-)  # fmt: skip
+_COLUMNS = tuple(map(attrgetter, ("sequence", "group", "completed")))
+_arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
+# Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
+_LAST = 16
 _stack = attrgetter("stack")
 _thread = attrgetter("thread_id")
+_place = attrgetter("line", "function", "file")
 
 
 class Recording:
     """The calls that some ranks have in common, by their places in ``Journal.calls``."""
 
-    __slots__ = ("_columns", "_places", "by_group", "pending", "stacks")
+    __slots__ = ("_arguments", "_columns", "_frames", "_places", "by_group", "pending", "stacks")
 
     def __init__(self, journal: Journal) -> None:
         calls = journal.calls
         self.stacks = journal.stacks
-        self._places = list(map(_stack, calls))
-        self._columns = [list(map(column, calls)) for column in _COLUMNS]
         self.by_group: dict[str, list[int]] = {}
         """Group name → places, in order of their numbers."""
         for place, call in enumerate(calls):
@@ -35,6 +36,10 @@ class Recording:
         for places in self.by_group.values():
             places.sort(key=lambda place: calls[place].sequence)
         self.pending = tuple(place for place, call in enumerate(calls) if not call.completed)
+        self._places = list(map(_stack, calls))
+        self._frames = _frames(journal)
+        self._columns = [list(map(column, calls)) for column in _COLUMNS]
+        self._arguments = self._open_arguments(journal)
 
     @property
     def issued_from(self) -> list[Stack]:
@@ -43,9 +48,21 @@ class Recording:
 
     def fits(self, journal: Journal) -> bool:
         """Are the journal's calls these? Their number and stack indices are known to be equal."""
-        if journal.stacks != self.stacks:
-            return False
-        return all(list(map(column, journal.calls)) == own for column, own in zip(_COLUMNS, self._columns, strict=True))
+        columns = zip(_COLUMNS, self._columns, strict=True)
+        return (
+            all(list(map(column, journal.calls)) == own for column, own in columns)
+            and self._open_arguments(journal) == self._arguments
+            and _frames(journal) == self._frames
+        )
+
+    def _open_arguments(self, journal: Journal) -> list[object]:
+        """What was asked of the calls whose arguments may not have fitted: those that wait, and the latest."""
+        calls = journal.calls
+        return [_arguments(calls[place]) for place in self.pending] + list(map(_arguments, calls[-_LAST:]))
+
+
+def _frames(journal: Journal) -> list[object]:
+    return [*map(len, journal.stacks), *map(_place, chain.from_iterable(journal.stacks))]
 
 
 def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
-from hangdoc.diagnosis.sequences import Token
+from hangdoc.diagnosis.sequences import Token, distinct
 
 
 def runs(tokens: list[Token], parting: Parting) -> list[int]:
@@ -46,9 +46,8 @@ def left_early(case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple
         there = [int(v) for r in left if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
         if here and there and min(there) >= max(here):
             return False
-    for rank in left:
-        program = case.programs.get(rank)
-        counts = runs(program.tokens, parting) if program else []
+    for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs}):
+        counts = runs(program.tokens, parting)
         if len(counts) > 1 and counts[-1] == counts[-2]:
             return False
     return True

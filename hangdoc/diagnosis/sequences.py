@@ -121,11 +121,10 @@ def group_label(name: str, description: str) -> str:
     return f"group {name}" if name.isdigit() else name
 
 
-def call_sizes(call: Call) -> tuple[tuple[int, ...], ...] | None:
-    """Sizes that all ranks must agree on, None where the operation does not demand it."""
-    if any(word in call.op for word in _UNEVEN_BY_NATURE) and not call.op.startswith(_EVEN):
-        return None
-    return call.input_sizes
+@lru_cache(maxsize=1024)
+def demands_equal_sizes(op: str) -> bool:
+    """Must all ranks agree on the sizes of the operation?"""
+    return op.startswith(_EVEN) or not any(word in op for word in _UNEVEN_BY_NATURE)
 
 
 class RankProgram:
@@ -136,6 +135,7 @@ class RankProgram:
         self.journal = journal
         self.recording = recording
         self._sites = sites
+        self._made: dict[int, Token] = {}
         self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
 
     @cached_property
@@ -160,14 +160,18 @@ class RankProgram:
 
     def token(self, place: int) -> Token:
         """The call at that place of the journal."""
-        call = self.journal.calls[place]
+        if place not in self._made:
+            self._made[place] = self._token(place, self.journal.calls[place])
+        return self._made[place]
+
+    def _token(self, place: int, call: Call) -> Token:
         return Token(
             rank=self.rank,
             group=self.key(call.group),
             sequence=call.sequence,
             op=call.op,
             site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
-            sizes=call_sizes(call),
+            sizes=call.input_sizes if demands_equal_sizes(call.op) else None,
             dtypes=call.input_dtypes,
             pending=not call.completed,
             order=place,
@@ -248,10 +252,9 @@ def merged(groups: list[GroupHistory], program_of: dict[int, RankProgram]) -> Gr
         " and ".join(sorted(labels.values())),
         first=max(starts.values()),
     )
-    for rank in sorted(shared):
-        ours = [t for t in program_of[rank].tokens if t.group in labels and t.sequence >= starts[t.group]]
+    for program, ranks in distinct({rank: program_of[rank] for rank in sorted(shared)}):
+        ours = [t for t in program.tokens if t.group in labels and t.sequence >= starts[t.group]]
         # The position in the merged order is the number that has to agree.
-        history.tokens[rank] = [
-            replace(t, op=f"{t.op}  {labels[t.group]}", sequence=number) for number, t in enumerate(ours, start=1)
-        ]
+        tokens = [replace(t, op=f"{t.op}  {labels[t.group]}", sequence=number) for number, t in enumerate(ours, 1)]
+        history.tokens.update(dict.fromkeys(ranks, tokens))
     return history
