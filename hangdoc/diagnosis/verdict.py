@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.blame import Blame, blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.case import Case, with_every_member
@@ -26,7 +28,7 @@ from hangdoc.diagnosis.ties import stack_of
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame
-from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
 _MOST_EDITS = 24
@@ -42,8 +44,15 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
         return _assemble(case, found, name_cause(case, found), "crashed" if ended else "healthy")
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
+    if all(_ended_well(rank) for rank in case.ranks.values()):
+        return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
     found = blame(case)
     return _assemble(case, found, name_cause(case, found), _outcome(case, found))
+
+
+def _ended_well(rank: RankSnapshot) -> bool:
+    end = rank.exit
+    return end is not None and not end.status and not end.signal and not end.exception
 
 
 def _outcome(case: Case, found: Blame) -> str:

@@ -1,0 +1,28 @@
+"""A launcher that outlives its ranks for a while is no hang."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoc.diagnosis import diagnose
+from hangdoc.model.process import Process, ProcessExit
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+
+def job(*exits: ProcessExit | None) -> JobSnapshot:
+    ranks = tuple(
+        RankSnapshot(number, "host", "environment", process=Process(100 + number, 99, "rank"), exit=end)
+        for number, end in enumerate(exits)
+    )
+    return JobSnapshot(taken=100.0, mode="watch", stalled_for=6.0, world_size=len(exits), ranks=ranks)
+
+
+@pytest.mark.parametrize("status", [0, None])
+def test_all_ranks_ended_well(status: int | None) -> None:
+    diagnosis = diagnose(job(ProcessExit(90.0, status), ProcessExit(91.0, status)))
+    assert (diagnosis.outcome, diagnosis.culprits) == ("healthy", ())
+
+
+@pytest.mark.parametrize("end", [ProcessExit(90.0, 1), ProcessExit(90.0, signal=9), ProcessExit(90.0, exception="E")])
+def test_a_failure_among_them_is_told(end: ProcessExit) -> None:
+    assert diagnose(job(ProcessExit(90.0, 0), end)).outcome != "healthy"
