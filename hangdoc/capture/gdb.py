@@ -29,6 +29,7 @@ _SETTINGS = (
     "language c",
     "unwindonsignal on",
     "print thread-events off",
+    "libthread-db-search-path /dev/null",
 )
 # Signals go on to the process, and do not end a call; but a crash inside the call is undone.
 _SIGNALS = (
@@ -92,11 +93,7 @@ class Gdb:
 
     def evaluate(self, expression: str, until: float) -> int:
         """The value of a C expression that is a number; it may call functions of the process."""
-        answer = self.ask(_evaluation(expression), until)
-        match = _VALUE.search(answer)
-        if match is None:
-            raise GdbError(f"no number: {answer[-200:]}")
-        return int(match[1], 0)
+        return _number(self.ask(_evaluation(expression), until))
 
     def write(self, address: int, data: bytes, until: float) -> None:
         """Put ``data`` into the process's memory."""
@@ -110,17 +107,13 @@ class Gdb:
                 return
         raise GdbError(f"it sees no thread {tid}")
 
-    def last_words(self, expression: str, until: float) -> int:
-        """Evaluate, let go of the process and end, all told at once: gdb does it even if we are gone meanwhile.
+    def last_words(self, until: float, *expressions: str) -> int:
+        """Evaluate all, let go of the process and end, all told at once: gdb does it even if we are gone meanwhile.
 
-        After TimeoutError gdb is still at it; leave it alone.
+        The value of the first. After TimeoutError gdb is still at it; leave it alone.
         """
-        number = self._send(_evaluation(expression), "-target-detach", "-gdb-exit")
-        answer = self._answer(number, until)
-        match = _VALUE.search(answer)
-        if match is None:
-            raise GdbError(f"no number: {answer[-200:]}")
-        return int(match[1], 0)
+        number = self._send(*map(_evaluation, expressions), "-target-detach", "-gdb-exit")
+        return _number(self._answer(number, until))
 
     def ask(self, command: str, until: float) -> str:
         """Send one command and wait for its result record."""
@@ -190,3 +183,10 @@ def _quoted(text: str) -> str:
 
 def _evaluation(expression: str) -> str:
     return f'-data-evaluate-expression "{_quoted(expression)}"'
+
+
+def _number(answer: str) -> int:
+    match = _VALUE.search(answer)
+    if match is None:
+        raise GdbError(f"no number: {answer[-200:]}")
+    return int(match[1], 0)

@@ -31,11 +31,16 @@ _SETTLE_SECONDS = 1.0
 
 # One expression: gdb evaluates all of it even if hangdoc is gone by then.
 _EXPRESSION = (
-    "$state = ((int(*)(void))PyGILState_Ensure)(),"
+    "$held = 0,"
+    " $state = ((int(*)(void))PyGILState_Ensure)(),"
+    " $held = 1,"
     " $status = ((int(*)(unsigned long))PyRun_SimpleString)({text:#x}),"
-    " ((void(*)(int))PyGILState_Release)($state),"
+    " ((int(*)(int))PyGILState_Release)($state),"
+    " $held = 0,"
     " $status"
 )
+# After a crash inside, which gdb undoes: the global lock must not stay behind.
+_RESCUE = "$held ? ((int(*)(int))PyGILState_Release)($state) : 0"
 
 
 def collect(
@@ -126,8 +131,10 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         if not _lives(gdb, until):
             return refused("its Python is ending or has not started")
         told = True
-        status = gdb.last_words(_EXPRESSION.format(text=held.room), until)
+        status = gdb.last_words(until, _EXPRESSION.format(text=held.room), _RESCUE)
     except GdbError as error:
+        if told and "signaled while in a function" in str(error):
+            return refused("the code inside crashed, and gdb undid the call")
         return refused(f"gdb: {clean(str(error), 300)}", _remedy(str(error)))
     except TimeoutError:
         if told:
@@ -136,7 +143,8 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
     finally:
         if not told and not gdb.end():
             let_go(pid)
-    gdb.wait(_SETTLE_SECONDS)
+        if told:
+            gdb.wait(_SETTLE_SECONDS)
     return None if status == 0 else refused(f"Python did not run the code (status {status})")
 
 

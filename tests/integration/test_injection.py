@@ -8,6 +8,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -202,7 +203,12 @@ def test_hangdoc_may_die_at_any_moment(job: Job) -> None:
     )
     looks = look_twice({0: pid})
     for seconds in (0.1, 0.3, 0.45, 0.6):
-        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as hangdoc:
+        with subprocess.Popen(
+            [sys.executable, "-c", code],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "TMPDIR": str(job.folder)},
+        ) as hangdoc:
             assert hangdoc.stdin is not None
             assert hangdoc.stdout is not None
             pickle.dump(looks, hangdoc.stdin)
@@ -319,3 +325,80 @@ def test_a_process_that_is_gone(odd: Odd) -> None:
     os.kill(pid, signal.SIGKILL)
     _until(lambda: not procfs.exists(pid))
     refusal(injection.collect({0: pid}, looks, 20)[0])
+
+
+Pretend = Callable[[str], "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture
+def pretend(mark: str, tmp_path: Path) -> Iterator[Pretend]:
+    """A process that passes for a rank (programs/pretend_rank.py), with its standard output."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(mode: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(PROGRAMS / "pretend_rank.py"), str(tmp_path), mode]
+        process = subprocess.Popen(
+            command, env={**os.environ, MARK: mark}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        running.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        return process
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate(timeout=20)
+
+
+def goes_on(process: subprocess.Popen[bytes], folder: Path) -> None:
+    (folder / "go").touch()
+    assert process.communicate(timeout=20)[0] == b"well ended\n"
+    assert process.returncode == 0
+
+
+def test_a_pretended_rank_is_the_counterproof(pretend: Pretend, tmp_path: Path) -> None:
+    process = pretend("answer")
+    details = journal(injection.collect({0: process.pid}, look_twice({0: process.pid}), 20)[0])
+    assert details.journal.groups[0].members == (0,)
+    goes_on(process, tmp_path)
+
+
+def test_a_crash_of_the_code_inside_is_undone(pretend: Pretend, tmp_path: Path) -> None:
+    process = pretend("crash")
+    text = refusal(injection.collect({0: process.pid}, look_twice({0: process.pid}), 20)[0])
+    assert "crashed" in text
+    unharmed(process.pid)
+    goes_on(process, tmp_path)
+
+
+def test_code_that_lasts_is_let_finish(pretend: Pretend, tmp_path: Path) -> None:
+    process = pretend("last")
+    text = refusal(injection.collect({0: process.pid}, look_twice({0: process.pid}), 3)[0])
+    assert "has not come back" in text
+    state = procfs.look(process.pid)
+    assert state is not None
+    assert {thread.state for thread in state.threads} <= {"S", "R"}  # gdb waits, the process runs
+    (tmp_path / "enough").touch()
+    _until(lambda: _untraced(process.pid))
+    unharmed(process.pid)
+    goes_on(process, tmp_path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGALRM, signal.SIGINT, signal.SIGCHLD])
+def test_a_signal_meanwhile_reaches_the_process(pretend: Pretend, tmp_path: Path, number: signal.Signals) -> None:
+    """The code inside lasts until the signal is there; but for SIGCHLD it ends the process."""
+    process = pretend("last")
+    looks = look_twice({0: process.pid})
+    sender = threading.Timer(1.5, lambda: os.kill(process.pid, number))
+    finisher = threading.Timer(2.0, (tmp_path / "enough").touch)
+    sender.start()
+    finisher.start()
+    found = injection.collect({0: process.pid}, looks, 20)[0]
+    finisher.join()
+    if number == signal.SIGCHLD:
+        journal(found)
+        unharmed(process.pid)
+        goes_on(process, tmp_path)
+    else:
+        assert process.wait(20) == -number
