@@ -64,7 +64,8 @@ def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
         if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
             return None
         call = blocking.parse_call(main.syscall)
-        if call is not None and call.name not in _UNCLEAR_CALLS:
+        # In whose hands is the global lock? Its C function tells, whatever it waits in.
+        if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
             return None
         innermost = main.frames[0]
         places.append(Frame(innermost.file, innermost.line, innermost.function))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from hangdoc.diagnosis.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.native import native_function, native_wait
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
@@ -164,6 +165,7 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str,
     if holder is not None and holder.state != "R":
         here = blocked if thread is not None and thread.tid == holder.tid else None
         inside = "" if here is None else " (it sleeps)" if here[0] == "sleeping" else f" ({here[1]})"
+        inside = inside or (f" ({function}())" if (function := native_function(holder.native_frames)) else "")
         return "gil-held", f"in a native call that holds the GIL{inside}"
     if blocked is not None:
         return blocked
@@ -171,4 +173,7 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str,
         return "computing", "running Python or native code"
     if thread is None or not stack:
         return "not-visible", "its stack could not be read"
+    told = native_wait(thread.native_frames)
+    if told is not None:
+        return told
     return "lock", "blocked in a native call (a lock, a socket or a library)"
