@@ -66,7 +66,7 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
     from hangdoc.capture.attaching import attach_job
     from hangdoc.capture.host import CaptureOptions
 
-    return attach_job(pid, CaptureOptions(inject=inject, no_source=no_source))
+    return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
 
 
 def jobs() -> list[JobSummary]:
