@@ -383,5 +383,5 @@ def test_somebody_elses_process(start: Start) -> None:
     assert state.main.frames == ()
     (stack,) = [item for item in snapshot.unavailable if item.what == "stack"]
     assert stack.rank == 0
-    assert "job's user" in stack.remedy
+    assert "run hangdoc as that user" in stack.remedy
     assert any(item.what == "sockets" for item in snapshot.unavailable)
