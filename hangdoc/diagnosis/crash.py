@@ -11,6 +11,8 @@ from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
+_TEARDOWN_SECONDS = 0.1
+"""A process's sockets close before the kernel has taken it down, so its peers can be seen to fail before it ends."""
 
 
 def crashed(case: Case) -> tuple[Blame, bool]:
@@ -34,7 +36,7 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     early = sorted(
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )
-    if early and early[0][0] < min(e.at for e in failed.values()):
+    if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
         return Blame("gone", (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()

@@ -109,7 +109,7 @@ def aborted_on_sizes(case: Case, blame: Blame) -> Finding | None:
 
 
 def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
-    """A killed rank leaves no line of its own; what its peers were in is the nearest."""
+    """A rank that was killed, or left at once, leaves no line of its own; what its peers were in is the nearest."""
     places = {rank: place(where) for rank in others if (where := case.activities[rank].where) is not None}
     if not places:
         return ""
@@ -126,6 +126,8 @@ def exited(case: Case, blame: Blame) -> Finding | None:
     others = others_of(case, blame)
     failed = first.exit is not None and (first.exit.exception or first.exit.status)
     waiting = wait_sentence(case, others) if not case.job.ended else ""
+    if case.job.ended and not failed and not last:
+        waiting = _where_the_others_were(case, others)
     why = condition_text(case, blame)
     if not why:
         why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
