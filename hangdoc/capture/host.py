@@ -245,21 +245,10 @@ class _Capture:
 
     def _native(self, told: Collection[int], first: Look, second: Look) -> None:
         """Add native frames to the second look, for ranks whose journal has not ``told``."""
-        if not self.options.native:
-            return
-        silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
-        seen = {
-            pid: (first.states[pid], second.states[pid])
-            for pid in silent
-            if pid in first.states.keys() & second.states.keys()
-        }
-        for pid, found in native.dump(native.worth_it(seen), deadline=_NATIVE_SECONDS).items():
-            if isinstance(found, Unavailable):
-                self.missing.append(replace(found, rank=self.rank_of[pid]))
-            else:
-                main, *others = second.states[pid].threads
-                threads = (replace(main, native_frames=found), *others)
-                second.states[pid] = replace(second.states[pid], threads=threads)
+        if self.options.native:
+            silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
+            failed = native.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
+            self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
         found = logs.log_paths(target.pid) if target.pid is not None else ()

@@ -15,8 +15,9 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 from hangdoc.capture import blocking, procfs, stacks
@@ -44,6 +45,23 @@ def find_pystack() -> str | None:
         if os.access(candidate, os.X_OK):
             return str(candidate)
     return shutil.which("pystack")
+
+
+def complete(
+    first: Mapping[int, ProcessState], second: dict[int, ProcessState], pids: Iterable[int], *, deadline: float
+) -> dict[int, Unavailable]:
+    """Put native frames on the main threads of ``second``, where it is worth it; by pid why there are none.
+
+    ``deadline`` in seconds for all of them.
+    """
+    found = dump(
+        worth_it({pid: (first[pid], second[pid]) for pid in pids if pid in first and pid in second}), deadline=deadline
+    )
+    for pid, frames in found.items():
+        if not isinstance(frames, Unavailable):
+            main, *others = second[pid].threads
+            second[pid] = replace(second[pid], threads=(replace(main, native_frames=frames), *others))
+    return {pid: failure for pid, failure in found.items() if isinstance(failure, Unavailable)}
 
 
 def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> list[int]:
