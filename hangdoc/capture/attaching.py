@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from hangdoc.capture import procfs, rendezvous
+from hangdoc.capture import departed, procfs, rendezvous
 from hangdoc.capture.census import Census, Entry, take_census
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
@@ -44,9 +44,11 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     """
     census, job = find_job(pid)
     met = _meet(census, job)
+    targets, exits = departed.how_they_ended(census, met.job, (met.store.joined or ()) if met.store else ())
     snapshot = capture_job(
         CaptureRequest(
-            targets=met.job.targets,
+            targets=targets,
+            exits=exits,
             launcher_pid=job.root,
             mode="attach",
             command=_command(census, job),
@@ -57,7 +59,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     )
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
         raise _blind(census[job.pids[0]], snapshot)
-    return snapshot
+    return departed.with_believed_ranks(snapshot)
 
 
 def find_job(pid: int) -> tuple[Census, Job]:

@@ -31,6 +31,9 @@ class Entry:
     user: int = 0
     environment: Mapping[str, str] | None = None
     cpu: float = 0.0
+    """CPU time in seconds."""
+    children_cpu: float = 0.0
+    """CPU time of the children it has waited for, in seconds."""
 
     @property
     def alive(self) -> bool:
@@ -147,6 +150,7 @@ def take_census() -> Census:
             user=_owner(pid),
             environment=procfs.environment(pid) if alive else None,
             cpu=seen.cpu,
+            children_cpu=seen.children_cpu,
         )
     return Census(entries)
 

@@ -51,6 +51,8 @@ class Stat:
     started: float
     exit_code: int
     """As waitpid gives it; filled by the kernel once the process is a zombie."""
+    children_cpu: float = 0.0
+    """Of the children it has waited for, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def parse_stat(data: bytes) -> Stat | None:
             cpu=(int(fields[11]) + int(fields[12])) * _TICK,
             started=int(fields[19]) * _TICK,
             exit_code=int(fields[49]) if len(fields) > 49 else 0,
+            children_cpu=(int(fields[13]) + int(fields[14])) * _TICK,
         )
     except ValueError:
         return None
