@@ -1,8 +1,8 @@
 """May code be run inside a process through gdb? Every gate that is shut has its reason and its remedy.
 
 Measured (x86-64, Python 3.9 to 3.13, gdb 13): injection kills a rank that is stopped or whose GIL another thread
-holds in C; into a rank that waits it is harmless. So the gates are asked on two looks a second apart, and once more while
-gdb holds the process still, when nothing can change any more.
+holds in C; into a rank that waits it is harmless. So the gates are asked on two looks a second apart, and once
+more while gdb holds the process still, when nothing can change any more.
 """
 
 from __future__ import annotations
