@@ -46,6 +46,8 @@ class Scenario:
     culprits: tuple[int, ...] | None = None
     lines: tuple[int, ...] = ()
     """The verdict must name one of them."""
+    file: str = ""
+    """The file that the lines are of, where it is not the script."""
     source: str = ""
     environment: tuple[tuple[str, str], ...] = ()
     watch: tuple[str, ...] = ()
@@ -110,6 +112,7 @@ def read(path: Path) -> Scenario | None:
             cause=table.get("cause"),
             culprits=tuple(sorted(table["culprits"])) if "culprits" in table else None,
             lines=tuple(table.get("lines", ())),
+            file=str(table.get("file", "")),
             source=str(table.get("source", "")),
             environment=tuple((str(key), str(value)) for key, value in table.get("env", {}).items()),
             watch=tuple(shlex.split(table.get("watch", ""))),
@@ -182,7 +185,7 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
             Comparison("culprits", _listed(scenario.culprits), _listed(culprits), culprits == scenario.culprits)
         )
     if scenario.lines:
-        named = named_lines(document, scenario.path.name)
+        named = named_lines(document, scenario.file or scenario.path.name)
         rows.append(
             Comparison("line", _listed(scenario.lines), _listed(sorted(named)), bool(named & set(scenario.lines)))
         )

@@ -301,6 +301,23 @@ def _text(node: ast.AST | None, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def leads_to(tree: ast.AST, line: int, function: str) -> bool:
+    """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
+    for node in ast.walk(tree):
+        for _, block in ast.iter_fields(node):
+            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
+                continue
+            behind = [s for s in block if s.lineno > line]
+            if any(_holds(s, line) and not _has_blocks(s) for s in block):
+                return any(_dotted(n.func).endswith(function) for n in _calls(behind))
+    return False
+
+
+def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
+    for statement in statements:
+        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
 def assignments(tree: ast.AST, name: str) -> list[int]:
     """Lines that assign to a plain or dotted name."""
     lines = []

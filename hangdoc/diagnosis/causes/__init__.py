@@ -29,6 +29,7 @@ _RULES = (
     sequences.uneven_iterations,
     sequences.after_an_exception,
     sequences.order_across_groups,
+    sequences.shut_down_early,
     sequences.swapped_operation,
     sequences.implicit_collective,
     sequences.collective_on_some_ranks,

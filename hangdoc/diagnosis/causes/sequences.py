@@ -25,6 +25,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.sequences import END, Token, distinct
+from hangdoc.diagnosis.syntax import leads_to
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -163,6 +164,32 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
         "past the collectives that the others still issue" + (f"; it last wrote: {said}" if said else ""),
         "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them skips",
     )
+
+
+def shut_down_early(case: Case, blame: Blame) -> Finding | None:
+    """HD702: the extra call is the last before destroy_process_group, where the others still communicate."""
+    gap = blame.gap
+    if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
+        return None
+    if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
+        return None
+    culprits = blame.culprits
+    return Finding(
+        "HD702",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'shuts', 'shut')} down, in {call_name(gap.mine)} at "
+            f"{place(gap.mine.frame)} before destroy_process_group, while the others still communicate; "
+            f"{wait_sentence(case, others_of(case, blame))}."
+        ),
+        condition_text(case, blame) or _no_condition(case, blame, gap),
+        "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
+    )
+
+
+def _shuts_down(case: Case, token: Token) -> bool:
+    frame = token.frame
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
 
 
 def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
