@@ -7,6 +7,7 @@ repairs are broken by a rank guard, then by the ranks' own history; what remains
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.branch import Parting
@@ -22,6 +23,7 @@ from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
 
 _MOST_TRIED = 64
 _MOST_GROUPS = 8
+_MOST_JOINED = 3
 
 
 @dataclass(frozen=True)
@@ -196,7 +198,25 @@ def _across_groups(case: Case) -> Blame | None:
         if enough:
             return _decide(case, enough, proved=True)
         found += [candidates] if candidates else []
-    return _decide(case, found[0], proved=True) if found else None
+    if not found:
+        return None
+    joined = _joined(case, found)
+    if joined:
+        return _decide(case, joined, proved=True)
+    blamed = _decide(case, found[0], proved=True)
+    return replace(blamed, confidence="likely") if blamed.confidence == "certain" else blamed
+
+
+def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
+    """Repairs of several pairs of groups that only together set everybody free; those that change fewest ranks."""
+    passed: dict[tuple[int, ...], Alignment] = {}
+    for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
+        gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
+        joined = replace(parts[0], gaps=gaps, cost=sum(a.cost for a in parts))
+        if joined.culprits not in passed and case.graph.dissolves(joined.culprits):
+            passed[joined.culprits] = joined
+    fewest = min(map(len, passed), default=0)
+    return [joined for ranks, joined in passed.items() if len(ranks) == fewest]
 
 
 def _divergence(case: Case) -> Blame | None:
@@ -216,7 +236,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
-    confidence, sure = _how_sure(history, tie, proved)
+    confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(
         "divergence",
         chosen.culprits,
@@ -251,7 +271,7 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=gaps)
 
 
-def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
+def _how_sure(history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool) -> tuple[str, str]:
     seen = len(history.members) - len(history.blind)
     if history.inferred:
         known = f"stacks of {seen} ranks seen, their call sequences not"
@@ -268,6 +288,8 @@ def _how_sure(history: GroupHistory, tie: str, proved: bool) -> tuple[str, str]:
         return "likely", f"{sure}; {tie}"
     if history.blind or not proved:
         return "likely", sure
+    if 3 * len(culprits) > seen:
+        return "likely", f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
     return "certain", sure
 
 
