@@ -234,7 +234,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     """Choose among equally cheap repairs of one history."""
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
-    chosen = _original_calls(case, retell(chosen, partings))
+    chosen = _original_calls(case, retell(case, chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(

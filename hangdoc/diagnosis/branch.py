@@ -101,11 +101,19 @@ def parted(
     return sorted(found, key=lambda p: -p.score)
 
 
-def is_behind(stack: Stack, other: Stack) -> bool:
-    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?"""
+def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
+    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
+
+    'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
+    """
     a, b = (list(reversed(user_stack(s))) for s in (stack, other))
     parting = next(((x, y) for x, y in zip(a, b, strict=False) if not _same(x, y)), None)
-    return parting is not None and _same_function(*parting) and parting[0].line > parting[1].line
+    if parting is None or not _same_function(*parting) or parting[0].line <= parting[1].line:
+        return None
+    if sources.function(parting[0].file, parting[0].line) is None:
+        return "perhaps"
+    loops = [{g.place for g in _guards_of(sources, frame) if g.kind == "loop"} for frame in parting]
+    return "perhaps" if loops[0] & loops[1] else "behind"
 
 
 def _same(a: Frame, b: Frame) -> bool:

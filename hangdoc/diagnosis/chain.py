@@ -56,11 +56,13 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
 
 def _next(process: Process, kind: str) -> Process | None:
     """The child that is waited for: the one that the system call names, else the one that stands still."""
-    if kind not in ("waiting-for-child", "waiting-for-worker"):
+    if kind not in ("waiting-for-child", "waiting-for-worker", "pipe"):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
     workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
     children = [c for c in process.children if c.pid in named]
+    if kind == "pipe":
+        return next(iter(children), None)
     children = children or (workers if kind == "waiting-for-worker" else list(process.children))
     still = [c for c in children if not is_moving(c)]
     return next(iter(still or children), None)

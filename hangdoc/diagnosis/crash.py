@@ -53,7 +53,14 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
     differing = disagreement(case, ended=True)
     if differing is not None:
         return replace(blame_of(differing), confidence="possible")
-    return Blame("gone", (aborted,), proved=True, confidence="likely", sure="the only one that aborted")
+    # It differs from the others, or one of those that left no journal does.
+    unseen = [rank for rank in case.ranks if rank != aborted and rank not in case.programs]
+    if not unseen:
+        return Blame("gone", (aborted,), proved=True, confidence="likely", sure="the only one that aborted")
+    others = tuple((rank,) for rank in unseen)
+    return Blame(
+        "gone", (aborted,), others, proved=True, sure="the one that aborted; the calls of others were not seen"
+    )
 
 
 def _failed(end: ProcessExit) -> bool:

@@ -148,7 +148,22 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
     return not any((calls[i - 1].site, calls[i].site) == step for i in range(1, token.order))
 
 
-def retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
+def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
+    """Does ``mine`` stand behind the place of ``theirs``, which its rank has not been to this time?
+
+    In a loop that holds both, or where no source tells, it has been there if that was its call before.
+    """
+    together = is_behind(case.sources, mine.stack, theirs.stack)
+    if together is None:
+        return False
+    if together == "behind":
+        return True
+    program = case.programs.get(mine.rank)
+    before = program.tokens[mine.order - 1] if program is not None and 0 < mine.order < len(program.tokens) else None
+    return before is not None and before.site != theirs.site
+
+
+def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
     """At the very end of the sequences 'one extra here' and 'one missing here' cost the same. The guard tells
     which it is: whose call stands under it. Without one, a call that the others will still come to is not extra:
     whoever is there already has left theirs out."""
@@ -157,6 +172,6 @@ def retell(alignment: Alignment, partings: list[Parting]) -> Alignment:
         return alignment
     if not (gap.mine.pending and gap.theirs.pending) or END in (gap.mine.op, gap.theirs.op):
         return alignment
-    missing = partings[0].guarded == 1 if partings else is_behind(gap.mine.stack, gap.theirs.stack)
+    missing = partings[0].guarded == 1 if partings else _went_by(case, gap.mine, gap.theirs)
     token = gap.theirs if missing else gap.mine
     return replace(alignment, gaps=(replace(gap, kind="insert" if missing else "delete", token=token),))

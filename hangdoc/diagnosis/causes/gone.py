@@ -100,7 +100,7 @@ def aborted_on_sizes(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD104",
         capital(
-            f"{name_ranks(dead)} aborted in a collective that it entered with another size or dtype than the others; "
+            f"{name_ranks(dead)} aborted in a collective that the ranks entered with different sizes or dtypes; "
             f"{where}."
         ),
         f"gloo ends a rank that receives more bytes than its own tensor has: {said.strip()}",

@@ -24,9 +24,9 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
-from hangdoc.diagnosis.sequences import END, Token, distinct
+from hangdoc.diagnosis.sequences import END, Token, distinct, user_stack
 from hangdoc.diagnosis.syntax import leads_to
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 
@@ -37,6 +37,8 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
+    if not early and _iterations(case, blame).endswith(" against 0"):
+        return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
     where = f"{PurePosixPath(loop.file).name}:{loop.guard.line}"
     counts = counter_values(loop, case.values)
@@ -199,7 +201,7 @@ def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
         return None
     handler = next((f for f in gap.token.stack if _is_asynchronous(case, f)), None)
     if handler is None:
-        return None
+        return _out_of_a_coroutine(case, blame, gap)
     finding = _parted(case, blame, gap)
     return Finding(
         "HD112",
@@ -208,6 +210,29 @@ def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
         "callback), which differs from rank to rank",
         "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
     )
+
+
+def _out_of_a_coroutine(case: Case, blame: Blame, gap: Gap) -> Finding | None:
+    """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
+    tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
+    if None in tasks or tasks[0] == tasks[1]:
+        return None
+    finding = _parted(case, blame, gap)
+    return Finding(
+        "HD112",
+        finding.verdict,
+        f"{place(tasks[0])} and {place(tasks[1])} are run by an event loop, in the order in which they get ready, "
+        "which differs from rank to rank",
+        "await them one after the other, in an order that all ranks share, or give each a process group of its own",
+    )
+
+
+def _task(stack: Stack) -> Frame | None:
+    """The outermost user frame that an asyncio event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
+    for index, frame in enumerate(stack):
+        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
+            return next(reversed(user_stack(stack[:index])), None)
+    return None
 
 
 def _is_asynchronous(case: Case, frame: Frame) -> bool:
@@ -224,7 +249,8 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
     program = case.programs.get(rank)
     rounds = _rounds_at(program.tokens if program else [], gap)
     # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
-    went_by = blame.parting is None and gap.mine is not None and is_behind(gap.mine.stack, gap.token.stack)
+    behind = gap.mine is not None and is_behind(case.sources, gap.mine.stack, gap.token.stack)
+    went_by = blame.parting is None and bool(behind)
     if went_by:
         rounds.append(0)
     if len(rounds) < 2 or rounds[-1] >= max(rounds[:-1]):
