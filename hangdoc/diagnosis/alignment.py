@@ -133,17 +133,26 @@ def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[
 
     ``ended`` are ranks that will never issue another call.
     """
+    return cheapest(all_repairs(history, ended))
+
+
+def cheapest(alignments: list[Alignment]) -> list[Alignment]:
+    """Those of the least cost, from a list in order of cost."""
+    return [a for a in alignments if a.cost == alignments[0].cost]
+
+
+def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[Alignment]:
+    """As ``repairs``, the dearer ones included, in order of cost."""
     behaviours = fold(history, ended)
     if len(behaviours) < 2:
         return []
     found = [_from_start(history, behaviours, start) for start in behaviours[:_MOST_STARTS]]
-    best = min(a.cost for a in found)
+    found.sort(key=lambda a: a.cost)
+    if not found[0].gaps:
+        return []
     unique: dict[tuple[int, ...], Alignment] = {}
     for alignment in found:
-        if alignment.cost == best and alignment.gaps:
-            unique.setdefault(alignment.culprits, alignment)
-    if any(a.cost == best and not a.gaps for a in found):
-        return []
+        unique.setdefault(alignment.culprits, alignment)
     return list(unique.values())
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from hangdoc.diagnosis.alignment import Alignment, Gap, repairs
+from hangdoc.diagnosis.alignment import Alignment, Gap, all_repairs, cheapest, repairs
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
@@ -220,14 +220,21 @@ def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
 
 
 def _divergence(case: Case) -> Blame | None:
-    found = [r for r in (repairs(h, case.ended & set(h.members)) for h in case.histories if len(h.members) > 1) if r]
-    if not found:
+    several = [history for history in case.histories if len(history.members) > 1]
+    every = [r for r in (all_repairs(h, case.ended & set(h.members)) for h in several) if r]
+    if not every:
         return None
-    # Only a repair after which everything completes explains the whole; where none does alone, the group that parted
-    # first explains the others.
-    enough = completing(case.programs, case.histories, case.ended, found) if case.programs else []
+    # Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group;
+    # where none does alone, the group that parted first explains the others.
+    found = [cheapest(alignments) for alignments in every]
+    enough: list[Alignment] = []
+    for offered in (found, every) if case.programs else ():
+        enough = enough or completing(case.programs, case.histories, case.ended, offered)
     candidates = enough or min(found, key=lambda group: min(a.when for a in group))
-    return _decide(case, candidates, proved=bool(case.graph.stuck & set(candidates[0].history.members)))
+    stuck = bool(case.graph.stuck & set(candidates[0].history.members))
+    blamed = _decide(case, candidates, proved=stuck)
+    unproven = blamed.confidence == "certain" and not enough
+    return replace(blamed, confidence="likely") if unproven else blamed
 
 
 def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:

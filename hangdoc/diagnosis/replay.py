@@ -220,7 +220,8 @@ def _start(repair: Alignment) -> int:
 def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[tuple[Token, int]], list[int]]:
     """The rank's calls from ``start`` on with the numbers they have after its edits, and those of inserted calls."""
     deleted = {gap.token.sequence for gap in gaps if gap.kind == "delete"}
-    inserted = [gap.mine.sequence if gap.mine else None for gap in gaps if gap.kind == "insert"]
+    before = [gap.mine for gap in gaps if gap.kind == "insert"]
+    inserted = [token.sequence if token is not None and token.op != END else None for token in before]
     last = min((g.mine.sequence for g in gaps if g.mine and g.kind == "insert" and g.token.op == END), default=None)
     kept: list[tuple[Token, int]] = []
     added: list[int] = []
