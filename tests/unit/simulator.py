@@ -260,6 +260,23 @@ def break_program(rng: random.Random, program: Program, kinds: tuple[str, ...]) 
     return Fault(kind, frozenset({rank}), {**program.calls, rank: tuple(calls)}, kind == "crash")
 
 
+def break_together(rng: random.Random, program: Program) -> Fault | None:
+    """One fault that several ranks have in common: all of them skip a call of the world, or issue one more there."""
+    ranks = frozenset(rng.sample(range(program.size), rng.randint(1, program.size - 1)))
+    world = [i for i, op in enumerate(program.calls[min(ranks)]) if op.peer < 0 and len(op.group[1]) == program.size]
+    if not world:
+        return None
+    anchor = program.calls[min(ranks)][rng.choice(world)].statement
+    extra = replace(_extra(rng, program, min(ranks)), group=program.families[0][0]) if rng.random() < 0.5 else None
+    broken = dict(program.calls)
+    for rank in ranks:
+        calls = list(program.calls[rank])
+        at = next(i for i, op in enumerate(calls) if op.statement == anchor)
+        calls[at : at + 1] = [extra, calls[at]] if extra else []
+        broken[rank] = tuple(calls)
+    return Fault("together", ranks, broken)
+
+
 def _extra(rng: random.Random, program: Program, rank: int) -> Op:
     groups = [g for family in program.families for g in family if rank in g[1]]
     return Op(1000, rng.choice(OPERATIONS), rng.choice(groups), (900,), rng.randint(1, 3))

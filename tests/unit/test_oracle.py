@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from oracle import repairing_sets
-from simulator import Fault, Program, Run, break_program, run, snapshot, write_program
+from simulator import Fault, Program, Run, break_program, break_together, run, snapshot, write_program
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.diagnosis import Diagnosis
@@ -105,6 +105,24 @@ def test_blames_ranks_that_lost_a_message(seed):
     must_be_right(found, case.fault)
     if found.confidence != "likely":
         assert case.fault.ranks in blamed(found)
+
+
+@few
+@given(SEEDS)
+def test_blames_the_fewer_where_many_did_the_same(seed):
+    """What most ranks do is taken for right, and never for certain without two to one."""
+    rng = random.Random(seed)
+    program = write_program(rng, sizes=(3, 10), joins=False)
+    fault = break_together(rng, program)
+    assume(fault is not None)
+    assert fault is not None
+    stopped = run(rng, program, fault.calls)
+    assume("blocked" in stopped.state.values())
+    found = diagnose(snapshot(stopped))
+    assert found.outcome == "hang"
+    if found.confidence == "certain":
+        assert 3 * len(found.culprits) <= program.size
+        assert blamed(found) == repairing_sets(stopped) or set(found.culprits).isdisjoint(fault.ranks)
 
 
 @few
