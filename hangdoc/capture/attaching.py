@@ -68,7 +68,7 @@ def find_job(pid: int) -> tuple[Census, Job]:
     pid = _process_of(pid, census)
     entry = census[pid]
     jobs = Jobs(census, near=pid)
-    job = jobs.of(pid)
+    job = jobs.of(pid) or (jobs.served_by(pid) if entry.comm == "srun" else None)
     if job is not None:
         return census, job
     if pid == os.getpid():
@@ -247,6 +247,6 @@ def _summary(census: Census, job: Job, moving: set[int]) -> JobSummary:
 
 
 def _command(census: Census, job: Job) -> tuple[str, ...]:
-    """The launcher's command line, or the first rank's."""
-    pid = job.pids[0] if job.root is None else job.root
+    """The launcher's command line; the first rank's where the launcher is none that somebody typed."""
+    pid = job.root if job.root is not None and census[job.root].comm != "slurmstepd" else job.pids[0]
     return census[pid].argv

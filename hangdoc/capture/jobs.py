@@ -41,6 +41,17 @@ class Jobs:
                     return job
         return None
 
+    def served_by(self, pid: int) -> Job | None:
+        """The job whose ranks talk to ``pid`` as their srun: it starts them through Slurm's daemons, so that they are
+        no children of its own."""
+        ports = {str(entry.port) for entry in self.census.sockets([pid, self.census[pid].ppid]).listening}
+        found = [
+            job
+            for job in self.all
+            if any(dict(target.environment).get("SLURM_SRUN_COMM_PORT") in ports for target in job.targets)
+        ]
+        return found[0] if len(found) == 1 else None
+
     def below(self, pid: int) -> list[Job]:
         """The jobs that run below ``pid``, without those that run inside another one of them."""
         below = set(self.census.below(pid))

@@ -1,0 +1,157 @@
+"""Hung jobs of launchers that are not from PyPI or are too large for the first stage: Open MPI, Slurm, Ray.
+
+Each is attached by its launcher, a rank and a child of a rank. Where one is not installed its tests say so and skip.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from conftest import MARK, end_all
+
+from hangdoc import api
+from hangdoc.capture import procfs
+from hangdoc.capture.attaching import find_job, list_jobs
+
+sys.path.insert(0, str(Path(__file__).parent))
+import slurm
+
+pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("launchers")]
+
+HERE = Path(__file__).parent
+PROGRAM = HERE.parent / "integration" / "programs" / "attached.py"
+WITH_RAY = HERE / "programs" / "with_ray.py"
+START_SECONDS = 120.0
+
+
+@dataclass
+class Running:
+    """A hung job. ``launcher``: the pid that a person would know; ``name``: what the list calls it."""
+
+    name: str
+    launcher: int
+    ranks: dict[int, int]
+    program: Path
+
+    @property
+    def lines(self) -> set[int]:
+        source = self.program.read_text().splitlines()
+        calls = ("dist.barrier()", "dist.all_reduce(torch.ones(4))")
+        return {number for number, line in enumerate(source, start=1) if line.strip() in calls}
+
+
+def free_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return str(listener.getsockname()[1])
+
+
+def mpirun(folder: Path, environment: dict[str, str]) -> tuple[list[str], Path]:
+    program = shutil.which("mpirun")
+    if program is None:
+        pytest.skip("no mpirun: apt-get install openmpi-bin")
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    line = [program, "--allow-run-as-root", "--oversubscribe", "-np", "2"]
+    return [*line, sys.executable, str(PROGRAM), "environment", str(folder)], PROGRAM
+
+
+def srun(folder: Path, environment: dict[str, str]) -> tuple[list[str], Path]:
+    if why := slurm.missing():
+        pytest.skip(why)
+    environment |= slurm.start(folder.parent / "slurm", environment)
+    environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return ["srun", "-n", "2", sys.executable, str(PROGRAM), "environment", str(folder)], PROGRAM
+
+
+def ray(folder: Path, environment: dict[str, str]) -> tuple[list[str], Path]:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("no ray: pip install ray")
+    return [sys.executable, str(WITH_RAY), str(folder), free_port()], WITH_RAY
+
+
+STARTERS: dict[str, Callable[[Path, dict[str, str]], tuple[list[str], Path]]] = {
+    "mpirun": mpirun,
+    "slurm": srun,
+    "ray": ray,
+}
+
+
+@pytest.fixture(scope="module", params=STARTERS)
+def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    name = str(request.param)
+    folder = tmp_path_factory.mktemp(name) / "marks"
+    folder.mkdir()
+    mark = f"{name}-{os.getpid()}-{time.monotonic_ns()}"
+    environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"}
+    log = folder.parent / "log"
+    launcher = None
+    try:
+        line, program = STARTERS[name](folder, environment)
+        with log.open("wb") as output:
+            launcher = subprocess.Popen(
+                line, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
+            )
+        yield Running(name, launcher.pid, wait_for_ranks(folder, launcher, log), program)
+    finally:
+        end_all(mark)
+        if launcher is not None:
+            launcher.wait(20)
+
+
+def wait_for_ranks(folder: Path, launcher: subprocess.Popen[bytes], log: Path) -> dict[int, int]:
+    """Until both ranks are about to hang and have not moved for a second."""
+    deadline = time.monotonic() + START_SECONDS
+    pulses: list[procfs.Pulse | None] = []
+    since = time.monotonic()
+    while time.monotonic() < deadline:
+        assert launcher.poll() is None, log.read_text()[-3000:]
+        ranks = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in folder.iterdir()}
+        now = [procfs.pulse(pid) for pid in ranks.values()]
+        if len(ranks) < 2 or now != pulses:
+            pulses, since = now, time.monotonic()
+        elif time.monotonic() - since > 1:
+            return ranks
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-3000:])
+
+
+def ways(job: Running) -> dict[str, int]:
+    """The pids that a person may know: launcher, ranks, a worker of a rank."""
+    processes = procfs.table()
+    below = [pid for rank in job.ranks.values() for pid in procfs.descendants(rank, processes)[1:]]
+    workers = [pid for pid in below if processes[pid].comm == "pt_data_worker"]
+    found = {"launcher": job.launcher, "rank 0": job.ranks[0], "rank 1": job.ranks[1]}
+    return {**found, "worker": workers[0]} if workers else found
+
+
+def test_any_process_leads_to_the_ranks(job: Running) -> None:
+    pids = ways(job)
+    assert "worker" in pids or job.name == "ray"
+    for way, pid in pids.items():
+        _, found = find_job(pid)
+        assert {target.rank: target.pid for target in found.targets} == job.ranks, way
+        assert found.launcher == job.name
+
+
+def test_the_verdict(job: Running) -> None:
+    diagnosis = api.attach(job.launcher)
+    assert (diagnosis.outcome, diagnosis.culprits) == ("hang", (1,))
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.code == "HD101"
+    assert {activity.where.line for activity in diagnosis.ranks if activity.where} == job.lines
+
+
+def test_the_list(job: Running) -> None:
+    pids = {*job.ranks.values()}
+    (summary,) = [summary for summary in list_jobs() if {*find_job(summary.pid)[1].pids} == pids]
+    assert (summary.launcher, summary.ranks, summary.moving) == (job.name, (0, 1), 0)
