@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -95,15 +96,22 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1"}
     log = folder.parent / "log"
     launcher = None
+    daemons: set[int] = set()
     try:
         line, program = STARTERS[name](folder, environment)
         with log.open("wb") as output:
             launcher = subprocess.Popen(
                 line, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output
             )
-        yield Running(name, launcher.pid, wait_for_ranks(folder, launcher, log), program)
+        ranks = wait_for_ranks(folder, launcher, log)
+        daemons |= {entry.ppid for pid in ranks.values() if (entry := procfs.stat(pid)) is not None}
+        yield Running(name, launcher.pid, ranks, program)
     finally:
         end_all(mark)
+        # Slurm's step daemon does not carry the mark of those it starts.
+        for pid in daemons:
+            if (entry := procfs.stat(pid)) is not None and entry.comm == "slurmstepd":
+                os.kill(pid, signal.SIGKILL)
         if launcher is not None:
             launcher.wait(20)
 
