@@ -243,6 +243,8 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(case, chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
+    if history.inferred and (elsewhere := _elsewhere(history, chosen.culprits)):
+        tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(
         "divergence",
@@ -254,6 +256,18 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         chosen,
         tuple(partings),
     )
+
+
+def _elsewhere(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
+    by_site: dict[object, list[int]] = {}
+    for rank, tokens in history.tokens.items():
+        by_site.setdefault(tokens[0].site, []).append(rank)
+    if len(by_site) < 3:
+        return []
+    most = max(len(ranks) for ranks in by_site.values())
+    places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
+    return sorted(place for place in places if not set(place) <= set(culprits))
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:
