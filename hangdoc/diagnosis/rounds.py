@@ -33,8 +33,10 @@ def _is_inside(token: Token, parting: Parting) -> bool:
     )
 
 
-def left_early(case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """Did one side leave the loop before the other, in the same execution of it?
+def left_early(
+    case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
+) -> bool:
+    """Did one side leave the loop before the other, in the same execution of it? ``tokens`` are where they parted.
 
     Not if its counter says that the others have begun the loop anew, nor if it went round exactly as often as
     every time before.
@@ -47,7 +49,15 @@ def left_early(case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple
         if here and there and min(there) >= max(here):
             return False
     for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs}):
-        counts = runs(program.tokens, parting)
+        counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
         if len(counts) > 1 and counts[-1] == counts[-2]:
             return False
     return True
+
+
+def _until(tokens: list[Token], end: Token | None) -> list[Token]:
+    """The calls up to the one with the number of ``end``: what came later is another story."""
+    if end is None:
+        return tokens
+    last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))
+    return tokens[: last + 1]

@@ -64,8 +64,17 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
         (culprits, others),
     )
-    sides = (culprits, others)
-    return [p for p in found if (left_early(case, p, sides) if p.uneven else not _refuted(case, p, sides))]
+    return [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
+
+
+def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    if not parting.uneven:
+        return not _refuted(case, parting, sides)
+    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
+    # A call that is missing here is no further round of ours.
+    if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
+        return False
+    return left_early(case, parting, sides, (gap.mine, gap.theirs))
 
 
 def _refuted(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
