@@ -73,7 +73,7 @@ def test_a_capture_has_them_where_python_says_nothing(waiting: int) -> None:
 
 def test_a_stopped_process_is_left_alone(waiting: int) -> None:
     os.kill(waiting, signal.SIGSTOP)
-    until(lambda: procfs.is_stopped(waiting))
+    until(lambda: getattr(procfs.stat(waiting), "state", None) == "T")
     found = native.dump([waiting], deadline=10)[waiting]
     assert isinstance(found, Unavailable)
     assert "is stopped" in found.why

@@ -63,7 +63,7 @@ def native_thread():
 
 def wait():
     while not os.path.exists(os.path.join(FOLDER, "go")):
-        time.sleep(0.05)
+        time.sleep(0.5)
 
 
 kept = false_torch(), native_thread()
