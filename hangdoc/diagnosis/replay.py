@@ -137,6 +137,8 @@ class _Stage:
                     continue
                 cast = self._cast(slot)
                 waiting = [actor for actor in cast if actor.next == slot]
+                if not waiting:
+                    continue  # a call in a group that its rank is no member of: odd data
                 kind = waiting[0].kinds[slot]
                 if all(_plays(actor, slot, kind) for actor in cast):
                     moved = True
