@@ -14,7 +14,6 @@ from hangdoc.model.snapshot import RankSnapshot
 UNSEEN = "unseen"
 """Identity of a rank that a group names and that left no trace in the snapshot."""
 GONE = frozenset({"exited", "zombie", "absent"})
-HELD = frozenset({"stopped", "debugger-attached", "uninterruptible"})
 
 _DONE_BY_CHILDREN = frozenset({"waiting-for-child", "waiting-for-worker", "compiling"})
 
@@ -102,7 +101,7 @@ def _gone(rank: RankSnapshot) -> tuple[str, str] | None:
         return "zombie", "ended, not yet reaped by its parent"
     if last.state in ("T", "t"):
         if last.tracer_pid:
-            return "debugger", f"held by a debugger (process {last.tracer_pid})"
+            return "stopped", f"held by a debugger (process {last.tracer_pid})"
         return "stopped", f"stopped (state {last.state})"
     if last.state == "D" and all(look.state == "D" for look in rank.process.looks):
         channel = last.main.wchan if last.main else None

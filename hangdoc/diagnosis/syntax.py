@@ -313,6 +313,14 @@ def leads_to(tree: ast.AST, line: int, function: str) -> bool:
     return False
 
 
+def raises(tree: ast.AST, line: int) -> bool:
+    """Does the `if` at that line raise an exception?"""
+    return any(
+        isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
+        for node in ast.walk(tree)
+    )
+
+
 def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
     for statement in statements:
         yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))

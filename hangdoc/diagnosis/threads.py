@@ -91,14 +91,21 @@ def _communicates(stack: Stack) -> bool:
     return mark is not None and mark.kind in ("in-collective", "store-wait")
 
 
-def kind_mark(stack: Stack) -> Landmark | None:
-    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is.
+# What a library waits with tells less than what it waits for: compilers run in processes, and pools and loaders
+# hand over through queues.
+_FINER = {
+    "waiting-for-child": ("compiling",),
+    "lock": ("compiling", "waiting-for-worker", "waiting-for-child"),
+}
 
-    Who compiles does so in processes and futures: waiting for those is compiling.
-    """
+
+def kind_mark(stack: Stack) -> Landmark | None:
+    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
-    if marks and marks[0].kind in ("waiting-for-child", "lock"):
-        return next((mark for mark in marks if mark.kind == "compiling"), marks[0])
+    for better in _FINER.get(marks[0].kind, ()) if marks else ():
+        found = next((mark for mark in marks if mark.kind == better), None)
+        if found is not None:
+            return found
     return marks[0] if marks else None
 
 

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
-IMMOVABLE = GONE | {"stopped", "debugger"}
+IMMOVABLE = GONE | {"stopped"}
 
 
 @dataclass(frozen=True)

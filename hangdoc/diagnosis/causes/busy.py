@@ -175,6 +175,8 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     rank = blame.culprits[0]
     activity = case.activities[rank]
     known = _DESTROY if activity.text == _DESTROY.doing else _KINDS.get(activity.kind)
+    if known is not None and _at_exit(case, rank):
+        known = _KINDS["shutting-down"]
     if known is None or (activity.kind == "lock" and not _is_lock(case, rank)):
         return None
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
@@ -188,6 +190,16 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         known.why + chain,
         known.fix,
     )
+
+
+def _at_exit(case: Case, rank: int) -> bool:
+    """Does the interpreter run an exit hook? Then no module's body is below it any more."""
+    process = case.ranks[rank].process
+    main = process.last.main if process is not None and process.last is not None else None
+    if main is None or not main.frames:
+        return False
+    outermost = main.frames[-1]
+    return not outermost.function.startswith("<") and not outermost.file.startswith("<frozen runpy")
 
 
 def _is_lock(case: Case, rank: int) -> bool:

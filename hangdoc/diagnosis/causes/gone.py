@@ -28,12 +28,13 @@ def _kinds(case: Case, blame: Blame) -> set[str]:
 
 def stopped(case: Case, blame: Blame) -> Finding | None:
     """HD403: state T, by a signal, ctrl-Z or a debugger."""
-    held = tuple(r for r in blame.culprits if case.activities[r].kind in ("stopped", "debugger"))
+    held = tuple(r for r in blame.culprits if case.activities[r].kind == "stopped")
     if not held or blame.kind != "gone":
         return None
     first = case.activities[held[0]]
     pids = " ".join(str(case.activities[r].pid) for r in held if case.activities[r].pid)
-    traced = first.kind == "debugger"
+    last = process.last if (process := case.ranks[held[0]].process) is not None else None
+    traced = last is not None and bool(last.tracer_pid)
     others = tuple(r for r in case.activities if r not in held)
     where = f" at {place(first.where)}" if first.where else ""
     waiting = wait_sentence(case, others)

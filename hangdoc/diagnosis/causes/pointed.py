@@ -44,7 +44,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     here, there = counts(case, first.rank, peer, first.kind)
     told = (
         f"rank {first.rank} is in its {_nth(here)} {first.kind} {'from' if first.kind == 'recv' else 'to'} rank "
-        f"{peer}, and rank {peer} has issued {there} of the other kind"
+        f"{peer}, and rank {peer} has issued {there} {'sends to' if first.kind == 'recv' else 'recvs from'} it"
     )
     now = doing(case.activities[peer])
     return Finding(

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.sequences import END, Token, distinct, user_stack
-from hangdoc.diagnosis.syntax import leads_to
+from hangdoc.diagnosis.syntax import leads_to, raises
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
@@ -153,8 +153,8 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
 
 def after_an_exception(case: Case, blame: Blame) -> Finding | None:
     """HD103: one side is in an except or finally suite, or left the try body by an exception."""
-    gap, parting = blame.gap, blame.parting
-    if gap is None or parting is None or parting.guard.kind != "try" or gap.token.op == END:
+    gap, parting = blame.gap, _handler(case, blame)
+    if gap is None or parting is None or gap.token.op == END:
         return None
     finding = _parted(case, blame, gap)
     where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
@@ -166,6 +166,17 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
         "past the collectives that the others still issue" + (f"; it last wrote: {said}" if said else ""),
         "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them skips",
     )
+
+
+def _handler(case: Case, blame: Blame) -> Parting | None:
+    """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
+    first = blame.parting
+    if first is None or first.guard.kind == "try":
+        return first
+    tree = case.sources.function(first.file, first.guard.line)
+    if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
+        return None
+    return next((p for p in blame.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None)
 
 
 def shut_down_early(case: Case, blame: Blame) -> Finding | None:
