@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
+from itertools import takewhile
 
 from hangdoc.capture.census import Census
 from hangdoc.capture.discovery import RankTarget, absent, host_name, target_of
@@ -69,7 +70,9 @@ class Jobs:
         """Of the processes that may have started ranks, those worth a look into their children's stacks."""
         if self._near is None:
             return list(pids)
-        related = {self._near, *self.census.ancestors(self._near), *self.census.below(self._near)}
+        ancestors = self.census.ancestors(self._near)
+        program = [self._near, *takewhile(self.census.is_python, ancestors)][-1]
+        related = {self._near, *ancestors, *self.census.below(program)}
         return [pid for pid in pids if pid in related]
 
 

@@ -63,7 +63,6 @@ def _candidates(census: Census, parent: int) -> list[int]:
         for pid in census.children.get(parent, ())[:_MAX_SIBLINGS]
         if (entry := census[pid]).alive
         and entry.comm != "pt_data_worker"
-        and not any(mark in word for word in entry.argv[:6] for mark in _HELPERS)
         and _by_multiprocessing(entry.argv, census[parent].argv)
         and census.is_python(pid)
         and census.has_torch(pid) is not False
@@ -71,8 +70,12 @@ def _candidates(census: Census, parent: int) -> list[int]:
 
 
 def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:
-    """Started anew with multiprocessing's own command line, or forked with the parent's."""
-    return any("multiprocessing." in word for word in argv[:6]) or tuple(argv) == tuple(parents)
+    """Forked, with the parent's command line (the fork server's, it may be), or started anew with
+    multiprocessing's own, and not one of its helpers."""
+    if tuple(argv) == tuple(parents):
+        return True
+    helper = any(mark in word for word in argv[:6] for mark in _HELPERS)
+    return not helper and any("multiprocessing." in word for word in argv[:6])
 
 
 def _main_stack(pid: int, threads: tuple[PythonThread, ...] | Unavailable) -> Stack:

@@ -82,7 +82,10 @@ def _spawned_job(census: Census, family: Spawned, node: Carrier | None) -> Job:
     ranks = {pid: first + rank for pid, rank in family.ranks.items()}
     targets = unlabelled_targets(census, ranks, "locals", world=count * nodes, complete=nodes == 1)
     launcher = "spawn" if family.by_torch else "multiprocessing"
-    return Job(launcher, family.parent, targets, frozenset(family.ranks))
+    inside = frozenset(family.ranks)
+    if any("multiprocessing.forkserver" in word for word in census[family.parent].argv[:6]):
+        return Job(launcher, census[family.parent].ppid, targets, inside | {family.parent})
+    return Job(launcher, family.parent, targets, inside)
 
 
 def _met_job(census: Census, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:

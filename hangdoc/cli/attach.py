@@ -11,6 +11,7 @@ import typer
 
 from hangdoc.cli.diagnose import EXIT_STATUS
 from hangdoc.config import environment_variable
+from hangdoc.errors import HangdocError
 
 
 def attach(
@@ -66,13 +67,19 @@ def attach(
     for file in report or ():
         check_suffix(file)
     snapshot = api.snapshot(pid, inject=inject, no_source=no_source)
-    if save is not None:
-        dump_snapshot(snapshot, save)
+    failure = None
+    try:
+        if save is not None:
+            dump_snapshot(snapshot, save)
+    except HangdocError as error:  # told after the verdict, which would be lost with it
+        failure = error
     diagnosis = api.diagnose(snapshot)
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)
     for file in report or ():
         write(diagnosis, file)
+    if failure is not None:
+        raise failure
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
 
 

@@ -108,6 +108,17 @@ def test_a_report_of_no_known_format_is_refused_before_the_look(tmp_path: Path) 
     assert ".json" in done.stderr
 
 
+def test_a_snapshot_that_cannot_be_kept_costs_no_verdict(tmp_path: Path) -> None:
+    with running(sys.executable, "-c", "import torch; print(flush=True); import sys; sys.stdin.read()") as pid:
+        done = attach(str(pid), "--save", str(tmp_path / "missing" / "job.hangdoc"))
+        assert done.returncode == 2
+        assert "hangdoc ✔" in done.stdout or "hangdoc ◔" in done.stdout
+        assert "cannot write" in done.stderr
+        saved = tmp_path / "job.hangdoc"
+        assert attach(str(pid), "--json", "--save", str(saved)).returncode == 0
+    assert saved.stat().st_mode & 0o077 == 0
+
+
 def test_the_list_always_says_something() -> None:
     done = attach()
     assert done.returncode == 0

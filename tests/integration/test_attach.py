@@ -69,7 +69,7 @@ def commands(folder: Path) -> Iterator[tuple[str, list[list[str]], dict[str, str
     yield "twin", [[python, *TORCHRUN, *program("twin", "environment")]], {}
     accelerate = [python, *ACCELERATE, f"--main_process_port={free_port()}"]
     yield "accelerate", [[*accelerate, *program("accelerate", "environment")]], {}
-    for how in ("spawn", "fork"):
+    for how in ("spawn", "fork", "forkserver"):
         yield how, [[python, *program(how, how, free_port())]], {}
     yield "fabric", [[python, *program("fabric", "fabric")]], {}
     by_hand = {"MASTER_ADDR": "localhost", "MASTER_PORT": free_port(), "WORLD_SIZE": "2"}
@@ -131,6 +131,7 @@ LAUNCHERS = {
     "accelerate": "accelerate",
     "spawn": "spawn",
     "fork": "multiprocessing",
+    "forkserver": "multiprocessing",
     "fabric": "lightning",
     "hand": "environment",
 }
@@ -181,6 +182,13 @@ def test_a_worker_of_the_loader_is_enough(jobs: Mapping[str, Running]) -> None:
     workers = [pid for pid in procfs.descendants(ranks[0], processes) if processes[pid].comm == "pt_data_worker"]
     assert workers
     assert pids_of(api.snapshot(workers[0])) == ranks
+
+
+def test_a_thread_stands_for_its_process(jobs: Mapping[str, Running]) -> None:
+    rank = jobs["torchrun"].ranks[1]
+    threads = [int(name) for name in os.listdir(f"/proc/{rank}/task") if int(name) != rank]
+    _, found = find_job(threads[0])
+    assert {target.rank: target.pid for target in found.targets} == jobs["torchrun"].ranks
 
 
 def test_a_healthy_job_is_healthy(jobs: Mapping[str, Running]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -263,6 +264,19 @@ def test_forked_processes_by_the_argument_that_counts_them() -> None:
     job = job_of(machine, pids[0])
     assert ranks_of(job) == {1: pids[0], 0: pids[1]}
     assert job.launcher == "multiprocessing"
+
+
+def test_ranks_of_a_fork_server() -> None:
+    machine = Machine()
+    parent, pids = forked(machine, {"rank": "0"}, {"rank": "1"})
+    server_argv = ("python", "-c", "from multiprocessing.forkserver import main; main(8, 9)")
+    server = machine.add(parent, argv=server_argv, torch=False)
+    for pid in pids:
+        machine.entries[pid] = replace(machine.entries[pid], ppid=server, argv=server_argv)
+    assert ranks_of(job_of(machine, pids[0])) == dict(enumerate(pids))
+    for pid in (server, parent, machine.add(parent, argv=("python", "-c", "helper"))):
+        job = job_of(machine, pid)
+        assert (ranks_of(job), job.root) == (dict(enumerate(pids)), parent)
 
 
 @pytest.mark.parametrize(
