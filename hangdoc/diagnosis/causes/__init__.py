@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes import busy, gone, launching, network, pointed, sequences, starting
+from hangdoc.diagnosis.causes import busy, detours, gone, launching, network, pointed, sequences, starting
 from hangdoc.diagnosis.causes.finding import Finding
 
 # The order is the priority: what explains the others' waiting comes first.
@@ -24,12 +24,12 @@ _RULES = (
     launching.parted_before_launch,
     sequences.differing_arguments,
     sequences.two_threads,
-    sequences.asynchronous_code,
+    detours.asynchronous_code,
     sequences.unused_parameters,
     sequences.uneven_iterations,
-    sequences.after_an_exception,
+    detours.after_an_exception,
     sequences.order_across_groups,
-    sequences.shut_down_early,
+    detours.shut_down_early,
     sequences.swapped_operation,
     sequences.implicit_collective,
     sequences.collective_on_some_ranks,

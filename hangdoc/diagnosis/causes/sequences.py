@@ -23,10 +23,8 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.disagreement import disagreement
-from hangdoc.diagnosis.landmarks import is_implicit, plain, words
-from hangdoc.diagnosis.sequences import END, Token, distinct, user_stack
-from hangdoc.diagnosis.syntax import leads_to, raises
-from hangdoc.model.process import Frame, Stack
+from hangdoc.diagnosis.landmarks import is_implicit, words
+from hangdoc.diagnosis.sequences import END, Token, distinct
 from hangdoc.model.wording import name_ranks
 
 
@@ -146,109 +144,9 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
             f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
             f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
         ),
-        condition_text(case, blame) or _no_condition(case, blame, gap),
+        condition_text(case, blame) or no_condition(case, blame, gap),
         "issue the same operation in both arms of the condition, or take the collective out of it",
     )
-
-
-def after_an_exception(case: Case, blame: Blame) -> Finding | None:
-    """HD103: one side is in an except or finally suite, or left the try body by an exception."""
-    gap, parting = blame.gap, _handler(case, blame)
-    if gap is None or parting is None or gap.token.op == END:
-        return None
-    finding = _parted(case, blame, gap)
-    where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
-    said = case.last_words(blame.culprits[0])
-    return Finding(
-        "HD103",
-        finding.verdict,
-        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(blame.culprits)} "
-        "past the collectives that the others still issue" + (f"; it last wrote: {said}" if said else ""),
-        "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them skips",
-    )
-
-
-def _handler(case: Case, blame: Blame) -> Parting | None:
-    """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
-    first = blame.parting
-    if first is None or first.guard.kind == "try":
-        return first
-    tree = case.sources.function(first.file, first.guard.line)
-    if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
-        return None
-    return next((p for p in blame.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None)
-
-
-def shut_down_early(case: Case, blame: Blame) -> Finding | None:
-    """HD702: the extra call is the last before destroy_process_group, where the others still communicate."""
-    gap = blame.gap
-    if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
-        return None
-    if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
-        return None
-    culprits = blame.culprits
-    return Finding(
-        "HD702",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'shuts', 'shut')} down, in {call_name(gap.mine)} at "
-            f"{place(gap.mine.frame)} before destroy_process_group, while the others still communicate; "
-            f"{wait_sentence(case, others_of(case, blame))}."
-        ),
-        condition_text(case, blame) or _no_condition(case, blame, gap),
-        "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
-    )
-
-
-def _shuts_down(case: Case, token: Token) -> bool:
-    frame = token.frame
-    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
-
-
-def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
-    """HD112: the collective was run by a finalizer or a signal handler, at an arbitrary point."""
-    gap = blame.gap
-    if gap is None or gap.token.op == END:
-        return None
-    handler = next((f for f in gap.token.stack if _is_asynchronous(case, f)), None)
-    if handler is None:
-        return _out_of_a_coroutine(case, blame, gap)
-    finding = _parted(case, blame, gap)
-    return Finding(
-        "HD112",
-        finding.verdict,
-        f"{place(handler)} is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "
-        "callback), which differs from rank to rank",
-        "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
-    )
-
-
-def _out_of_a_coroutine(case: Case, blame: Blame, gap: Gap) -> Finding | None:
-    """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
-    tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
-    if None in tasks or tasks[0] == tasks[1]:
-        return None
-    finding = _parted(case, blame, gap)
-    return Finding(
-        "HD112",
-        finding.verdict,
-        f"{place(tasks[0])} and {place(tasks[1])} are run by an event loop, in the order in which they get ready, "
-        "which differs from rank to rank",
-        "await them one after the other, in an order that all ranks share, or give each a process group of its own",
-    )
-
-
-def _task(stack: Stack) -> Frame | None:
-    """The outermost user frame that an asyncio event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
-    for index, frame in enumerate(stack):
-        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
-            return next(reversed(user_stack(stack[:index])), None)
-    return None
-
-
-def _is_asynchronous(case: Case, frame: Frame) -> bool:
-    name = plain(frame.function)
-    return name in ("__del__", "_exitfunc") or case.sources.is_signal_handler(frame.file, name)
 
 
 def unused_parameters(case: Case, blame: Blame) -> Finding | None:
@@ -337,7 +235,7 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
     token = gap.token
     if token.op == END or not is_implicit(token.stack):
         return None
-    finding = _parted(case, blame, gap)
+    finding = parted_finding(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
     return Finding(
         "HD109",
@@ -354,14 +252,15 @@ def collective_on_some_ranks(case: Case, blame: Blame) -> Finding | None:
     gap = blame.gap
     if gap is None or gap.token.op == END or not _sites_differ(gap):
         return None
-    return _parted(case, blame, gap)
+    return parted_finding(case, blame, gap)
 
 
 def _sites_differ(gap: Gap) -> bool:
     return gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
 
 
-def _parted(case: Case, blame: Blame, gap: Gap) -> Finding:
+def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
+    """Who calls what the others do not, or leaves out what they call; other rules give it another name."""
     culprits, others = blame.culprits, others_of(case, blame)
     line = telling_token(gap)
     if gap.kind == "delete":
@@ -374,7 +273,7 @@ def _parted(case: Case, blame: Blame, gap: Gap) -> Finding:
             what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(telling(gap)[0])}"
     what += _calls_ago(blame, gap)
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
-    why = condition_text(case, blame) or _no_condition(case, blame, gap)
+    why = condition_text(case, blame) or no_condition(case, blame, gap)
     return Finding("HD101", capital(verdict), why, _fix(blame, gap))
 
 
@@ -402,7 +301,8 @@ def _now(case: Case, ranks: tuple[int, ...]) -> str:
     return doing(case.activities[ranks[0]]) if ranks else "nothing"
 
 
-def _no_condition(case: Case, blame: Blame, gap: Gap) -> str:
+def no_condition(case: Case, blame: Blame, gap: Gap) -> str:
+    """Both calls, where no condition can be told."""
     mine = f"{gap.mine.op} at {short(gap.mine.frame)}" if gap.mine else _now(case, blame.culprits)
     theirs = f"{gap.theirs.op} at {short(gap.theirs.frame)}" if gap.theirs else "nothing yet"
     return f"the call sequences part at {mine} against {theirs}; the condition that parted them could not be seen"
