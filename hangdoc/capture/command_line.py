@@ -1,4 +1,4 @@
-"""Command lines without what they should never have held: passwords, tokens, keys, programs."""
+"""Command lines, and lines of logs, without what they should never have held: passwords, tokens, keys, programs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ _SECRET_VALUE = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
 _USER_IN_URL = re.compile(r"(?P<scheme>\b[a-z][\w+.-]*://)[^/@\s]+@", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
 _MULTIPROCESSING = re.compile(r"from \w*\.?multiprocessing[\w.]* import ")
 
 
@@ -38,6 +39,11 @@ def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
         shown.append(_HIDDEN if program or secret else _without_secret(word))
         follows = "program" if word == "-c" else "secret" if word.startswith("-") and _is_secret(word) else ""
     return tuple(clean(word, _LONGEST_WORD) for word in shown)
+
+
+def line_without_secrets(line: str) -> str:
+    """A line that a program wrote, its words treated as those of a command line; its spaces stay."""
+    return _WORD.sub(lambda match: _without_secret(match[0]), line)
 
 
 def _without_secret(word: str) -> str:

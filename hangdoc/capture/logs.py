@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+from hangdoc.capture.command_line import line_without_secrets
 from hangdoc.capture.text import clean, read_link
 from hangdoc.model.snapshot import LogTail
 
@@ -81,4 +82,4 @@ def _read(path: str) -> tuple[str, ...]:
     lines = data.decode("utf-8", "replace").splitlines()
     if offset and lines:
         del lines[0]  # its beginning lies before the part that was read
-    return tuple(clean(line.rstrip(), _MAX_LINE) for line in lines)
+    return tuple(clean(line_without_secrets(line.rstrip()), _MAX_LINE) for line in lines)

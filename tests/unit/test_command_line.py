@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture.command_line import without_secrets
+from hangdoc.capture.command_line import line_without_secrets, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,17 @@ def test_any_command_line(words: list[str]) -> None:
     assert len(shown) == len(words)
     assert all(word.isprintable() and len(word) <= 6000 for word in shown)
     assert without_secrets(shown) == tuple(without_secrets(without_secrets(shown)))
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("loss: 0.3  tokens=512", "loss: 0.3  tokens=512"),
+        ("wandb: api_key=abcdef  ok", "wandb: api_key=…  ok"),
+        ("login hf_abcdefghijklmnopqrst", "login …"),
+        ("  cloning https://me:pw@host/x", "  cloning https://…@host/x"),
+        ("ValueError: token type 3", "ValueError: token type 3"),
+    ],
+)
+def test_lines_of_logs(line: str, shown: str) -> None:
+    assert line_without_secrets(line) == shown
