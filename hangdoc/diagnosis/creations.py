@@ -28,18 +28,25 @@ def missing_creations(case: Case) -> list[Alignment]:
     by_number: dict[int, list[Token]] = {}
     for tokens in history.tokens.values():
         for token in tokens:
-            if token.pending:
-                continue  # who is to be in it is not known yet
             by_number.setdefault(token.sequence, []).append(token)
     for number in sorted(by_number):
-        made: dict[object, list[Token]] = {}
+        made: list[list[Token]] = []
         for token in by_number[number]:
-            made.setdefault(token.sizes, []).append(token)
+            alike = next((tokens for tokens in made if _same_call(tokens[0], token)), None)
+            if alike is None:
+                made.append([token])
+            else:
+                alike.append(token)
         if len(made) == 2:
-            here, there = made.values()
+            here, there = made
             found = [_left_out(history, *sides) for sides in ((here, there), (there, here))]
             return [alignment for alignment in found if alignment is not None]
     return []
+
+
+def _same_call(a: Token, b: Token) -> bool:
+    """Who is to be in a group that is being made is not known yet: then the line has to tell."""
+    return a.site == b.site if a.pending or b.pending else a.sizes == b.sizes
 
 
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
@@ -47,7 +54,7 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
     to the group of ``without`` later on."""
     mine, theirs = without[0], having[0]
     later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
-    if not any(t.site == mine.site if t.pending else t.sizes == mine.sizes for t in later):
+    if not any(_same_call(mine, token) for token in later):
         return None
     ranks = tuple(sorted(token.rank for token in without))
     gap = Gap("insert", ranks, theirs, mine, theirs)
