@@ -111,7 +111,7 @@ class Announcer:
     def _print(self, diagnosis: Diagnosis) -> bool:
         from hangdoc.report.terminal import render_for
 
-        news = (diagnosis.outcome, diagnosis.culprits)
+        news = (diagnosis.outcome, diagnosis.culprits, diagnosis.cause and diagnosis.cause.code)
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -96,7 +98,7 @@ def mark() -> Iterator[str]:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, mark: str) -> Watch:
+def watch(tmp_path: Path, mark: str, request: pytest.FixtureRequest) -> Watch:
     """Run a command under ``hangdoc watch`` to its end: ``watch(command, *options, env=…, deadline=…)``."""
 
     def run(
@@ -108,8 +110,10 @@ def watch(tmp_path: Path, mark: str) -> Watch:
         on_hang: str = "abort",
     ) -> Finished:
         folder = tmp_path / uuid.uuid4().hex[:8]
-        scratch = folder / "tmp"
-        scratch.mkdir(parents=True)
+        folder.mkdir()
+        # Short: libraries bind unix sockets below TMPDIR, whose paths end at 107 bytes.
+        scratch = Path(tempfile.mkdtemp(prefix="hd", dir="/tmp"))
+        request.addfinalizer(lambda: shutil.rmtree(scratch, ignore_errors=True))
         report, run_dir = folder / "report.json", folder / "run"
         line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(stall_after)]
         line += ["--on-hang", on_hang, "--report", str(report), "--run-dir", str(run_dir), *options, "--"]
