@@ -106,7 +106,7 @@ def _blind(case: Case, why: str) -> Diagnosis:
 
 
 def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -> Diagnosis:
-    named = finding or _unnamed(case, found)
+    named = _no_hang(case) if outcome == "healthy" and not case.job.ended else finding or _unnamed(case, found)
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == "hang" and not found.proved and confidence == "certain":
@@ -150,6 +150,12 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 
 # --- a verdict without a cause -----------------------------------------------------------------------------------
+
+
+def _no_hang(case: Case) -> Finding:
+    still = tuple(r for r, a in case.activities.items() if not a.moving)
+    told = f"no rank waits for another ({name_ranks(still)} at rest at the moment)" if still else "all ranks move"
+    return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")
 
 
 def _unnamed(case: Case, found: Blame) -> Finding:

@@ -44,8 +44,8 @@ def render(
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
     if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
         # The job works: one line is enough.
-        stalled = f"no progress for {name_duration(diagnosis.stalled_for)}"
-        layout.header(title, [stalled, *_job(diagnosis)])
+        stalled = [f"no progress for {name_duration(diagnosis.stalled_for)}"] if diagnosis.stalled_for > 0 else []
+        layout.header(title, [*stalled, *_job(diagnosis)])
         layout.paragraph(diagnosis.verdict)
         return layout.finish()
 
