@@ -10,7 +10,7 @@ that there is none: the interpreter waits for the thread before it exits, and to
 # outcome = "hang"
 # cause = "HD701"
 # culprits = [1]
-# lines = [30]
+# lines = [31]
 # code = ["path = files.get()"]
 # source = "constructed"
 # ///
@@ -18,6 +18,7 @@ that there is none: the interpreter waits for the thread before it exits, and to
 import os
 import queue
 import threading
+import time
 
 import torch
 import torch.distributed as dist
@@ -37,7 +38,8 @@ def main():
     files = queue.Queue()
     if dist.get_rank() == 1:
         threading.Thread(target=upload, args=(files,), name="uploader").start()
-    for step in range(4):
+    for step in range(8):
+        time.sleep(0.3)
         dist.all_reduce(torch.ones(4))
         files.put(f"step-{step}")
     if FIXED:

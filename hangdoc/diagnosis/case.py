@@ -51,7 +51,19 @@ class Case:
     @cached_property
     def activities(self) -> dict[int, Activity]:
         """Rank → what it does now."""
-        return {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+        found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+        for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
+            found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
+        return found
+
+    @cached_property
+    def _met(self) -> frozenset[int]:
+        """Ranks with which others have completed a call: they lived, seen or not."""
+        met: set[int] = set()
+        for program in self.programs.values():
+            for name in {call.group for call in program.journal.calls if call.completed}:
+                met.update(program.key(name)[1])
+        return frozenset(met)
 
     @cached_property
     def graph(self) -> Graph:
