@@ -87,7 +87,7 @@ def test_held_by_a_debugger():
     it = process(state="t")
     it = replace(it, looks=tuple(replace(look, tracer_pid=99) for look in it.looks))
     found = activity(it)
-    assert (found.kind, found.text) == ("debugger", "held by a debugger (process 99)")
+    assert (found.kind, found.text) == ("stopped", "held by a debugger (process 99)")
 
 
 def test_uninterruptible_only_if_it_stays_so():

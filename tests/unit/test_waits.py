@@ -66,7 +66,7 @@ def test_waiting_for_a_rank_that_computes():
     assert (found.stuck, found.roots) == (frozenset(), {1})
 
 
-@pytest.mark.parametrize("kind", ["exited", "zombie", "absent", "stopped", "debugger"])
+@pytest.mark.parametrize("kind", ["exited", "zombie", "absent", "stopped"])
 def test_waiting_for_a_rank_that_will_not_move(kind):
     found = graph([collective("0", 1, (0, 1)), at(kind)], calls("0", (0, 1), r0="barrier*"))
     assert (found.stuck, found.roots) == ({0}, {1})
