@@ -114,7 +114,7 @@ def attached(scenario: Scenario, folder: Path, *options: str) -> dict[str, Any]:
         return {}
 
 
-class job:  # noqa: N801 - reads as the context that it is
+class job:
     """A command in a session of its own; at the end its whole family is gone."""
 
     def __init__(self, command: list[str], scenario: Scenario, folder: Path) -> None:
@@ -224,10 +224,7 @@ def main() -> int:
                 folder = Path(name)
                 # A copy in the run's own folder: code below site-packages would be library code.
                 copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
-                if way == "watch":
-                    document = watched(copied, folder)
-                else:
-                    document = attached(copied, folder, *way.split()[1:])
+                document = watched(copied, folder) if way == "watch" else attached(copied, folder, *way.split()[1:])
             result = judge(copied, way, document)
             results.append(result)
             aspects = (result.outcome, result.culprits, result.cause, result.line)
