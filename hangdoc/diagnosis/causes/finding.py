@@ -133,12 +133,13 @@ def condition_text(case: Case, blame: Blame) -> str:
     for name in guard.names if not blame.past else ():
         per_rank = case.values.of(parting.file, parting.function, name)
         if len(set(per_rank.values())) > 1:
-            text += f" ({name} = {_per_rank(per_rank)})"
+            text += f" ({name} = {told_values(per_rank)})"
     return text
 
 
-def _per_rank(per_rank: dict[int, str]) -> str:
+def told_values(per_rank: dict[int, str], separator: str = ", ") -> str:
+    """'5 on rank 0, 4 on ranks 1 and 2': each value once, with the ranks that have it."""
     by_value: dict[str, list[int]] = {}
     for rank, value in sorted(per_rank.items()):
         by_value.setdefault(value, []).append(rank)
-    return ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in by_value.items())
+    return separator.join(f"{value} on {name_ranks(ranks)}" for value, ranks in by_value.items())

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.causes.finding import (
     short,
     telling,
     telling_token,
+    told_values,
     verb,
     wait_sentence,
 )
@@ -40,10 +41,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     left, inside = (culprits, others) if early else (others, culprits)
     where = f"{PurePosixPath(loop.file).name}:{loop.guard.line}"
     counts = counter_values(loop, case.values)
-    told = "; ".join(
-        f"{name} = " + " | ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in _grouped(per_rank))
-        for name, per_rank in counts.items()
-    )
+    told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
     how = "left the loop early" if early else "goes round the loop once more"
@@ -55,13 +53,6 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
         "first), or wrap the loop in `torch.distributed.algorithms.Join`",
     )
-
-
-def _grouped(per_rank: dict[int, str]) -> list[tuple[str, list[int]]]:
-    by_value: dict[str, list[int]] = {}
-    for rank, value in sorted(per_rank.items()):
-        by_value.setdefault(value, []).append(rank)
-    return list(by_value.items())
 
 
 def _iterations(case: Case, blame: Blame) -> str:
@@ -110,10 +101,7 @@ def differing_arguments(case: Case, blame: Blame) -> Finding | None:
     if found is None:
         return None
     token = found.tokens[blame.culprits[0]]
-    by_value: dict[str, list[int]] = {}
-    for rank, value in sorted(found.values.items()):
-        by_value.setdefault(value, []).append(rank)
-    told = ", ".join(f"{value} on {name_ranks(ranks)}" for value, ranks in by_value.items())
+    told = told_values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
     return Finding(
