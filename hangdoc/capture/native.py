@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
-import sys
-import sysconfig
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 
 from hangdoc.capture import blocking, procfs, stacks
 from hangdoc.capture.holding import let_go, may_be_held
+from hangdoc.capture.stacks import find_tool
 from hangdoc.capture.text import clean
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.process import Frame, ProcessState, Stack
@@ -40,11 +37,7 @@ _LIBRARY = re.compile(r"(.*) \((/[^()]*)\)$")
 
 def find_pystack() -> str | None:
     """The pystack installed beside hangdoc's own interpreter, else the first on PATH, else None."""
-    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        candidate = folder / "pystack"
-        if os.access(candidate, os.X_OK):
-            return str(candidate)
-    return shutil.which("pystack")
+    return find_tool("pystack")
 
 
 def complete(

@@ -67,11 +67,16 @@ class PythonThread:
 
 def find_py_spy() -> str | None:
     """The py-spy installed beside hangdoc's own interpreter, else the first on PATH, else None."""
+    return find_tool("py-spy")
+
+
+def find_tool(name: str) -> str | None:
+    """A command that packages install: beside hangdoc's own interpreter first, then on PATH."""
     for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
-        candidate = folder / "py-spy"
+        candidate = folder / name
         if os.access(candidate, os.X_OK):
             return str(candidate)
-    return shutil.which("py-spy")
+    return shutil.which(name)
 
 
 def dump(
