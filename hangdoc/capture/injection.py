@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hangdoc.capture import gates, procfs, stacks
@@ -28,6 +28,8 @@ from hangdoc.model.snapshot import Unavailable
 _PROBE_FOLDER = Path(__file__).resolve().parent.parent / "probe"
 _INJECTED = ("hangdoc_probe_injected", "hangdoc_probe", "hangdoc_probe_details", "hangdoc_probe_serve")
 _SETTLE_SECONDS = 1.0
+_TRIES, _BETWEEN_TRIES = 3, 0.15
+"""A rank that polls runs for some microseconds now and then, and may be met just there."""
 
 # One expression: gdb evaluates all of it even if hangdoc is gone by then.
 _EXPRESSION = (
@@ -79,10 +81,24 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
     # The process must be able to reach the folder: a private TMPDIR of ours is no place for another user's.
     folder = Path(tempfile.mkdtemp(prefix="hangdoc-", dir=None if owner.st_uid == os.geteuid() else "/tmp"))  # noqa: S108
     try:
-        failed = _run(program, pid, tid, _prepare(folder, owner), until)
+        text = _prepare(folder, owner)
+        failed = _run(program, pid, tid, text, until)
+        for _ in range(_TRIES - 1):
+            if isinstance(failed, _NotNow):
+                time.sleep(_BETWEEN_TRIES)
+                failed = _run(program, pid, tid, text, until)
+        if isinstance(failed, _NotNow):
+            return failed.refusal
         return failed if failed is not None else _answer(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _NotNow:
+    """The process, held, was no safe place, and nothing was run there."""
+
+    refusal: Unavailable
 
 
 def _prepare(folder: Path, owner: os.stat_result) -> bytes:
@@ -112,7 +128,7 @@ def _prepare(folder: Path, owner: os.stat_result) -> bytes:
     return text.encode() + b"\0"
 
 
-def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | None:
+def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | _NotNow | None:
     """Hold the process, see once more that it is safe, run the text, let go. None: it ran."""
     gdb = Gdb(program)
     told = False
@@ -126,7 +142,7 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         gdb.select_thread(tid, until)
         held = gates.while_held(pid, tid, until)
         if isinstance(held, Unavailable):
-            return held
+            return _NotNow(held)
         gdb.write(held.room, text, until)
         if not _lives(gdb, until):
             return refused("its Python is ending or has not started")

@@ -30,6 +30,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 MARKERS = ("<!-- accuracy -->", "<!-- /accuracy -->")
 _QUIET_SECONDS = 4.0
+_ONE_QUIET_SECONDS = 8.0
 _START_SECONDS = 60.0
 
 
@@ -164,8 +165,10 @@ def _in_folder(folder: Path) -> Iterator[psutil.Process]:
 
 
 def _until_quiet(pid: int) -> bool:
-    """Wait until the family has used no CPU time for some seconds; False if it ended first."""
+    """Wait until the family has used no CPU time for some seconds, or one below its root for longer; False if it
+    ended first."""
     deadline, quiet_since, before = time.monotonic() + _START_SECONDS, time.monotonic(), -1.0
+    last_used: dict[int, tuple[float, float]] = {}
     while time.monotonic() < deadline:
         family = _family(pid)
         if len(family) < 2 and (not family or family[0].status() == psutil.STATUS_ZOMBIE):
@@ -176,10 +179,16 @@ def _until_quiet(pid: int) -> bool:
                 times = process.cpu_times()
             except psutil.Error:
                 continue
-            used += times.user + times.system
+            own = times.user + times.system
+            used += own
+            if process.pid != pid and own - last_used.get(process.pid, (-1.0, 0.0))[0] > 0.1:
+                last_used[process.pid] = own, time.monotonic()
         if used - before > 0.3:
             before, quiet_since = used, time.monotonic()
         elif time.monotonic() - quiet_since > _QUIET_SECONDS and len(family) > 1:
+            return True
+        alive = {process.pid for process in family}
+        if any(p in alive and time.monotonic() - since > _ONE_QUIET_SECONDS for p, (_, since) in last_used.items()):
             return True
         time.sleep(0.25)
     return True

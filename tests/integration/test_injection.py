@@ -156,8 +156,8 @@ def test_the_journals_of_a_bare_job_come_back(job: Job) -> None:
 def test_a_capture_takes_them_where_it_may(job: Job) -> None:
     targets = [RankTarget(rank, pid, "environment", 4) for rank, pid in job.pids.items()]
     snapshot = capture_job(CaptureRequest(targets, options=CaptureOptions(gap=0.3, inject=True)))
-    assert [rank.journal.source if rank.journal else None for rank in snapshot.ranks] == ["injection"] * 4
     assert [item for item in snapshot.unavailable if item.what == "journal"] == []
+    assert [rank.journal.source if rank.journal else None for rank in snapshot.ranks] == ["injection"] * 4
     bare = capture_job(CaptureRequest(targets, options=CaptureOptions(gap=0.3)))
     assert [rank.journal for rank in bare.ranks] == [None] * 4
     assert len([item for item in bare.unavailable if item.what == "journal"]) == 4
