@@ -5,7 +5,7 @@ the predictions inside it asks every process to take part in something that only
 """
 
 # /// hangdoc
-# launch = "accelerate launch --multi_gpu --num_processes 2 --mixed_precision no --dynamo_backend no"
+# launch = "accelerate launch --multi_gpu --num_processes 2 --main_process_port 0 --dynamo_backend no"
 # outcome = "hang"
 # cause = "HD101"
 # culprits = [0]
@@ -42,6 +42,7 @@ def main():
         accelerator.backward(loss)
         optimizer.step()
     evaluate(accelerator, accelerator.unwrap_model(model), torch.ones(8, 4))
+    accelerator.end_training()
 
 
 if __name__ == "__main__":

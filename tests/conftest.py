@@ -122,7 +122,6 @@ def watch(tmp_path: Path, mark: str, request: pytest.FixtureRequest) -> Watch:
             "OMP_NUM_THREADS": "1",
             "TMPDIR": str(scratch),
             "NO_COLOR": "1",
-            "PYTHONUNBUFFERED": "",  # or two ranks write into one another's lines
             MARK: mark,
             **(env or {}),
         }

@@ -59,9 +59,9 @@ class ProbeClient:
         self.close()
         return None
 
-    def details(self, deadline_s: float) -> ProbeDetails | Unavailable:
-        """Ask for everything, within ``deadline_s`` seconds."""
-        answer = self._ask("details", deadline_s)
+    def details(self, deadline_s: float, *, attributes: bool = True) -> ProbeDetails | Unavailable:
+        """Ask for everything, or all but the values of attributes, within ``deadline_s`` seconds."""
+        answer = self._ask("details" if attributes else "history", deadline_s)
         if isinstance(answer, Unavailable):
             return answer
         try:

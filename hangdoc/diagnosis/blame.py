@@ -73,7 +73,8 @@ def blame(case: Case) -> Blame:
     immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if immovable:
         how = "likely" if _ended_in_order(case, immovable) else "certain"
-        return Blame("gone", immovable, proved=True, confidence=how, sure=_seen_states(case, immovable))
+        proved = not _looked_at(case, immovable)
+        return Blame("gone", immovable, proved=proved, confidence=how, sure=_seen_states(case, immovable))
     if case.graph.stuck:
         return (
             diverged or _disagreement(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
@@ -127,6 +128,12 @@ def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
         if not set(w.on).isdisjoint(ranks)
     )
     return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
+
+
+def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Does a debugger hold each of them? Whoever attached it may let them go on."""
+    processes = [case.ranks[r].process for r in ranks]
+    return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
 
 
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:

@@ -33,6 +33,13 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     parted = blame(case)
     if parted.kind == "divergence":
         return parted, True
+    unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
+    if unseen and failed:
+        others = tuple((rank,) for rank in unseen[1:])
+        sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
+        return Blame(
+            "gone", unseen[:1], others, proved=True, confidence="possible" if others else "likely", sure=sure
+        ), True
     early = sorted(
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )

@@ -204,8 +204,8 @@ def _answer(state, client):
     question = json.loads(line)["q"]
     if question == "counters":
         return _framed(counters(state), recorded(state, "_dump_%s_trace_json", False, False))
-    if question == "details":
-        return _framed(*_details(state))
+    if question in ("details", "history"):
+        return _framed(*_details(state, attributes=question == "details"))
     raise ValueError(question)
 
 

@@ -8,14 +8,19 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from hangdoc.capture import logs, procfs
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.exits import ExitWatch
-from hangdoc.capture.journal import ProbeBye, read_bye
+from hangdoc.capture.journal import ProbeBye, ProbeClient, read_bye
 from hangdoc.model.process import Process, ProcessExit
+from hangdoc.model.snapshot import Unavailable
 from hangdoc.sidecar.supervise import Run
+
+_HEARING_SECONDS = 0.5
+_MOST_ASKED_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,7 @@ class Roster:
         self._members: dict[int, Member] = {}
         self._absent: list[RankTarget] = []
         self._exits: dict[int, ProcessExit] = {}
+        self._heard: dict[int, ProbeBye] = {}
         self.launcher = _describe(run.launcher, "launcher")
         self.can_wait = _can_wait_for(run.launcher)
         """False if the launcher ended already, and before Linux 5.3."""
@@ -60,6 +66,14 @@ class Roster:
         ended = self._watch.poll()
         self._exits.update(ended)
         return bool(ended)
+
+    def hear_survivors(self) -> None:
+        """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
+        living = [m for m in self.members().values() if m.process.pid not in self._exits and m.target.socket]
+        if not living or not any(ended.status != 0 for ended in self._exits.values()):
+            return
+        with ThreadPoolExecutor(min(len(living), _MOST_ASKED_AT_ONCE), thread_name_prefix="survivors") as pool:
+            self._heard.update({pid: bye for pid, bye in pool.map(_hear, living) if bye is not None})
 
     def wait_for_exits(self, seconds: float) -> None:
         """Wait until all ranks ended, at most ``seconds``."""
@@ -104,8 +118,11 @@ class Roster:
         return found
 
     def byes(self) -> dict[int, ProbeBye]:
-        """What ranks left as they exited, by rank."""
-        read = {rank: self._last_words(member) for rank, member in self.members().items()}
+        """What ranks left as they exited, or said when the first of them failed, by rank."""
+        read = {
+            rank: self._last_words(member) or self._heard.get(member.process.pid)
+            for rank, member in self.members().items()
+        }
         return {rank: bye for rank, bye in read.items() if bye is not None}
 
     def log_paths(self) -> dict[int, tuple[str, ...]]:
@@ -125,6 +142,16 @@ def _describe(pid: int, role: str) -> Process:
     if entry is None:
         return Process(pid, 0, role)
     return Process(pid, entry.ppid, role, entry.comm, procfs.argv(pid), procfs.start_time(entry))
+
+
+def _hear(member: Member) -> tuple[int, ProbeBye | None]:
+    assert member.target.socket is not None
+    client = ProbeClient(member.target.socket)
+    try:
+        said = client.details(_HEARING_SECONDS, attributes=False)
+    finally:
+        client.close()
+    return member.process.pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
 
 
 def _can_wait_for(pid: int) -> bool:

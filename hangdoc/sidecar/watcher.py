@@ -61,9 +61,11 @@ class Watcher:
                 self._state.ended(left)
                 self._roster.wait(0.0)
                 continue
-            self._roster.wait(left)
+            ended = self._roster.wait(left)
             if self._roster.has_ended(self._run.launcher):
                 return self._state.ended(PERIOD_SECONDS)  # it is about to be reaped
+            if ended:
+                self._roster.hear_survivors()
         return self._state.ended()
 
     def _round(self, now: float) -> bool:

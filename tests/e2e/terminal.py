@@ -24,10 +24,10 @@ _TAKE_TERMINAL = "import os, sys; os.close(os.open(sys.argv[1], os.O_RDWR)); os.
 
 
 def environment(**extra: str) -> dict[str, str]:
-    """Ours without hangdoc's variables; buffered, so that two ranks never write into one another's lines."""
+    """Ours without hangdoc's variables."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
     kept.pop("PYTHONPATH", None)
-    return {**kept, "NO_COLOR": "1", "PYTHONUNBUFFERED": "", **extra}
+    return {**kept, "NO_COLOR": "1", **extra}
 
 
 class Terminal:

@@ -28,7 +28,7 @@ if "RANK" not in os.environ:
              "LOCAL_WORLD_SIZE": "2"}) for n in range(2)]
     sys.exit(max(rank.wait() for rank in ranks))
 subprocess.Popen(["sleep", "1000"], start_new_session=True)
-print("rank", os.environ["RANK"], flush=True)
+os.write(1, f"rank {os.environ['RANK']}\\n".encode())
 time.sleep(1000)
 """
 

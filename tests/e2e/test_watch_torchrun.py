@@ -16,6 +16,8 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--np
 JOB = """
 import os, pathlib, sys, time
 import torch, torch.distributed as dist
+def say(what): # in one piece: torchrun's ranks are unbuffered, and write into one another's lines
+    os.write(1, f"{{what}} {{rank}}\\n".encode())
 rank, restart = int(os.environ["RANK"]), int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 {at_first}
 dist.init_process_group("gloo")
@@ -26,7 +28,7 @@ for step in range(40):
     if step == 20:
         {at_twenty}
 dist.destroy_process_group()
-print("through", rank, flush=True)
+say("through")
 """
 
 
@@ -78,7 +80,7 @@ def test_a_job_that_fails_by_itself_is_diagnosed_and_keeps_its_status(watch: Wat
 
 @pytest.mark.slow
 def test_ctrl_c_of_a_training_job_is_no_failure(tmp_path: Path, mark: str) -> None:
-    command = job(tmp_path, "print('under way', rank, flush=True); time.sleep(60)")
+    command = job(tmp_path, "say('under way'); time.sleep(60)")
     screen = Terminal([*HANGDOC, "watch", *command], environment(**{MARK: mark, "OMP_NUM_THREADS": "1"}), tmp_path)
     try:
         screen.read_until("under way 0", 60)
@@ -97,7 +99,7 @@ def test_ctrl_c_of_a_training_job_is_no_failure(tmp_path: Path, mark: str) -> No
 
 @pytest.mark.slow
 def test_ranks_run_to_their_end_when_the_watcher_is_killed(tmp_path: Path, mark: str) -> None:
-    command = job(tmp_path, "print('under way', rank, flush=True); time.sleep(2)")
+    command = job(tmp_path, "say('under way'); time.sleep(2)")
     output = tmp_path / "output"
     with output.open("wb") as file:
         watcher = subprocess.Popen(

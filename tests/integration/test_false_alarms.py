@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangdoc import api
+
 if TYPE_CHECKING:
     from conftest import Watch
+
+    from hangdoc.model.diagnosis import Diagnosis
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -19,12 +23,49 @@ def torchrun() -> str:
     return shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
 
 
-@pytest.mark.parametrize("program", ["computes.py", "saves.py", "joins.py"])
-def test_a_slow_but_healthy_job_ends_by_itself(program: str, watch: Watch) -> None:
-    command = [torchrun(), "--standalone", "--nproc-per-node", "2", str(PROGRAMS / program)]
-    finished = watch(command)
+def stalls(watch: Watch, program: str) -> list[Diagnosis]:
+    """What was said of each time that the job stood still, once it has ended well."""
+    finished = watch([torchrun(), "--standalone", "--nproc-per-node", "2", str(PROGRAMS / program)])
     assert finished.status == 0, finished.explain()
     assert "well ended" in finished.stdout, finished.explain()
-    outcome = (finished.document or {}).get("outcome", "healthy")
-    assert outcome in ("healthy", "slow"), finished.explain()
+    assert "✖" not in finished.stderr, finished.explain()
     assert not finished.survivors
+    found = [api.diagnose(path) for path in finished.snapshots()]
+    assert {diagnosis.outcome for diagnosis in found} <= {"slow"}, finished.explain()
+    return found
+
+
+def told(diagnosis: Diagnosis) -> tuple[tuple[int, ...], str]:
+    return diagnosis.culprits, diagnosis.cause.code if diagnosis.cause else ""
+
+
+@pytest.mark.parametrize(
+    ("program", "expected"),
+    [
+        ("computes.py", ((1,), "HD501")),
+        ("saves.py", ((0,), "HD508")),
+        ("joins.py", ((0,), "HD501")),
+        ("serves.py", ((0,), "HD507")),
+        ("compiles.py", ((), "HD502")),
+    ],
+)
+def test_a_slow_but_healthy_job_ends_by_itself(
+    program: str, expected: tuple[tuple[int, ...], str], watch: Watch
+) -> None:
+    assert {told(diagnosis) for diagnosis in stalls(watch, program)} == {expected}
+
+
+def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
+    found = stalls(watch, "awkward.py")
+    assert [told(diagnosis) for diagnosis in found] == [
+        ((1,), "HD503"),  # its DataLoader's first batch
+        ((), ""),  # gradients are accumulated: every rank computes
+        ((0,), "HD501"),  # validates while the other waits
+        ((), ""),  # every rank sleeps between two rounds
+        ((1,), "HD701"),  # an atexit hook of a rank, when the other has ended
+    ], [diagnosis.verdict for diagnosis in found]
+
+
+@pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+def test_a_debugger_attached_on_purpose_is_named(watch: Watch) -> None:
+    assert {told(diagnosis) for diagnosis in stalls(watch, "debugged.py")} == {((1,), "HD403")}

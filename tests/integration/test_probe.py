@@ -90,7 +90,7 @@ def free_port() -> int:
 @pytest.fixture
 def start(tmp_path: Path, mark: str) -> Iterator[Start]:
     """Start a command with the probe on its path; ``env`` adds variables, None takes one away."""
-    with tempfile.TemporaryDirectory(prefix="hd-", dir="/tmp") as folder:
+    with tempfile.TemporaryDirectory(prefix="hd-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         started = []
 
         def run(*command: str, env: Mapping[str, str | None] | None = None) -> Job:

@@ -1,0 +1,25 @@
+"""Every rank compiles the same model, which takes its time."""
+
+import os
+import tempfile
+
+import torch
+import torch.distributed as dist
+
+
+def model(batch):
+    for number in range(10):
+        batch = torch.sin(batch + number) * torch.softmax(batch, dim=-1)
+        batch = batch.roll(number % 7, dims=0).cumsum(dim=0)
+    return batch
+
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+with tempfile.TemporaryDirectory(prefix="compile-cache-", ignore_cleanup_errors=True) as cache:
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    loss = torch.compile(model, dynamic=False)(torch.ones(16, 16)).mean()
+    dist.all_reduce(loss)
+if dist.get_rank() == 0:
+    print("well ended")
+dist.destroy_process_group()
