@@ -24,7 +24,7 @@ FIXED = os.environ.get("FIXED") == "1"
 
 
 def model(batch):
-    for number in range(8):
+    for number in range(3):
         batch = torch.sin(batch + number) * torch.softmax(batch, dim=-1)
         batch = batch.roll(number % 7, dims=0).cumsum(dim=0)
     return batch

@@ -81,7 +81,7 @@ def blame(case: Case) -> Blame:
         )
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
-        return Blame("outside", roots, confidence="likely", sure=f"{len(case.graph.waits)} ranks wait for it")
+        return Blame("outside", roots, confidence="likely", sure=_how_many_wait(case))
     if any(a.kind == "in-collective" for a in case.activities.values()):
         if (differing := _disagreement(case)) is not None:
             return differing
@@ -96,7 +96,9 @@ def blame(case: Case) -> Blame:
         return apart
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
-        return Blame("gone", still, proved=True, confidence="certain", sure=_seen_states(case, still))
+        return Blame(
+            "gone", still, proved=not _looked_at(case, still), confidence="certain", sure=_seen_states(case, still)
+        )
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
 
@@ -128,6 +130,11 @@ def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
         if not set(w.on).isdisjoint(ranks)
     )
     return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
+
+
+def _how_many_wait(case: Case) -> str:
+    waiting = len(case.graph.waits)
+    return f"{waiting} ranks wait for it" if waiting > 1 else "one rank waits for it"
 
 
 def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:

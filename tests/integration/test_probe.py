@@ -188,7 +188,6 @@ def test_spawned_ranks_say_why_they_end(start: Start, free_port: int, kind: str)
 
 
 def test_fabric_script_launcher(start: Start) -> None:
-    pytest.importorskip("lightning")
     job = start(sys.executable, str(PROGRAMS / "probed_fabric.py"))
     job.ready(1)
     (group, *_) = job.details(1).journal.groups
@@ -196,7 +195,6 @@ def test_fabric_script_launcher(start: Start) -> None:
 
 
 def test_accelerate_launch(start: Start, free_port: int) -> None:
-    pytest.importorskip("accelerate")
     launcher = (sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes", "2")
     job = start(*launcher, "--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no",
                 "--main_process_port", str(free_port), PROBED, "everything")  # fmt: skip

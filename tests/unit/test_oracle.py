@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.errors import UnsatisfiedAssumption
 from oracle import repairing_sets
@@ -37,6 +37,12 @@ def over_fixed_seeds(count: int) -> Callable[[Callable[[int], None]], Callable[[
     return decorate
 
 
+def suppose(condition: bool) -> None:
+    """As hypothesis' ``assume``, which wants to be called under ``given`` only."""
+    if not condition:
+        raise UnsatisfiedAssumption
+
+
 few = settings(derandomize=True, deadline=None, database=None, max_examples=150)
 
 
@@ -61,11 +67,11 @@ def hang(
     rng = random.Random(seed)
     program = write_program(rng, sizes=sizes, point_to_point=messages, joins=joins)
     fault = break_program(rng, program, kinds)
-    assume(fault is not None)
+    suppose(fault is not None)
     assert fault is not None
     stopped = run(rng, program, fault.calls)
     stopped.crashed = fault.ranks if fault.crashed else frozenset()
-    assume("blocked" in stopped.state.values())
+    suppose("blocked" in stopped.state.values())
     return Hang(program, fault, stopped)
 
 
@@ -75,7 +81,7 @@ def behind(seed: int, *, sizes: tuple[int, int] = (2, 8)) -> tuple[Run, int]:
     program = write_program(rng, sizes=sizes, point_to_point=True)
     rank = rng.randrange(program.size)
     stopped = run(rng, program, program.calls, {rank: rng.randrange(len(program.calls[rank]) + 1)})
-    assume("blocked" in stopped.state.values())
+    suppose("blocked" in stopped.state.values())
     return stopped, rank
 
 
@@ -134,10 +140,10 @@ def test_blames_the_fewer_where_many_did_the_same(seed):
     rng = random.Random(seed)
     program = write_program(rng, sizes=(3, 10), joins=False)
     fault = break_together(rng, program)
-    assume(fault is not None)
+    suppose(fault is not None)
     assert fault is not None
     stopped = run(rng, program, fault.calls)
-    assume("blocked" in stopped.state.values())
+    suppose("blocked" in stopped.state.values())
     found = diagnose(snapshot(stopped))
     assert found.outcome == "hang"
     if found.confidence == "certain":

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-LOOK = ["gdb", "-nx", "-batch", "-ex", "shell sleep 10", "-p"]
+LOOK = ["gdb", "-nx", "-batch", "-ex", "shell sleep 9", "-p"]
 
 dist.init_process_group("gloo")
 rank = dist.get_rank()
