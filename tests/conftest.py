@@ -18,6 +18,7 @@ from typing import Any
 
 import psutil
 import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 MARK = "RUN_OF_A_TEST"
 """Environment variable that every process of a test's job inherits, also those that left its process tree."""
@@ -51,6 +52,35 @@ class Finished:
 
 
 Watch = Callable[..., Finished]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return OneWorkerForSharedJobs(config, log)
+
+
+class OneWorkerForSharedJobs(LoadScopeScheduling):
+    """Tests that share the jobs of a module run in one worker, or each worker would start those jobs anew."""
+
+    _SHARED = frozenset(f"test_{name}" for name in ("attach", "attach_namespaces", "capture_job", "injection"))
+    _SHARED |= {"test_attach_save", "test_attach_watched"}
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return file if Path(file).stem in self._SHARED else nodeid
+
+
+TORCH_ABORTS = "terminate called without an active exception"
+"""What a rank says that gloo's worker thread aborts: it lets go of the last call when Python has begun to shut down
+(torch 2.13; bare runs of DDP jobs that end right after a barrier do it as often, two in ten on a busy machine)."""
+
+
+def unless_torch_aborts(run: Callable[[], Finished], tries: int = 3) -> Finished:
+    """A run of a healthy job, once more where torch itself aborted the job's exit."""
+    for _ in range(tries):
+        finished = run()
+        if TORCH_ABORTS not in finished.stderr:
+            break
+    return finished
 
 
 def marked(mark: str) -> list[psutil.Process]:

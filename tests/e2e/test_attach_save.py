@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import MARK, end_all
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("attach-save")]
+pytestmark = pytest.mark.timeout(150)
 
 # Every place that a secret may come from carries its own.
 PROGRAM = """\

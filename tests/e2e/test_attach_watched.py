@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from conftest import MARK, end_all
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("attach-watched")]
+pytestmark = pytest.mark.timeout(150)
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 
 

@@ -22,7 +22,7 @@ from hangdoc.diagnosis import diagnose
 from hangdoc.model import codec
 from hangdoc.model.snapshot import JobSnapshot
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("attach")]
+pytestmark = pytest.mark.timeout(240)
 
 PROGRAM = Path(__file__).parent / "programs" / "attached.py"
 BARRIER, ALL_REDUCE = 28, 29

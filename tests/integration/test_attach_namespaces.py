@@ -19,7 +19,6 @@ from hangdoc.capture import procfs
 from hangdoc.errors import CannotLook
 
 pytestmark = [
-    pytest.mark.xdist_group("namespaces"),
     pytest.mark.timeout(150),
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("nsenter"),

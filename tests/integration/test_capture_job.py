@@ -22,7 +22,7 @@ from hangdoc.model.frames import innermost_user_frame, user_frames
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
 
-pytestmark = [pytest.mark.timeout(150), pytest.mark.xdist_group("capture-job")]
+pytestmark = pytest.mark.timeout(150)
 
 PROGRAM = """\
 import time, torch, torch.distributed as dist

@@ -31,7 +31,6 @@ from hangdoc.model.snapshot import Unavailable
 PROGRAMS = Path(__file__).parent / "programs"
 pytestmark = [
     pytest.mark.timeout(150),
-    pytest.mark.xdist_group("injection"),
     pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed"),
 ]
 

@@ -27,7 +27,7 @@ from hangdoc.capture.attaching import find_job, list_jobs
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm
 
-pytestmark = [pytest.mark.timeout(240), pytest.mark.xdist_group("launchers")]
+pytestmark = pytest.mark.timeout(240)
 
 HERE = Path(__file__).parent
 PROGRAM = HERE.parent / "integration" / "programs" / "attached.py"
