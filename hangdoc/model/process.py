@@ -127,3 +127,5 @@ class ProcessExit:
     """Type name of the uncaught exception, where the probe saw one."""
     stack: Stack = ()
     """Where the exception was raised, innermost first."""
+    leaving: bool = False
+    """Its program had ended, and Python was shutting down: the probe had left its note."""

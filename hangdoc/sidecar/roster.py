@@ -113,7 +113,7 @@ class Roster:
                 continue
             bye = self._last_words(member)
             if bye is not None:
-                ended = replace(ended, at=min(ended.at, bye.at), exception=bye.exception, stack=bye.stack)
+                ended = replace(ended, at=min(ended.at, bye.at), exception=bye.exception, stack=bye.stack, leaving=True)
             found[rank] = ended
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hangdoc.diagnosis import diagnose
@@ -26,3 +28,12 @@ def test_all_ranks_ended_well(status: int | None) -> None:
 @pytest.mark.parametrize("end", [ProcessExit(90.0, 1), ProcessExit(90.0, signal=9), ProcessExit(90.0, exception="E")])
 def test_a_failure_among_them_is_told(end: ProcessExit) -> None:
     assert diagnose(job(ProcessExit(90.0, 0), end)).outcome != "healthy"
+
+
+@pytest.mark.parametrize(("leaving", "cause"), [(True, "HD703"), (False, "HD402")])
+def test_an_abort_while_python_shuts_down_is_told_from_one_in_the_program(leaving: bool, cause: str) -> None:
+    ended = replace(job(ProcessExit(90.0, 0), ProcessExit(90.0, signal=6, leaving=leaving)), ended=True, exit_status=1)
+    diagnosis = diagnose(ended)
+    assert (diagnosis.outcome, diagnosis.culprits) == ("crashed", (1,))
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.code == cause

@@ -50,6 +50,7 @@ HD601 partition
 HD602 all-arrived
 HD701 exit-blocked
 HD702 destroy-not-by-all
+HD703 aborted-at-exit
 """
 
 

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 _RULES = (
     gone.stopped,
     gone.aborted_on_sizes,
+    gone.aborted_at_exit,
     gone.killed,
     starting.wrong_rendezvous,
     starting.never_joined,

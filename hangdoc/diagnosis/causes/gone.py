@@ -50,6 +50,25 @@ def stopped(case: Case, blame: Blame) -> Finding | None:
     )
 
 
+def aborted_at_exit(case: Case, blame: Blame) -> Finding | None:
+    """HD703: its program had ended, and native code aborted while Python shut down."""
+    ends = {rank: case.ranks[rank].exit for rank in blame.culprits}
+    dead = tuple(
+        rank for rank, end in ends.items() if end and end.signal in _BY_ITSELF and end.leaving and not end.exception
+    )
+    if not dead or blame.kind != "gone":
+        return None
+    return Finding(
+        "HD703",
+        f"{name_ranks(dead)} {verb(dead, 'was', 'were')} {exit_text(case.ranks[dead[0]])} while exiting: the program "
+        "itself had ended.",
+        "Python was shutting down; a native thread that then still touches a Python object is ended by force, which "
+        "C++ code may answer with abort",
+        "the work of the rank was done; to end well, let the group's threads end before Python does: drop the wrapped "
+        "model, gc.collect(), then destroy_process_group()",
+    )
+
+
 def killed(case: Case, blame: Blame) -> Finding | None:
     """HD402: ended by a signal that nobody of the job sent as a consequence."""
     dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal)
