@@ -7,7 +7,7 @@ import time
 import torch
 import torch.distributed as dist
 
-LOOK = ["gdb", "-nx", "-batch", "-ex", "shell sleep 9", "-p"]
+LOOK = ["gdb", "-nx", "-batch", "-ex", "shell sleep 13", "-p"]
 
 
 def work_until_held(patience):
