@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import importlib.util
 import json
 import os
 import shlex
@@ -53,6 +54,13 @@ class Scenario:
     watch: tuple[str, ...] = ()
     """Further options for `hangdoc watch`."""
     timeout: float = TIME_LIMIT
+    requires: tuple[str, ...] = ()
+    """Packages, by the names that are imported, that the script needs besides torch."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Those of them that this Python does not have."""
+        return tuple(name for name in self.requires if importlib.util.find_spec(name) is None)
 
     @property
     def title(self) -> str:
@@ -117,6 +125,7 @@ def read(path: Path) -> Scenario | None:
             environment=tuple((str(key), str(value)) for key, value in table.get("env", {}).items()),
             watch=tuple(shlex.split(table.get("watch", ""))),
             timeout=float(table.get("timeout", TIME_LIMIT)),
+            requires=tuple(str(name) for name in table.get("requires", ())),
         )
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise UsageError(f"the header of {path} cannot be read: {error!r}", "See a scenario beside it.") from error

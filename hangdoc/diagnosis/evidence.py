@@ -35,7 +35,7 @@ def _processes(case: Case, found: Blame) -> list[Evidence]:
 
 
 def _journal(found: Blame) -> list[Evidence]:
-    if found.alignment is None:
+    if found.alignment is None or found.alignment.history.inferred:
         return []
     history = found.alignment.history
     issued: dict[int, list[int]] = {}

@@ -112,7 +112,7 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     if outcome == "hang" and not found.proved and confidence == "certain":
         confidence = "likely"
     if outcome == "hang" and not found.proved:
-        sure += f"; waited {name_duration(case.job.stalled_for)} for it"
+        sure += f"; waited {name_duration(case.job.stalled_for)} for it" if case.job.stalled_for else ""
     return Diagnosis(
         outcome=outcome,
         verdict=named.verdict,
@@ -223,8 +223,9 @@ def _side(case: Case, found: Blame, token: Token | None, frame: Frame | None, ra
     stack = stack_of(case, token, ranks)
     frame = frame or next(iter(user_stack(stack)), None)
     note = (words(stack) or "") if is_implicit(stack) else ""
+    op, note = (note, "") if history.inferred and token.op in note else (token.op, note)
     number = None if history.inferred else token.sequence
-    return Side(ranks, history.label, history.members, number, token.op, frame, stack, token.thread, note)
+    return Side(ranks, history.label, history.members, number, op, frame, stack, token.thread, note)
 
 
 def _repair(found: Blame) -> Repair | None:

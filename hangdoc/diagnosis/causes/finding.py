@@ -53,6 +53,8 @@ def call_name(token: Token | None) -> str:
     if token.op == END:
         return "the end of the program"
     mark = words(token.stack) if is_implicit(token.stack) else None
+    if mark and token.op in mark:  # without a journal, a landmark is all that is known of the call
+        return mark
     return f"{token.op} ({mark})" if mark else token.op
 
 

@@ -69,7 +69,8 @@ def _iterations(case: Case, blame: Blame) -> str:
         for ranks in (blame.culprits, others_of(case, blame))
         if ranks
     ]
-    return f": {counts[0]} calls from {short(inside.frame)} against {counts[1]}" if len(counts) == 2 else ""
+    told = len(counts) == 2 and not history.inferred
+    return f": {counts[0]} calls from {short(inside.frame)} against {counts[1]}" if told else ""
 
 
 def order_across_groups(case: Case, blame: Blame) -> Finding | None:
@@ -150,7 +151,9 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
     went_by = blame.parting is None and bool(behind)
     if went_by:
         rounds.append(0)
-    if len(rounds) < 2 or rounds[-1] >= max(rounds[:-1]):
+    # Without a journal nobody knows how many there were before.
+    fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
+    if not fewer:
         return None
     others = others_of(case, blame)
     return Finding(
@@ -229,9 +232,10 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
         "HD109",
         finding.verdict,
         f"{short(token.frame)} does not look like communication, but it is: {library} is a collective of all ranks. "
-        + finding.why,
+        + capital(finding.why),
         f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the "
-        "rank-dependent part (for DDP: call the inner `model.module`, or broadcast_buffers=False)",
+        "rank-dependent part"
+        + (" (call the inner `model.module`, or broadcast_buffers=False)" if "DDP forward" in library else ""),
     )
 
 
