@@ -6,7 +6,8 @@ that left one call out gives its next group a number that elsewhere belongs to a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.case import Case
@@ -15,6 +16,11 @@ from hangdoc.model.journal import Journal
 from hangdoc.model.process import Stack
 
 _LABEL = "new_group"
+_CONSTRUCTOR = "_new_process_group_helper"
+"""The frame of torch.distributed that makes a group; its locals are ``group_name`` and ``global_ranks_in_group``."""
+
+_Making = tuple[int, Stack, tuple[int, ...]]
+"""A group's number, where the rank makes it, its members as far as they are known."""
 
 
 def missing_creations(case: Case) -> list[Alignment]:
@@ -22,9 +28,10 @@ def missing_creations(case: Case) -> list[Alignment]:
 
     One alignment for each explanation: 'these ranks left that call of new_group out'.
     """
-    if not any(_waiting(program.journal) for program in case.programs.values()):
+    making = {rank: now for rank in case.activities if (now := _making(case, rank)) is not None}
+    if not making:
         return []
-    history = _history(case)
+    history = _history(case, making)
     by_number: dict[int, list[Token]] = {}
     for tokens in history.tokens.values():
         for token in tokens:
@@ -45,7 +52,7 @@ def missing_creations(case: Case) -> list[Alignment]:
 
 
 def _same_call(a: Token, b: Token) -> bool:
-    """Who is to be in a group that is being made is not known yet: then the line has to tell."""
+    """Who is to be in a group that is being made need not be known yet: then the line has to tell."""
     return a.site == b.site if a.pending or b.pending else a.sizes == b.sizes
 
 
@@ -61,15 +68,21 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
     return Alignment(history, len(ranks), (gap,), tuple(history.tokens[theirs.rank]))
 
 
-def _history(case: Case) -> GroupHistory:
+def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     """Every rank's groups as calls of new_group: the number is torch's own, ``sizes`` holds the members."""
     world = tuple(sorted(case.ranks))
-    history = GroupHistory((_LABEL, world), world, _LABEL)
-    history.blind = tuple(rank for rank in world if rank not in case.programs)
-    for rank, program in case.programs.items():
-        made = {number: (stack, members, False) for number, stack, members in _made(program.journal)}
-        for number, stack, members in _waiting(program.journal):
+    history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not case.programs)
+    history.blind = tuple(rank for rank in world if rank not in case.programs and rank not in making)
+    for rank in sorted({*case.programs, *making}):
+        program = case.programs.get(rank)
+        found = _made(program.journal) if program is not None else iter(())
+        made = {number: (stack, members, False) for number, stack, members in found}
+        if rank in making:
+            number, stack, members = making[rank]
             made.setdefault(number, (stack, members, True))
+            # It is past what others still wait for it to make: under that number it made something else.
+            for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
+                made.setdefault(earlier, ((), (), False))
         history.tokens[rank] = [
             Token(rank, history.key, number, _LABEL, site_of(stack), (members,), (), pending, -1, 0, stack)
             for number, (stack, members, pending) in sorted(made.items())
@@ -79,14 +92,30 @@ def _history(case: Case) -> GroupHistory:
 
 def _made(journal: Journal) -> Iterator[tuple[int, Stack, tuple[int, ...]]]:
     for group in journal.groups:
-        if group.name.isdigit() and group.members and group.created_at >= 0:
-            yield int(group.name), journal.stack(group.created_at), group.members
+        if group.name.isdigit() and group.members:
+            stack = journal.stack(group.created_at) if group.created_at >= 0 else ()
+            yield int(group.name), stack, group.members
 
 
-def _waiting(journal: Journal) -> list[tuple[int, Stack, tuple[int, ...]]]:
-    """The group that the rank is making now; nobody knows who is to be in it."""
-    return [
-        (int(wait.keys[0]), journal.stack(wait.stack), ())
-        for wait in journal.store_waits
-        if wait.operation == "group" and wait.keys and wait.keys[0].isdigit()
-    ]
+def _making(case: Case, rank: int) -> _Making | None:
+    """The group that the rank is making now: from its journal, or from the locals of torch's own frame."""
+    journal = case.ranks[rank].journal
+    for wait in journal.store_waits if journal is not None else ():
+        if wait.operation == "group" and wait.keys and wait.keys[0].isdigit():
+            return int(wait.keys[0]), journal.stack(wait.stack) if journal is not None else (), ()
+    activity = case.activities[rank]
+    if activity.kind != "store-wait":
+        return None
+    for number, frame in enumerate(activity.stack):
+        if frame.function.rsplit(".", 1)[-1] == _CONSTRUCTOR:
+            values = {local.name: local.value.strip("\"'") for local in frame.locals}
+            name = values.get("group_name", "")
+            if name.isdigit():
+                return int(name), activity.stack[number:], _numbers(values.get("global_ranks_in_group", ""))
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """'[0, 1, 2]' as numbers; () for what is no whole list of them."""
+    whole = re.fullmatch(r"\[\d+(, \d+)*\]", text)
+    return tuple(int(number) for number in re.findall(r"\d+", text)) if whole else ()

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 _NEW_GROUP = frozenset(
@@ -29,10 +30,15 @@ _NEW_GROUP = frozenset(
 _RUNS_MAIN_AGAIN = frozenset({"_fixup_main_from_path", "_fixup_main_from_name"})
 
 
+def _makes_groups(frame: Frame) -> bool:
+    return plain(frame.function) in _NEW_GROUP
+
+
 def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     """HD303: new_group called by some ranks only, or a different number of times."""
     gap = blame.gap
-    if gap is None or not any(plain(f.function) in _NEW_GROUP for f in gap.token.stack):
+    made = gap is not None and (gap.token.op == "new_group" or any(_makes_groups(f) for f in gap.token.stack))
+    if gap is None or not made:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
@@ -42,6 +48,9 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
         "HD303",
         capital(
             f"only {name_ranks(callers)} {verb(callers, 'calls', 'call')} new_group at {place(gap.token.frame)}{now}."
+            if gap.token.frame is not None
+            else f"{name_ranks(callers)} {verb(callers, 'has', 'have')} made a process group that "
+            f"{name_ranks(missing)} left out{now}."
         ),
         condition_text(case, blame)
         or "new_group is a collective of all ranks of the job, also of those that will not be members",
