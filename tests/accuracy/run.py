@@ -1,6 +1,6 @@
 """How often is hangdoc right? Every scenario and extra program, under watch and started bare and attached.
 
-    python tests/accuracy/run.py [--times 3] [--attach] [--inject] [--only NAME …] [--readme]
+    python tests/accuracy/run.py [--times 3] [--jobs 2] [--attach] [--inject] [--only NAME …] [--readme]
 
 Prints one row for each run and a summary; with --readme the table goes into README.md between its markers.
 "Certain" that was wrong is counted apart: it must stay zero.
@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 MARKERS = ("<!-- accuracy -->", "<!-- /accuracy -->")
 _QUIET_SECONDS = 4.0
 _ONE_QUIET_SECONDS = 8.0
+ATTACH = [sys.executable, "-m", "hangdoc", "attach"]
 _START_SECONDS = 60.0
 
 
@@ -99,10 +101,10 @@ def watched(scenario: Scenario, folder: Path) -> dict[str, Any]:
 def attached(scenario: Scenario, folder: Path, *options: str) -> dict[str, Any]:
     """The document of an attach to the same job, started bare and left until nothing moves."""
     with job(scenarios.command(scenario), scenario, folder) as process:
-        if not _until_quiet(process.pid):
+        if not until_quiet(process.pid):
             return {"outcome": "ended"}
         answer = subprocess.run(
-            [sys.executable, "-m", "hangdoc", "attach", str(process.pid), "--json", *options],
+            [*ATTACH, str(process.pid), "--json", "--save", str(folder / "attach.hangdoc"), *options],
             capture_output=True,
             text=True,
             timeout=60,
@@ -164,7 +166,7 @@ def _in_folder(folder: Path) -> Iterator[psutil.Process]:
             continue
 
 
-def _until_quiet(pid: int) -> bool:
+def until_quiet(pid: int) -> bool:
     """Wait until the family has used no CPU time for some seconds, or one below its root for longer; False if it
     ended first."""
     deadline, quiet_since, before = time.monotonic() + _START_SECONDS, time.monotonic(), -1.0
@@ -211,6 +213,22 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
+    """Start it, look at it that way, judge, print a row. ``keep``: where the run's folder goes if it was wrong."""
+    with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
+        folder = Path(name)
+        # A copy in the run's own folder: code below site-packages would be library code.
+        copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
+        document = watched(copied, folder) if way == "watch" else attached(copied, folder, *way.split()[1:])
+        result = judge(copied, way, document)
+        aspects = (result.outcome, result.culprits, result.cause, result.line)
+        if keep is not None and False in aspects:
+            shutil.copytree(folder, keep / f"{folder.name}-{result.name}-{way.replace(' ', '')}")
+    marks = " ".join("·" if value is None else "ok" if value else "NO" for value in aspects)
+    print(f"{result.name:26s} {way:16s} {marks:14s} {result.confidence:9s} {result.found}", flush=True)
+    return result
+
+
 def main() -> int:
     """Run what was asked for; exit status 1 if a certain verdict was wrong."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -219,38 +237,36 @@ def main() -> int:
     parser.add_argument("--inject", action="store_true", help="also attach with --inject")
     parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
     parser.add_argument("--no-watch", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
+    parser.add_argument("--keep", type=Path, help="where to put the folders of runs that were wrong")
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
-    results: list[Result] = []
+    runs: list[tuple[Scenario, str]] = []
     for scenario in expected():
         if options.only is not None and scenario.name not in options.only:
+            continue
+        if scenario.missing:
+            print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
             continue
         ways = [] if options.no_watch else ["watch"] * options.times
         if scenario.outcome != "crashed":
             ways += ["attach"] * options.attach + ["attach --inject"] * options.inject
-        for way in ways:
-            with tempfile.TemporaryDirectory(prefix="accuracy-") as name:
-                folder = Path(name)
-                # A copy in the run's own folder: code below site-packages would be library code.
-                copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
-                document = watched(copied, folder) if way == "watch" else attached(copied, folder, *way.split()[1:])
-            result = judge(copied, way, document)
-            results.append(result)
-            aspects = (result.outcome, result.culprits, result.cause, result.line)
-            marks = " ".join("·" if value is None else "ok" if value else "NO" for value in aspects)
-            print(f"{result.name:26s} {way:16s} {marks:14s} {result.confidence:9s} {result.found}", flush=True)
+        runs += [(scenario, way) for way in ways]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = list(pool.map(lambda run: one_run(*run, options.keep), runs))
     text = table(results)
     print(f"\n{text}")
     if options.readme:
-        _into_readme(text)
+        into_readme(text, MARKERS)
     return 1 if any(r.wrong_and_certain for r in results) else 0
 
 
-def _into_readme(text: str) -> None:
+def into_readme(text: str, markers: tuple[str, str]) -> None:
+    """Put the text between the two markers of README.md."""
     readme = ROOT / "README.md"
     old = readme.read_text(encoding="utf-8")
-    start, end = (old.index(marker) for marker in MARKERS)
-    readme.write_text(f"{old[: start + len(MARKERS[0])]}\n{text}\n{old[end:]}", encoding="utf-8")
+    start, end = (old.index(marker) for marker in markers)
+    readme.write_text(f"{old[: start + len(markers[0])]}\n{text}\n{old[end:]}", encoding="utf-8")
 
 
 if __name__ == "__main__":

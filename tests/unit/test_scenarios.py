@@ -54,6 +54,12 @@ def test_a_header_is_read(script):
     assert scenario.title == "A title."
 
 
+def test_a_header_says_which_packages_it_needs(script):
+    assert read(script).missing == ()
+    script.write_text(SCRIPT.replace("# timeout = 30", '# requires = ["json", "no_such_package"]'))
+    assert read(script).missing == ("no_such_package",)
+
+
 @pytest.mark.parametrize("text", ["", "import os\n", "# /// script\n# a = 1\n# ///\n", "# /// hangdoc\nimport os\n"])
 def test_a_script_without_a_header_is_no_scenario(tmp_path, text):
     (tmp_path / "x.py").write_text(text)
