@@ -176,7 +176,7 @@ def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
     if not pending:
         return None
     here = site_of(stack)
-    return next((t for t in pending if t.site == here), None) or next(
+    return next((t for t in pending if here and t.site[: len(here)] == here), None) or next(
         (t for t in pending if here and t.site and t.site[0][:2] == here[0][:2]), pending[0]
     )
 

@@ -22,7 +22,7 @@ _RANK_WORD = re.compile(
 )
 _RANK_NAME = re.compile(
     _RANK_WORD.pattern + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|global_zero|local_main|root|first)\w*"
-    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
+    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id|(?:is_)?(?:world|local)_process_zero"
     r"|should_save|node_id)(?:$|[._(])",
     re.IGNORECASE,
 )

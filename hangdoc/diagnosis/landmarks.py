@@ -50,15 +50,21 @@ _EXPLICIT = frozenset(
 )
 
 
+# Standard wrappers around somebody else's function: context managers and decorators say nothing of their own.
+_WRAPPERS = ("/contextlib.py", "/functools.py")
+
+
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """What a library frame is for. ``kind`` is an activity kind or ''."""
+    """What a library frame is for. ``kind`` is an activity kind or ''; ``advice`` what else would cure a call on
+    some ranks only."""
 
     file: str
     functions: frozenset[str]
     words: str
     kind: str = ""
     implicit: bool = False
+    advice: str = ""
 
     def matches(self, file: str, function: str) -> bool:
         """Does the frame's path end in (or, for a folder, contain) this one's, and the function agree?"""
@@ -80,6 +86,7 @@ def _table() -> tuple[Landmark, ...]:
             entry.get("words", ""),
             entry.get("kind", ""),
             entry.get("implicit", False),
+            entry.get("advice", ""),
         )
         for entry in tomllib.loads(text)["landmark"]
     )
@@ -117,12 +124,21 @@ def words(stack: Stack) -> str | None:
     if not found:
         return None
     inner, outer = found[0], found[-1]
-    return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer}: {inner}"
+    # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
+    return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+
+
+def advice(stack: Stack) -> str:
+    """What else cures it that only some ranks run this library call, '' where nothing is known of it."""
+    marks = (landmark(frame) for frame in reversed(below_user(stack)))
+    return next((mark.advice for mark in marks if mark is not None and mark.advice), "")
 
 
 def is_implicit(stack: Stack) -> bool:
     """Did a library communicate on its own, in a call whose name does not say so?"""
     below = below_user(stack)
+    while below and below[-1].file.endswith(_WRAPPERS):
+        below = below[:-1]
     if not below:
         return False
     if plain(below[-1].function) in _EXPLICIT:

@@ -1,13 +1,15 @@
 """The collectives of every group, rank by rank, joined across the job.
 
 Groups are matched by name *and* members (torch numbers new groups with a counter, so one name may mean two
-groups). A call's site is its whole user stack: the innermost line alone cannot tell two callers apart.
+groups). A call's site is its whole user stack, as the innermost line alone cannot tell two callers apart, and the
+way through the library below it: of a trainer all calls come from one user line.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import takewhile
 
 from hangdoc.diagnosis.recordings import Recording, record
 from hangdoc.model.frames import is_library_file
@@ -114,6 +116,22 @@ def site_of(stack: Stack) -> Site:
     return tuple((f.file, f.line, f.function.rsplit(".", 1)[-1]) for f in frames)
 
 
+def call_site(stack: Stack) -> Site:
+    """``site_of``, and last the library's functions on the way from the user's line to the call; their lines may
+    differ between ranks that do the same, and so may code without a file."""
+    below = list(takewhile(lambda frame: library(frame.file), stack))
+    site = site_of(stack)
+    if not below or len(below) == len(stack):
+        return site
+    way = (f.function.rsplit(".", 1)[-1] for f in reversed(below) if not f.file.startswith("<"))
+    return (*site, ("", 0, " ".join(way)))
+
+
+def lines_of(site: Site) -> Site:
+    """The user's part of a call site: the first call of a compiled function takes another way than the next."""
+    return site[:-1] if site and not site[-1][0] else site
+
+
 def group_label(name: str, description: str) -> str:
     """How people call the group: its description where torch gave it one ('default_pg'), else its name."""
     if description and description != "undefined":
@@ -188,7 +206,7 @@ def programs(job: JobSnapshot) -> dict[int, RankProgram]:
     journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
     recordings = record(journals.items())
     unique = {id(recording): recording for recording in recordings.values()}
-    sites = {key: [site_of(stack) for stack in recording.stacks] for key, recording in unique.items()}
+    sites = {key: [call_site(stack) for stack in recording.stacks] for key, recording in unique.items()}
     return {
         rank: RankProgram(rank, journal, recordings[rank], sites[id(recordings[rank])])
         for rank, journal in journals.items()

@@ -32,7 +32,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     ]
     if len(gone) == 1:
         return gone[0][0], f"{told_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
-    first = max(partings, key=lambda p: _weak_preference(*p))
+    first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
     return first[0], "unbroken", first[1]
 
 
@@ -116,11 +116,16 @@ def guardedtold_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, 
 def _left_own_path(case: Case, alignment: Alignment) -> bool:
     """Did the culprits do something they never did before, where the others did what they always do?"""
     gap = alignment.first
+    return gap is not None and _strayed(case, gap) and not _may_end_a_loop(case, gap)
+
+
+def _strayed(case: Case, gap: Gap | None) -> bool:
+    """Is this step of the culprits new to them, and that of the others not?"""
     if gap is None:
         return False
     mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
     theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
-    return mine and not theirs and not _may_end_a_loop(case, gap)
+    return mine and not theirs
 
 
 def _others_strayed(case: Case, alignment: Alignment) -> bool:

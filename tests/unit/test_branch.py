@@ -198,6 +198,7 @@ def test_the_name_of_the_module_parts_nobody():
         "rank == 0",
         "self.is_main_process",
         "trainer.is_global_zero",
+        "state.is_world_process_zero",
         "dist.get_rank() == 0",
         "args.local_rank in (-1, 0)",
         "myrank == 0",

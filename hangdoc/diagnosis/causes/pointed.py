@@ -5,6 +5,8 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, place, verb
+from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 _KINDS = ("send", "recv")
@@ -46,7 +48,10 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         f"rank {first.rank} is in its {_nth(here)} {first.kind} {'from' if first.kind == 'recv' else 'to'} rank "
         f"{peer}, and rank {peer} has issued {there} {'sends to' if first.kind == 'recv' else 'recvs from'} it"
     )
-    now = doing(case.activities[peer])
+    last = _last_message(case, peer, first.rank)
+    if last is not None:
+        told += f"; its last message with rank {first.rank} was the {last[0]} at {place(last[1])}"
+    now = " ".join(doing(case.activities[peer]).split())
     return Finding(
         "HD202",
         capital(
@@ -63,6 +68,16 @@ def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int, int]:
     """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it."""
     other = "send" if kind == "recv" else "recv"
     return _count(case, rank, peer, kind), _count(case, peer, rank, other)
+
+
+def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Frame] | None:
+    """The operation and the line of the last message that ``rank`` issued with ``peer``."""
+    journal = case.ranks[rank].journal
+    for message in reversed(journal.point_to_points) if journal else ():
+        if message.peer == peer and journal is not None:
+            frames = user_stack(journal.stack(message.stack))
+            return (message.op, frames[0]) if frames else None
+    return None
 
 
 def _count(case: Case, rank: int, peer: int, kind: str) -> int:

@@ -24,8 +24,8 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.disagreement import disagreement
-from hangdoc.diagnosis.landmarks import is_implicit, words
-from hangdoc.diagnosis.sequences import END, Token, distinct
+from hangdoc.diagnosis.landmarks import advice, is_implicit, words
+from hangdoc.diagnosis.sequences import END, Token, distinct, lines_of, user_stack
 from hangdoc.model.wording import name_ranks
 
 
@@ -39,11 +39,14 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     if not early and _iterations(case, blame).endswith(" against 0"):
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
-    where = f"{PurePosixPath(loop.file).name}:{loop.guard.line}"
+    where = f"{_file(loop)}:{loop.guard.line}"
     counts = counter_values(loop, case.values)
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
+    skip = _skipped_round(blame, loop)
+    if early and skip is not None:
+        why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
     how = "left the loop early" if early else "goes round the loop once more"
     how = how if len(culprits) == 1 else how.replace("goes", "go")
     return Finding(
@@ -55,6 +58,17 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     )
 
 
+def _skipped_round(blame: Blame, loop: Parting) -> Parting | None:
+    """A condition inside the loop, on the way to the call: one round without it looks like one round less."""
+    first, last = loop.guard.span
+    inside = (p for p in blame.partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return"))
+    return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
+
+
+def _file(parting: Parting) -> str:
+    return PurePosixPath(parting.file).name
+
+
 def _iterations(case: Case, blame: Blame) -> str:
     """', after 7 rounds against 8': counted from the journal where it reaches back to the first call."""
     gap, alignment = blame.gap, blame.alignment
@@ -63,9 +77,9 @@ def _iterations(case: Case, blame: Blame) -> str:
     inside = gap.theirs if blame.parting and blame.parting.guarded == 1 else gap.mine
     if inside is None or not inside.site:
         return ""
-    history = alignment.history
+    history, lines = alignment.history, lines_of(inside.site)
     counts = [
-        sum(t.site == inside.site and t.op == inside.op for t in history.tokens.get(ranks[0], ()))
+        sum(lines_of(t.site) == lines and t.op == inside.op for t in history.tokens.get(ranks[0], ()))
         for ranks in (blame.culprits, others_of(case, blame))
         if ranks
     ]
@@ -228,14 +242,19 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
         return None
     finding = parted_finding(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
+    cure = advice(token.stack)
+    fix = (
+        f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
+        "part"
+    )
+    if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
+        fix = "let every rank come to it, or none: look at what is called on some ranks only"
     return Finding(
         "HD109",
         finding.verdict,
         f"{short(token.frame)} does not look like communication, but it is: {library} is a collective of all ranks. "
         + capital(finding.why),
-        f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the "
-        "rank-dependent part"
-        + (" (call the inner `model.module`, or broadcast_buffers=False)" if "DDP forward" in library else ""),
+        fix + (f" ({cure})" if cure else ""),
     )
 
 

@@ -1,0 +1,90 @@
+"""What libraries do for the user's line, in plain words; and where a call of theirs comes from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hangdoc.diagnosis.landmarks import advice, is_implicit, landmark, words
+from hangdoc.diagnosis.sequences import call_site, lines_of, site_of
+from hangdoc.diagnosis.threads import kind_mark
+from hangdoc.model.process import Frame, Stack
+
+SITE = "/env/lib/python3.11/site-packages/"
+C10D = "torch/distributed/distributed_c10d.py"
+
+
+def stack(*library: tuple[str, str]) -> Stack:
+    """A stack of one user line and, outermost first as one reads them, the library frames below it."""
+    frames = [Frame("/job/train.py", 7, "main")]
+    frames += [Frame(file if file.startswith("/") else SITE + file, 1, function) for file, function in library]
+    return tuple(reversed(frames))
+
+
+@pytest.mark.parametrize(
+    ("frames", "said", "implicit"),
+    [
+        ([(C10D, "all_reduce")], None, False),
+        ([("torch/distributed/_functional_collectives.py", "all_reduce")], None, False),
+        ([("/env/lib/python3.11/contextlib.py", "__exit__"), (C10D, "_coalescing_manager")], None, False),
+        ([("accelerate/accelerator.py", "gather"), (C10D, "all_gather")], None, False),
+        ([("some_library/metrics.py", "report"), (C10D, "all_gather")], None, True),
+        ([("torch/_tensor.py", "backward"), ("torch/autograd/graph.py", "_engine_run_backward")],
+         "backward(): gradient synchronisation", True),
+        ([("torch/autograd/graph.py", "_engine_run_backward"),
+          ("torch/distributed/fsdp/_fully_shard/_fsdp_collectives.py", "foreach_all_gather"), (C10D, "all_gather")],
+         "backward(): FSDP gathering or reducing parameters", True),
+        ([("torch/distributed/tensor/_api.py", "DTensor.full_tensor"),
+          ("torch/distributed/tensor/_redistribute.py", "redistribute_local_tensor"),
+          ("torch/distributed/_functional_collectives.py", "all_gather_tensor")],
+         "DTensor.full_tensor(): DTensor redistribution", True),
+        ([("transformers/trainer.py", "Trainer.evaluate"), ("transformers/trainer.py", "Trainer.evaluation_loop"),
+          ("accelerate/accelerator.py", "Accelerator.gather_for_metrics"), (C10D, "all_gather")],
+         "Trainer.evaluate() gathering losses and predictions", True),
+    ],
+)  # fmt: skip
+def test_a_call_in_plain_words(frames: list[tuple[str, str]], said: str | None, implicit: bool) -> None:
+    assert words(stack(*frames)) == said
+    assert is_implicit(stack(*frames)) is implicit
+
+
+def test_advice_is_of_the_library_that_the_user_called() -> None:
+    evaluate = [("transformers/trainer.py", "Trainer.evaluate")]
+    forward = [("torch/nn/parallel/distributed.py", "DistributedDataParallel._sync_buffers")]
+    assert "print on one" in advice(stack(*evaluate, *forward))
+    assert "broadcast_buffers" in advice(stack(*forward))
+    assert advice(stack((C10D, "barrier"))) == ""
+
+
+def test_what_has_been_compiled_runs_and_does_not_compile() -> None:
+    running = stack(("torch/_dynamo/eval_frame.py", "compile_wrapper"), ("torch/_inductor/output_code.py", "__call__"))
+    compiling = stack(("torch/_dynamo/convert_frame.py", "__call__"), ("torch/_inductor/compile_fx.py", "compile_fx"))
+    assert kind_mark(running) is None
+    mark = kind_mark(compiling)
+    assert mark is not None
+    assert mark.kind == "compiling"
+
+
+def test_a_path_of_the_user_is_no_landmark() -> None:
+    assert landmark(Frame("/job/torchmetrics/accuracy.py", 1, "compute")) is None
+
+
+def test_calls_of_one_user_line_differ_by_their_way_through_the_library() -> None:
+    log = stack(("lightning/pytorch/trainer/trainer.py", "Trainer.fit"), ("lightning/pytorch/core.py", "log"))
+    other = stack(("lightning/pytorch/trainer/trainer.py", "fit"), ("lightning/pytorch/loops.py", "advance"))
+    assert site_of(log) == site_of(other)
+    assert call_site(log) != call_site(other)
+    assert lines_of(call_site(log)) == site_of(log) == lines_of(site_of(log))
+
+
+def test_other_lines_of_the_library_are_the_same_site() -> None:
+    """One rank may come through another line of a function, or through code that was generated for it."""
+    frames = stack(("library/core.py", "Loop.run"), (C10D, "all_reduce"))
+    elsewhere = (frames[0], Frame("<eval_with_key>.3", 4, "forward"), replace(frames[1], line=99), frames[2])
+    assert call_site(frames) == call_site(elsewhere)
+
+
+def test_a_call_without_a_user_line_is_told_by_its_innermost_frames() -> None:
+    frames = stack((C10D, "all_reduce"))[:-1]
+    assert call_site(frames) == site_of(frames)
