@@ -24,6 +24,7 @@ from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
 _PULSE_SECONDS = 0.3
+_MOVING_CPU = 0.02
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
 
 
@@ -32,9 +33,17 @@ def list_jobs() -> list[JobSummary]:
     census = take_census()
     jobs = Jobs(census).all
     before = {pid: procfs.pulse(pid) for job in jobs for pid in job.pids}
+    # A Ray worker's main thread looks for tasks a hundred times a second; the training is in another.
+    polling = {pid for job in jobs if job.launcher == "ray" for pid in job.pids}
     time.sleep(_PULSE_SECONDS)
-    moving = {pid for pid, pulse in before.items() if procfs.pulse(pid) != pulse}
+    moving = {pid for pid, pulse in before.items() if _moved(pulse, procfs.pulse(pid), polls=pid in polling)}
     return [_summary(census, job, moving) for job in jobs]
+
+
+def _moved(before: procfs.Pulse | None, now: procfs.Pulse | None, *, polls: bool) -> bool:
+    if before is None or now is None or not polls:
+        return before != now
+    return now.cpu - before.cpu > _MOVING_CPU
 
 
 def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:

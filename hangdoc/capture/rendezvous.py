@@ -56,6 +56,9 @@ def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
                 clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
     by_port: dict[int, Meeting] = {}
     for (address, port), members in clients.items():
+        # Who serves a store is a client of it, too. Other servers of the process (Ray's) are no store.
+        if not any(entry.pid == listening[port].pid and _goes_to(entry, port) for entry in sockets.connections):
+            continue
         known = by_port.get(port)
         joined = frozenset(members) | (known.clients if known else frozenset())
         by_port[port] = Meeting(known.address if known else address, port, listening[port].pid, joined)

@@ -73,16 +73,24 @@ def descendants(process: Process) -> list[Process]:
 
 
 def blocking_thread(process: Process) -> Thread | None:
-    """The thread that decides what the rank does: the main thread, or the one it waits for that communicates."""
+    """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
+
+    Where the main thread only serves a library's loop (Ray's workers), the user's code runs in another.
+    """
     last = process.last
     main = last.main if last else None
     if last is None or main is None:
         return None
     mark = kind_mark(main.frames)
-    if mark is not None and mark.kind in ("lock", "shutting-down"):
+    serves = bool(main.frames) and not user_stack(main.frames)
+    if serves or (mark is not None and mark.kind in ("lock", "shutting-down")):
         busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
         if len(busy) == 1:
             return busy[0]
+    if serves and mark is None:
+        users = [t for t in last.threads[1:] if user_stack(t.frames)]
+        if len(users) == 1:
+            return users[0]
     return main
 
 

@@ -32,6 +32,7 @@ pytestmark = pytest.mark.timeout(240)
 HERE = Path(__file__).parent
 PROGRAM = HERE.parent / "integration" / "programs" / "attached.py"
 WITH_RAY = HERE / "programs" / "with_ray.py"
+WITH_RAY_TRAIN = HERE / "programs" / "with_ray_train.py"
 START_SECONDS = 120.0
 
 
@@ -80,10 +81,18 @@ def ray(folder: Path, environment: dict[str, str]) -> tuple[list[str], Path]:
     return [sys.executable, str(WITH_RAY), str(folder), free_port()], WITH_RAY
 
 
+def ray_train(folder: Path, environment: dict[str, str]) -> tuple[list[str], Path]:
+    for name in ("ray", "pyarrow", "pandas"):
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(f"no {name}: pip install 'ray[train]'")
+    return [sys.executable, str(WITH_RAY_TRAIN), str(folder)], WITH_RAY_TRAIN
+
+
 STARTERS: dict[str, Callable[[Path, dict[str, str]], tuple[list[str], Path]]] = {
     "mpirun": mpirun,
     "slurm": srun,
     "ray": ray,
+    "ray train": ray_train,
 }
 
 
@@ -105,7 +114,7 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             )
         ranks = wait_for_ranks(folder, launcher, log)
         daemons |= {entry.ppid for pid in ranks.values() if (entry := procfs.stat(pid)) is not None}
-        yield Running(name, launcher.pid, ranks, program)
+        yield Running(name.partition(" ")[0], launcher.pid, ranks, program)
     finally:
         end_all(mark)
         # Slurm's step daemon does not carry the mark of those it starts.
@@ -117,17 +126,17 @@ def job(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 
 def wait_for_ranks(folder: Path, launcher: subprocess.Popen[bytes], log: Path) -> dict[int, int]:
-    """Until both ranks are about to hang and have not moved for a second."""
+    """Until both ranks are about to hang and have used no CPU time worth the name for two seconds."""
     deadline = time.monotonic() + START_SECONDS
-    pulses: list[procfs.Pulse | None] = []
+    used: dict[int, float] = {}
     since = time.monotonic()
     while time.monotonic() < deadline:
         assert launcher.poll() is None, log.read_text()[-3000:]
         ranks = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in folder.iterdir()}
-        now = [procfs.pulse(pid) for pid in ranks.values()]
-        if len(ranks) < 2 or now != pulses:
-            pulses, since = now, time.monotonic()
-        elif time.monotonic() - since > 1:
+        now = {pid: pulse.cpu for pid in ranks.values() if (pulse := procfs.pulse(pid)) is not None}
+        if len(ranks) < 2 or any(cpu - used.get(pid, 0.0) > 0.05 for pid, cpu in now.items()):
+            used, since = now, time.monotonic()
+        elif time.monotonic() - since > 2:
             return ranks
         time.sleep(0.1)
     raise AssertionError(log.read_text()[-3000:])
