@@ -19,7 +19,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     if len(candidates) == 1:
         return candidates[0], "", partings[0][1]
     for alignment, found in partings:
-        guarded = guardedtold_ranks(alignment, found)
+        guarded = _guarded_ranks(alignment, found)
         match = next((p for p in partings if p[0].culprits == guarded), None)
         if match is not None:
             return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
@@ -97,7 +97,7 @@ def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     return next((case.activities[r].stack for r in ranks if r in case.activities), ())
 
 
-def guardedtold_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
+def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
     """The side whose call stands under a condition on the rank, () where neither or both do."""
     gap = alignment.first
     if gap is None:
