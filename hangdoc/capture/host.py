@@ -140,7 +140,9 @@ class _Capture:
         locking = Task(lambda: blocking.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
-        self._native({rank for rank, found in details.items() if found is not None}, first, second)
+        self._native(
+            {rank for rank, found in details.items() if found is not None and found.journal.waiting}, first, second
+        )
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         exits = self._exits()
@@ -244,7 +246,7 @@ class _Capture:
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
 
     def _native(self, told: Collection[int], first: Look, second: Look) -> None:
-        """Add native frames to the second look, for ranks whose journal has not ``told``."""
+        """Add native frames to the second look, for ranks whose journal has not ``told`` what they wait for."""
         if self.options.native:
             silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
             failed = native.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)

@@ -155,7 +155,7 @@ def _what(
         if op in _P2P:
             return ("send" if "send" in op else "recv"), op, None, _peer_from_locals(stack)
         if thread is not None and thread.state != "R":
-            return kind, op or (mark.words if mark else ""), None, None
+            return kind, op or words(stack) or "a collective", None, None
     rest, text = at_rest(process, thread, stack)
     if pending is not None and rest in ("lock", "not-visible") and thread is not None and thread.state == "S":
         return "in-collective", call_text(pending, program), pending, None

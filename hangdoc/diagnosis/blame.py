@@ -11,7 +11,7 @@ from itertools import product
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, all_repairs, cheapest, repairs
 from hangdoc.diagnosis.branch import Parting
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.case import UNNAMED, Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import from_stacks
@@ -24,6 +24,7 @@ from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
 _MOST_TRIED = 64
 _MOST_GROUPS = 8
 _MOST_JOINED = 3
+_MOST_NAMED = 8
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,9 @@ def blame(case: Case) -> Blame:
         return (
             diverged or _disagreement(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
         )
+    unseen = _unseen_partner(case)
+    if unseen is not None:
+        return unseen
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=_how_many_wait(case))
@@ -166,6 +170,17 @@ def _partner(case: Case) -> Blame | None:
             others = tuple((rank,) for rank in alone if rank != peer)
             return Blame("partner", (peer,), others, proved=True, sure=sure)
     return None
+
+
+def _unseen_partner(case: Case) -> Blame | None:
+    """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
+    roots = tuple(sorted(case.graph.roots))
+    if not roots or any(case.activities[r].kind not in ("send", "recv") for r in roots):
+        return None
+    waiting = sorted({w.waiter for w in case.graph.waits})
+    proved = {*waiting, *roots} == set(case.activities)
+    sure = "which rank the message is for, or from, could not be seen"
+    return Blame("partner", roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
 
 
 def _would_free_all(case: Case) -> list[int]:
@@ -257,7 +272,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(case, chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
-    if history.inferred and (elsewhere := _elsewhere(history, chosen.culprits)):
+    if history.inferred and (elsewhere := _elsewhere(history, chosen.culprits) or _unnamed(history, chosen.culprits)):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(
@@ -282,6 +297,12 @@ def _elsewhere(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[i
     most = max(len(ranks) for ranks in by_site.values())
     places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
     return sorted(place for place in places if not set(place) <= set(culprits))
+
+
+def _unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The others, where a rank waits for what may as well be a message of theirs."""
+    unnamed = any(token.op == UNNAMED for tokens in history.tokens.values() for token in tokens)
+    return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:
@@ -358,5 +379,7 @@ def _cycle(case: Case) -> Blame:
     odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
     if len(odd) == 1:
         sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
-        return Blame("cycle", odd[0], proved=True, confidence="likely", sure=sure)
+        # What waits for a message cannot break it alone: its partner would have to.
+        how = "possible" if any(case.activities[r].text == UNNAMED for r in odd[0]) else "likely"
+        return Blame("cycle", odd[0], proved=True, confidence=how, sure=sure)
     return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,9 +11,16 @@ from hangdoc.diagnosis.branch import Values
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
+from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.process import Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+UNNAMED = "asynchronous call"
+"""Text of a rank that waits for a collective or a message: nothing tells which."""
+
+_COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
 
 
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
@@ -25,6 +33,38 @@ def with_every_member(job: JobSnapshot) -> JobSnapshot:
         return job
     unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
     return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))
+
+
+def with_native_frames(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with the native frames that were read of one rank put on all that wait at the same Python frame."""
+    seen: dict[Hashable, Stack] = {}
+    for rank in job.ranks:
+        main = _main(rank)
+        if main is not None and main.native_frames:
+            seen.setdefault(_place(main), main.native_frames)
+    if not seen:
+        return job
+    return replace(job, ranks=tuple(_with_native_frames(rank, seen) for rank in job.ranks))
+
+
+def _with_native_frames(rank: RankSnapshot, seen: dict[Hashable, Stack]) -> RankSnapshot:
+    main, process = _main(rank), rank.process
+    if main is None or process is None or main.native_frames or _place(main) not in seen:
+        return rank
+    *before, last = process.looks
+    threads = (replace(main, native_frames=seen[_place(main)]), *last.threads[1:])
+    return replace(rank, process=replace(process, looks=(*before, replace(last, threads=threads))))
+
+
+def _main(rank: RankSnapshot) -> Thread | None:
+    main = rank.process.last.main if rank.process is not None and rank.process.last is not None else None
+    return main if main is not None and main.frames else None
+
+
+def _place(thread: Thread) -> Hashable:
+    """Where a thread waits, and in what: two ranks that agree on it wait for the same kind of thing."""
+    innermost = thread.frames[0]
+    return innermost.file, innermost.line, innermost.function, thread.state, thread.wchan
 
 
 @dataclass(frozen=True)
@@ -54,7 +94,18 @@ class Case:
         found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
         for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
             found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
+        if any(activity.kind in _COMMUNICATING for activity in found.values()):
+            found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
+
+    def _awaiting(self, activity: Activity) -> Activity:
+        """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait
+        in Python, so it is an asynchronous call's."""
+        if activity.text != UNTOLD or activity.where is None:
+            return activity
+        line = self.sources.line(activity.where.file, activity.where.line)
+        asynchronous = line is not None and ".wait(" in line
+        return replace(activity, kind="in-collective", text=UNNAMED) if asynchronous else activity
 
     @cached_property
     def _met(self) -> frozenset[int]:

@@ -16,6 +16,9 @@ _OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
 _LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
 _TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
 
+UNTOLD = "blocked in a native call (a lock, a socket or a library)"
+"""A wait of which neither Python's nor native frames tell the reason."""
+
 _CPU_SHARE_THAT_MOVES = 0.05
 _BYTES_THAT_MOVE = 4096
 _WAKE_UPS_THAT_MOVE = 5
@@ -191,4 +194,4 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str,
     told = native_wait(thread.native_frames)
     if told is not None:
         return told
-    return "lock", "blocked in a native call (a lock, a socket or a library)"
+    return "lock", UNTOLD

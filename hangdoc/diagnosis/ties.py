@@ -9,7 +9,7 @@ from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
+from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct, library
 from hangdoc.model.process import Stack
 
 
@@ -54,7 +54,7 @@ def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
 def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     """What can have parted the culprits (side 0) from the others (side 1)."""
     gap = alignment.first
-    if gap is None:
+    if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []
     culprits = alignment.culprits
     others = tuple(r for r in alignment.history.members if r not in culprits)
@@ -65,6 +65,13 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         (culprits, others),
     )
     return [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
+
+
+def _awaited(gap: Gap) -> bool:
+    """Does a side wait for an asynchronous call? Its line is not the one that issued the call."""
+    return any(
+        token is not None and token.stack and not library(token.stack[0].file) for token in (gap.mine, gap.theirs)
+    )
 
 
 def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:

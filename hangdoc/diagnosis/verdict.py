@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame import Blame, blame
 from hangdoc.diagnosis.branch import describe as describe_branch
-from hangdoc.diagnosis.case import Case, with_every_member
+from hangdoc.diagnosis.case import Case, with_every_member, with_native_frames
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -36,7 +36,7 @@ _MOST_EDITS = 24
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    case = Case(with_every_member(job))
+    case = Case(with_native_frames(with_every_member(job)))
     if not case.activities:
         return waiting_for_nodes(job) or _nobody(job)
     if job.ended:

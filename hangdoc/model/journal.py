@@ -105,6 +105,12 @@ class Journal:
     counters: tuple[tuple[str, int, int], ...] = ()
     """Per group name: last enqueued and last completed op_id."""
 
+    @property
+    def waiting(self) -> bool:
+        """Does it hold a call, a message or a store wait that has not completed?"""
+        done = all(call.completed for call in self.calls) and all(p.completed for p in self.point_to_points)
+        return bool(self.store_waits) or not done
+
     def stack(self, index: int) -> Stack:
         """The stack with that index; empty for -1."""
         return self.stacks[index] if 0 <= index < len(self.stacks) else ()

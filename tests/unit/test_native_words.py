@@ -39,7 +39,9 @@ def stack(*functions: str) -> Stack:
     [
         (BACKWARD, "in-collective", "gradient synchronisation"),
         (STORE, "store-wait", "a key of the rendezvous store"),
-        (WORK, "in-collective", "in a collective"),
+        (WORK, "in-collective", "asynchronous collective"),
+        ((*WAIT, "c10d::ProcessGroupGloo::RecvWork::wait(…)"), "recv", "recv"),
+        ((*WAIT, "c10d::ProcessGroupGloo::SendWork::wait(…)"), "send", "send"),
         (LOCK, "lock", "a Python lock"),
         (("__lll_lock_wait", "pthread_mutex_lock", "my_library_enter"), "lock", "a native lock"),
         ((*WAIT, "my_library_pop"), "lock", "another native thread"),

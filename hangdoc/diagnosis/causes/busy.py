@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame import Blame, lock_holders
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
+from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.model.wording import name_ranks
 
 
@@ -205,10 +206,10 @@ def _at_exit(case: Case, rank: int) -> bool:
 def _is_lock(case: Case, rank: int) -> bool:
     """A Python lock, queue, future or join for certain: by its library frames, or by the source of the line."""
     activity = case.activities[rank]
-    if not activity.text.startswith("blocked in a native call"):
+    if activity.text != UNTOLD:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
-    return line is not None and any(word in line for word in (".acquire(", "lock", ".join(", ".wait("))
+    return line is not None and any(word in line for word in (".acquire(", "lock", ".join("))
 
 
 def _waiting(case: Case, blame: Blame) -> str:

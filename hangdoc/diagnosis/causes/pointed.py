@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, capital, doing, place, verb
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
@@ -33,6 +33,19 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
     if blame.kind != "partner":
         return None
+    alone = case.activities[blame.culprits[0]]
+    if alone.kind in _KINDS and alone.peer is None:
+        return Finding(
+            "HD202",
+            capital(
+                f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'waits', 'wait')} in {doing(alone)} for a partner "
+                f"that does not come; {wait_sentence(case, others_of(case, blame))}."
+            ),
+            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; stacks do not "
+            "show the peer",
+            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides; `hangdoc "
+            "watch` shows the peers",
+        )
     waiting = [
         a
         for a in case.activities.values()
