@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(1500)
 
 TRAINER = Path(__file__).with_name("trainer.py")
 ATTACHES = 200
-HELD_ATTACHES = 25
+HELD_ATTACHES = 50
 """For a stopped rank, and as many for one in state D."""
 PHASES = ("import", "rendezvous", "dataloader", "training", "checkpoint", "shutdown")
 LONGER = 3.0
