@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
 
-from hangdoc.diagnosis.sequences import library
+from hangdoc.diagnosis.origin import library
 from hangdoc.model.process import Frame, Stack
 
 if sys.version_info >= (3, 11):
@@ -94,14 +94,12 @@ def _table() -> tuple[Landmark, ...]:
 
 @lru_cache(maxsize=65536)
 def _lookup(file: str, function: str) -> Landmark | None:
-    if not library(file):
-        return None
     return next((mark for mark in _table() if mark.matches(file, function)), None)
 
 
 def landmark(frame: Frame) -> Landmark | None:
     """The landmark of one frame; None for user code and unknown library code."""
-    return _lookup(frame.file, plain(frame.function))
+    return _lookup(frame.file, plain(frame.function)) if library(frame.file) else None
 
 
 def plain(function: str) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.alignment import Gap, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import call_name, place, telling
+from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sequences import GroupHistory
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
@@ -30,6 +31,11 @@ class Lead:
 
 def parted(job: JobSnapshot) -> Lead | None:
     """The first proved parting in the journals, None where there is none."""
+    with looking_at(job):
+        return _parted(job)
+
+
+def _parted(job: JobSnapshot) -> Lead | None:
     case = Case(job)
     for history in case.histories:
         if history.inferred or history.blind or len(history.members) < 2:

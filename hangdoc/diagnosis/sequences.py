@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
+from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.recordings import Recording, record
-from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
@@ -95,12 +95,6 @@ class GroupHistory:
         if 0 <= offset < len(calls) and calls[offset].sequence == sequence:
             return calls[offset]
         return next((t for t in calls if t.sequence == sequence), None)
-
-
-@lru_cache(maxsize=65536)
-def library(path: str) -> bool:
-    """``is_library_file``, remembered: a snapshot names the same few files a hundred thousand times."""
-    return is_library_file(path)
 
 
 def user_stack(stack: Stack) -> Stack:

@@ -8,8 +8,9 @@ from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct, library
+from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
 from hangdoc.model.process import Stack
 
 

@@ -23,6 +23,7 @@ from hangdoc.diagnosis.crash import crashed
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
+from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.ties import stack_of
 from hangdoc.model.catalogue import cause as catalogue_cause
@@ -36,6 +37,11 @@ _MOST_EDITS = 24
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
+    with looking_at(job):
+        return _diagnose(job)
+
+
+def _diagnose(job: JobSnapshot) -> Diagnosis:
     case = Case(with_native_frames(with_every_member(job)))
     if not case.activities:
         return waiting_for_nodes(job) or _nobody(job)
