@@ -6,10 +6,11 @@ every rank that calls it; here only the global zero does.
 
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 2"
+# requires = ["lightning"]
 # outcome = "hang"
 # cause = "HD109"
 # culprits = [0]
-# lines = [35]
+# lines = [36]
 # code = ["self.log(\"norm\", self.layer.weight.norm(), sync_dist=True)"]
 # source = "https://github.com/choderalab/modelforge/pull/313"
 # ///

@@ -6,10 +6,11 @@ given when the epoch ends, long after the guilty line has returned, and no stack
 
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 2"
+# requires = ["lightning"]
 # outcome = "hang"
 # cause = "HD109"
 # culprits = [0]
-# lines = [65]
+# lines = [66]
 # code = ["trainer.fit(Regression(), data, held_out)"]
 # source = "https://github.com/dvl-tum/center-group/pull/2"
 # ///
