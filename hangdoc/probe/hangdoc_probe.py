@@ -8,6 +8,7 @@ and are no ranks.
 
 from __future__ import annotations
 
+import atexit
 import os
 from _thread import allocate_lock
 from collections import deque
@@ -16,6 +17,7 @@ FOLDER_VARIABLE = "HANGDOC_PROBE"
 RING = 1000
 MOST_GROUPS = 4096
 DEEPEST_STACK = 256
+LONGEST_ANSWER_S = 2.0
 
 AGENT_FOLDERS = tuple(f"/torch/distributed/elastic/{name}/" for name in ("agent", "rendezvous", "utils"))
 RANK_FILES = ("/torch/distributed/rendezvous.py", "/torch/distributed/distributed_c10d.py")
@@ -40,6 +42,7 @@ class State:
         self.clients = {}
         self.allow = None  # call it to let the watcher look into this process
         self.said_bye = False
+        self.answering = allocate_lock()
 
 
 STATE = None
@@ -56,8 +59,20 @@ def _autoload():
             STATE = State(folder)
             _turn_recorder_on()
             hangdoc_probe_hooks.patch()
+            atexit.register(_fall_silent)
     except Exception:  # the job goes on without us
         STATE = None
+
+
+def _fall_silent():
+    """Registered early, so called late among the exit hooks: from here on our thread asks torch nothing.
+
+    Once Python begins to end, a thread that comes back from C++ to take the GIL is ended by force, and C++ answers
+    that with an abort of the whole process. The lock is kept: a question that comes now waits for ever.
+    """
+    state = STATE
+    if state is not None and state.pid == os.getpid():
+        state.answering.acquire(timeout=LONGEST_ANSWER_S)
 
 
 def _is_ours(folder):

@@ -191,7 +191,8 @@ def _attend(state, poll, descriptor, event):
             _drop(state, poll, descriptor)
             return
         if not client.answer and b"\n" in client.asked:
-            client.answer = memoryview(_answer(state, client))
+            with state.answering:
+                client.answer = memoryview(_answer(state, client))
         poll.modify(descriptor, select.POLLOUT if client.answer else select.POLLIN)
     except BlockingIOError:
         return

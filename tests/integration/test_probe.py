@@ -246,6 +246,34 @@ def test_a_rank_that_ends_leaves_its_history(start: Start) -> None:
     assert notes[0].details.journal.point_to_points[0].peer == 1
 
 
+ENDS_WHILE_ASKED = """
+import atexit, os, threading, time
+atexit.register(lambda: os.write(1, b"answered" if answered else b"cut off"))  # before torch, so after the probe's
+import torch, torch.distributed as dist
+native, asked, answered = torch._C._distributed_c10d, threading.Event(), []
+dump = native._dump_fr_trace
+def slowly(*arguments):
+    if threading.get_ident() != threading.main_thread().ident:
+        asked.set()
+        time.sleep(1.5)
+        answered.append(True)
+    return dump(*arguments)
+native._dump_fr_trace = slowly
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+os.write(1, b"ready ")
+asked.wait(60)
+"""
+
+
+def test_python_does_not_end_while_the_probe_is_inside_torch(start: Start) -> None:
+    job = start(sys.executable, "-c", ENDS_WHILE_ASKED, env={"RANK": "0", "WORLD_SIZE": "1"})
+    job.until(lambda: "ready" in job.text())
+    with contextlib.closing(ProbeClient(job.sockets()[0])) as client:
+        client.details(30)  # whether the answer still gets out is another matter
+    assert job.end() == 0
+    assert "answered" in job.text()
+
+
 def test_a_rank_that_raises_tells_the_type_and_the_place_alone(start: Start) -> None:
     job = start(*TORCHRUN, PROBED, "raises")
     assert job.end() == 1
