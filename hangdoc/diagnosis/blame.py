@@ -11,13 +11,14 @@ from itertools import product
 
 from hangdoc.diagnosis.alignment import Alignment, Gap, all_repairs, cheapest, repairs
 from hangdoc.diagnosis.branch import Parting
-from hangdoc.diagnosis.case import UNNAMED, Case
+from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
-from hangdoc.diagnosis.inferred import from_stacks
+from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
+from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
 
@@ -95,7 +96,7 @@ def blame(case: Case) -> Blame:
     left = tuple(sorted(set(case.activities) - case.ended))
     if case.ended and left:
         return Blame("outside", left, confidence="likely", sure="the other ranks have ended")
-    apart = _meeting_elsewhere(case)
+    apart = _meetingelsewhere_standing(case)
     if apart is not None:
         return apart
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
@@ -106,7 +107,7 @@ def blame(case: Case) -> Blame:
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
 
-def _meeting_elsewhere(case: Case) -> Blame | None:
+def _meetingelsewhere_standing(case: Case) -> Blame | None:
     """Ranks that wait for the others where the others are not."""
     sides = sorted(meeting_places(case).values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
     if len(sides) < 2:
@@ -210,7 +211,11 @@ def _standing(case: Case) -> Blame | None:
         candidates = repairs(history)
         if candidates and any(case.activities[r].kind == "store-wait" for r in history.tokens):
             return _decide(case, candidates, proved=True)
-    return None
+    if case.programs or any(case.activities[r].kind != "in-collective" for r in case.graph.stuck):
+        return None
+    # All wait, and everything else that could explain it has been looked at: what stands elsewhere does not match.
+    candidates = [found for history in case.histories for found in repairs(apart(history))]
+    return _decide(case, candidates, proved=True) if candidates else None
 
 
 def _across_groups(case: Case) -> Blame | None:
@@ -272,7 +277,9 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(case, chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
-    if history.inferred and (elsewhere := _elsewhere(history, chosen.culprits) or _unnamed(history, chosen.culprits)):
+    if history.inferred and (
+        elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
+    ):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(
@@ -285,24 +292,6 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         chosen,
         tuple(partings),
     )
-
-
-def _elsewhere(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
-    by_site: dict[object, list[int]] = {}
-    for rank, tokens in history.tokens.items():
-        by_site.setdefault(tokens[0].site, []).append(rank)
-    if len(by_site) < 3:
-        return []
-    most = max(len(ranks) for ranks in by_site.values())
-    places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
-    return sorted(place for place in places if not set(place) <= set(culprits))
-
-
-def _unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The others, where a rank waits for what may as well be a message of theirs."""
-    unnamed = any(token.op == UNNAMED for tokens in history.tokens.values() for token in tokens)
-    return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:

@@ -11,14 +11,11 @@ from hangdoc.diagnosis.branch import Values
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
-from hangdoc.diagnosis.threads import UNTOLD
+from hangdoc.diagnosis.threads import UNNAMED, UNTOLD
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
-
-UNNAMED = "asynchronous call"
-"""Text of a rank that waits for a collective or a message: nothing tells which."""
 
 _COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
 

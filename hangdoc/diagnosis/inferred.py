@@ -5,7 +5,10 @@ The same alignment works on it. What it cannot show is history, so nothing found
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.sequences import GroupHistory, Token, site_of
+from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.model.diagnosis import Activity
 
 UNKNOWN_GROUP = "process group"
@@ -39,3 +42,31 @@ def from_stacks(activities: dict[int, Activity], kinds: tuple[str, ...] = ("in-c
             )
         ]
     return [history]
+
+
+def apart(history: GroupHistory) -> GroupHistory:
+    """The history of stacks, in which calls of one name match at one place only."""
+    places: dict[object, int] = {}
+    tokens = {
+        rank: [replace(t, sizes=((places.setdefault(t.site, len(places)),),)) for t in calls]
+        for rank, calls in history.tokens.items()
+    }
+    return replace(history, tokens=tokens)
+
+
+def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
+    by_site: dict[object, list[int]] = {}
+    for rank, tokens in history.tokens.items():
+        by_site.setdefault(tokens[0].site, []).append(rank)
+    if len(by_site) < 3:
+        return []
+    most = max(len(ranks) for ranks in by_site.values())
+    places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
+    return sorted(place for place in places if not set(place) <= set(culprits))
+
+
+def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The others, where a rank waits for what may as well be a message of theirs."""
+    unnamed = any(token.op == UNNAMED for tokens in history.tokens.values() for token in tokens)
+    return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []

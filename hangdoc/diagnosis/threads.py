@@ -19,6 +19,9 @@ _TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
 UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 """A wait of which neither Python's nor native frames tell the reason."""
 
+UNNAMED = "asynchronous call"
+"""Text of a rank that waits for a collective or a message: nothing tells which."""
+
 _CPU_SHARE_THAT_MOVES = 0.05
 _BYTES_THAT_MOVE = 4096
 _WAKE_UPS_THAT_MOVE = 5
