@@ -70,17 +70,20 @@ def blame(case: Case) -> Blame:
     if created:
         return _decide(case, created, proved=True)
     diverged = _divergence(case)
-    if diverged is not None and (diverged.proved or not case.graph.roots):
+    # Stacks alone show a call that is missing before they show its root; a root that differs explains more.
+    settled = diverged is not None and diverged.proved and case.programs
+    differing = None if settled else _disagreement(case)
+    if diverged is not None and differing is None and (diverged.proved or not case.graph.roots):
         return diverged
     immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if immovable:
         how = "likely" if _ended_in_order(case, immovable) else "certain"
         proved = not _looked_at(case, immovable)
         return Blame("gone", immovable, proved=proved, confidence=how, sure=_seen_states(case, immovable))
+    if differing is not None:
+        return differing
     if case.graph.stuck:
-        return (
-            diverged or _disagreement(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
-        )
+        return diverged or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
     unseen = _unseen_partner(case)
     if unseen is not None:
         return unseen
@@ -88,8 +91,6 @@ def blame(case: Case) -> Blame:
         roots = tuple(sorted(case.graph.roots))
         return Blame("outside", roots, confidence="likely", sure=_how_many_wait(case))
     if any(a.kind == "in-collective" for a in case.activities.values()):
-        if (differing := _disagreement(case)) is not None:
-            return differing
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
@@ -158,7 +159,8 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 
 def _disagreement(case: Case) -> Blame | None:
     """All are in the same call with different arguments."""
-    found = disagreement(case)
+    communicating = any(a.kind == "in-collective" for a in case.activities.values())
+    found = disagreement(case) if communicating or case.graph.stuck else None
     return blame_of(found) if found is not None else None
 
 

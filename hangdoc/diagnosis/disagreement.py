@@ -12,6 +12,7 @@ from hangdoc.model.process import Stack
 
 _ROOTED = ("broadcast", "scatter", "reduce", "gather")
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
+_GROUP_ROOT_LOCALS = ("group_src", "group_dst")
 _P2P = ("send", "recv")
 
 
@@ -37,6 +38,8 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
     """The first call that every member issued with different arguments or roots; of a job that has ended, the last
     call of each group counts even if it returned."""
     for history in case.histories:
+        if history.inferred and (found := _standing_roots(case, history)) is not None:
+            return found
         # A rank that aborted took its journal along.
         seen = [rank for rank in history.members if rank not in history.blind]
         if history.inferred or len(seen) < 2 or (history.blind and not ended):
@@ -52,34 +55,51 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
             # Who has sent or received its part of a rooted call may be through, and wait elsewhere.
             if what == "arguments" and not ended and not all(waiting):
                 continue
-            values = {rank: v for rank, t in tokens.items() if (v := value(t)) is not None}
-            if len(values) == len(tokens) and len(set(values.values())) > 1:
+            values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
+            # Whose part of a rooted call is done need not show its root any more.
+            enough = len(values) == len(tokens) or what == "root"
+            if enough and len(set(values.values())) > 1:
                 return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
     return None
 
 
-def _arguments(token: Token) -> Hashable | None:
+def _standing_roots(case: Case, history: GroupHistory) -> Disagreement | None:
+    """Ranks that stand in one rooted call, at one line, with different roots. Only the root's number within the group
+    is compared: groups of their own use the same line with other global ranks."""
+    standing: dict[tuple[Hashable, ...], dict[int, Token]] = {}
+    for rank, tokens in history.tokens.items():
+        standing.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
+    for alike in standing.values():
+        roots = {rank: root_in(case.activities[rank].stack, _GROUP_ROOT_LOCALS) for rank in alike}
+        values = {rank: root for rank, root in roots.items() if root is not None}
+        if len(set(values.values())) > 1:
+            return Disagreement("root", history, alike, values)
+    return None
+
+
+def _arguments(_rank: int, token: Token) -> Hashable | None:
     if token.sizes is None:
         return None
     return " ".join(f"{list(size)}" for size in token.sizes) + (f" {', '.join(token.dtypes)}" if token.dtypes else "")
 
 
-def _root_of(case: Case, history: GroupHistory) -> Callable[[Token], Hashable | None]:
-    def root(token: Token) -> Hashable | None:
+def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashable | None]:
+    # Ranks with equal histories share their tokens: the token does not tell whose stack to look at.
+    def root(rank: int, token: Token) -> Hashable | None:
         if token.root is not None:
             return history.members[token.root] if token.root < len(history.members) else token.root
         if not any(word in token.op for word in _ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
             return None
-        return root_in(case.activities[token.rank].stack) if token.pending else None
+        return root_in(case.activities[rank].stack) if token.pending else None
 
     return root
 
 
-def root_in(stack: Stack) -> str | None:
+def root_in(stack: Stack, names: tuple[str, ...] = _ROOT_LOCALS) -> str | None:
     """The root of the rooted call that the stack stands in, from the locals of torch.distributed's frames."""
     for frame in below_user(stack):
         for local in frame.locals:
-            if local.name in _ROOT_LOCALS and local.value.lstrip("-").isdigit():
+            if local.name in names and local.value.lstrip("-").isdigit():
                 return local.value
     return None
 

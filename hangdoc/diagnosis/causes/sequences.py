@@ -119,13 +119,14 @@ def differing_arguments(case: Case, blame: Blame) -> Finding | None:
     told = told_values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
+    number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
         capital(
             f"{name_ranks(culprits)} {verb(culprits, 'calls', 'call')} {call_name(token)} at {place(token.frame)} "
-            f"with other {what} than {name_ranks(others_of(case, blame))}: {told}."
+            f"with other {what} than {name_ranks(set(found.values) - set(culprits))}: {told}."
         ),
-        f"{token.op} #{token.sequence} of {found.history.label} needs the same {what} on every rank and got {told}",
+        f"{token.op}{number} needs the same {what} on every rank and got {told}",
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
