@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -70,6 +71,8 @@ class Gdb:
             env={**environment, "LC_ALL": "C"},
             start_new_session=True,
         )
+        with contextlib.suppress(OSError):  # a gdb that crashes leaves no core where the user works
+            resource.prlimit(self._process.pid, resource.RLIMIT_CORE, (0, 0))
         self._read = 0
         self._received = b""
         self._asked = 0
