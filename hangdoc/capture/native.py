@@ -28,6 +28,8 @@ MOST_RANKS = 4
 _MOST_FRAMES = 40
 _MAX_OUTPUT = 8 << 20
 _TELLS_NOTHING = ("_engine_run_backward",)
+_OPERATORS = "/torch/_ops.py"
+"""Any operator of C++: in compiled code also the wait for a collective."""
 _UNCLEAR_CALLS = frozenset({"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "select", "pselect6", ""})
 
 _THREAD = re.compile(r"Traceback for thread (\d+) ")
@@ -82,8 +84,9 @@ def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
         places.append(Frame(innermost.file, innermost.line, innermost.function))
     if len(places) < 2 or places[0] != places[1]:
         return None
-    unclear = places[0].function in _TELLS_NOTHING or not is_library_file(places[0].file)
-    return places[0] if unclear else None
+    innermost = places[0]
+    known = is_library_file(innermost.file) and not innermost.file.endswith(_OPERATORS)
+    return innermost if innermost.function in _TELLS_NOTHING or not known else None
 
 
 def dump(pids: Sequence[int], *, deadline: float) -> dict[int, Stack | Unavailable]:

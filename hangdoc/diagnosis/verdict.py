@@ -33,6 +33,8 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
 _MOST_EDITS = 24
+_PARTICIPLES = ("blocked", "held", "opening", "polling", "reading", "running", "stopped", "stuck", "waiting")
+"""How texts of activities begin that need no 'in' before them."""
 
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
@@ -181,7 +183,8 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         return Finding("", "The job does not move and no rank stands out.", "the wait-for graph names nobody", "")
     others = others_of(case, found)
     first = case.activities[found.culprits[0]]
-    what = f"{name_ranks(found.culprits)} {verb(found.culprits, 'is', 'are')} in {doing(first)}"
+    link = "" if first.text.startswith(_PARTICIPLES) else "in "
+    what = f"{name_ranks(found.culprits)} {verb(found.culprits, 'is', 'are')} {link}{doing(first)}"
     waiting = wait_sentence(case, others)
     why = {
         "cycle": "every one of them waits for another: " + _circle(case),

@@ -95,6 +95,7 @@ def test_whose_native_frames_are_worth_it() -> None:
     library = "/v/lib/python3.11/site-packages/torch/autograd/graph.py"
     backward = thread(frames=(Frame(library, 979, "_engine_run_backward"), *STACK))
     sleeping = thread(syscall="230 0x1 0x1 0x7f 0x0 0x0 0x0")
+    operator = thread(frames=(Frame(library.replace("autograd/graph", "_ops"), 882, "OpOverload.redispatch"), *STACK))
     named = thread(frames=(Frame(library, 5, "all_reduce"), *STACK))
     looks = {
         1: (state(backward), state(backward)),
@@ -105,8 +106,9 @@ def test_whose_native_frames_are_worth_it() -> None:
         6: (state(), state(thread(frames=STACK[1:]))),
         7: (state(thread(), worker(state="D")),) * 2,
         8: (state(),),
+        9: (state(operator), state(operator)),
     }
-    assert native.worth_it(looks) == [1, 3]
+    assert native.worth_it(looks) == [1, 3, 9]
 
 
 PYSTACK = """\
