@@ -97,9 +97,9 @@ def blame(case: Case) -> Blame:
     left = tuple(sorted(set(case.activities) - case.ended))
     if case.ended and left:
         return Blame("outside", left, confidence="likely", sure="the other ranks have ended")
-    apart = _meetingelsewhere_standing(case)
-    if apart is not None:
-        return apart
+    separate = _separate_meetings(case)
+    if separate is not None:
+        return separate
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
         return Blame(
@@ -108,7 +108,7 @@ def blame(case: Case) -> Blame:
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
 
-def _meetingelsewhere_standing(case: Case) -> Blame | None:
+def _separate_meetings(case: Case) -> Blame | None:
     """Ranks that wait for the others where the others are not."""
     sides = sorted(meeting_places(case).values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
     if len(sides) < 2:
