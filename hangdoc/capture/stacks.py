@@ -248,17 +248,24 @@ def _frame(item: Mapping[str, Any], keep_strings: bool) -> Frame:
         name, text = str(local["name"]), local.get("repr")
         if text is None or name.startswith(("__", "@")) or not name.isidentifier():
             continue
-        plain = keep_strings or _is_group_number(file, name, str(text))
+        plain = keep_strings or _is_torchs_own(file, name, str(text))
         value = clean(str(text), _MAX_VALUE) if plain else mask(str(text))
         if _worth_keeping(value, library or function == "<module>"):
             kept.append(Local(name, value, bool(local.get("arg"))))
     return Frame(file, _integer(item["line"]) or 0, function, tuple(kept))
 
 
-def _is_group_number(file: str, name: str, text: str) -> bool:
-    """torch's own name of a group that is being made: the count of groups made before (torch 2.13)."""
-    inside = file.endswith("/torch/distributed/distributed_c10d.py") and name == "group_name"
-    return inside and re.fullmatch(r"""["']\d{1,9}["']""", text) is not None
+# Strings in torch's own frames that say nothing secret (torch 2.13): the name of a group that is being made, which
+# is the count of groups made before; where the ranks are to meet.
+_TORCHS_OWN = {
+    "group_name": re.compile(r"""["']\d{1,9}["']"""),
+    "init_method": re.compile(r"""["'](?:file|tcp)://[^"'@]*["']"""),
+}
+
+
+def _is_torchs_own(file: str, name: str, text: str) -> bool:
+    known = _TORCHS_OWN.get(name) if file.endswith("/torch/distributed/distributed_c10d.py") else None
+    return known is not None and known.fullmatch(text) is not None
 
 
 def _worth_keeping(value: str, plain_only: bool) -> bool:

@@ -85,18 +85,19 @@ def parted(
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
     """
     a, b = (list(reversed(user_stack(s))) for s in sides)
+    callees = {**_callees(sides[0]), **_callees(sides[1])}
     at = 0
     while at < min(len(a), len(b)) and _same(a[at], b[at]):
         at += 1
     found: list[Parting] = []
     together = at < min(len(a), len(b)) and _same_function(a[at], b[at])
     if together:
-        found += _in_common_function(sources, values, (a[at], b[at]), ranks)
+        found += _in_common_function(sources, values, (a[at], b[at]), ranks, callees)
     for index, chain in enumerate((a, b)):
         # The other side stands behind the line that this one went in by: it has left every loop further in.
         passed = together and (a, b)[1 - index][at].line > chain[at].line
         for frame in chain[at + 1 if together else at :]:
-            for guard in _guards_of(sources, frame):
+            for guard in _guards_of(sources, frame, callees):
                 found += _scored(values, guard, frame, index, ranks, passed)
     return sorted(found, key=lambda p: -p.score)
 
@@ -112,7 +113,8 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
         return None
     if sources.function(parting[0].file, parting[0].line) is None:
         return "perhaps"
-    loops = [{g.place for g in _guards_of(sources, frame) if g.kind == "loop"} for frame in parting]
+    callees = {**_callees(stack), **_callees(other)}
+    loops = [{g.place for g in _guards_of(sources, frame, callees) if g.kind == "loop"} for frame in parting]
     return "perhaps" if loops[0] & loops[1] else "behind"
 
 
@@ -124,9 +126,25 @@ def _same_function(a: Frame, b: Frame) -> bool:
     return a.file == b.file and plain(a.function) == plain(b.function)
 
 
-def _guards_of(sources: Sources, frame: Frame) -> list[Guard]:
+_Callees = dict[int, frozenset[str]]
+"""Identity of a user frame → plain names of what it calls, down to the next user frame."""
+
+
+def _callees(stack: Stack) -> _Callees:
+    found: _Callees = {}
+    names: set[str] = set()
+    users = {id(frame) for frame in user_stack(stack)}
+    for frame in stack:
+        if id(frame) in users:
+            found[id(frame)] = frozenset(names)
+            names.clear()
+        names.add(plain(frame.function))
+    return found
+
+
+def _guards_of(sources: Sources, frame: Frame, callees: _Callees) -> list[Guard]:
     tree = sources.function(frame.file, frame.line)
-    return guards(tree, frame.line) if tree is not None else []
+    return guards(tree, frame.line, callees.get(id(frame), frozenset())) if tree is not None else []
 
 
 def _in_common_function(
@@ -134,8 +152,9 @@ def _in_common_function(
     values: Values,
     frames: tuple[Frame, Frame],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
+    callees: _Callees,
 ) -> list[Parting]:
-    mine = [_guards_of(sources, frame) for frame in frames]
+    mine = [_guards_of(sources, frame, callees) for frame in frames]
     found: list[Parting] = []
     for index in (0, 1):
         other = mine[1 - index]

@@ -46,14 +46,17 @@ def missing_creations(case: Case) -> list[Alignment]:
                 alike.append(token)
         if len(made) == 2:
             here, there = made
-            found = [_left_out(history, *sides) for sides in ((here, there), (there, here))]
-            return [alignment for alignment in found if alignment is not None]
+            left_out = [_left_out(history, *sides) for sides in ((here, there), (there, here))]
+            found = [alignment for alignment in left_out if alignment is not None] or _unlike(history, made)
+            if found:
+                return found
     return []
 
 
 def _same_call(a: Token, b: Token) -> bool:
     """Who is to be in a group that is being made need not be known yet: then the line has to tell."""
-    return a.site == b.site if a.pending or b.pending else a.sizes == b.sizes
+    known = all(token.sizes is not None and token.sizes[0] for token in (a, b))
+    return a.sizes == b.sizes if known else a.site == b.site
 
 
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
@@ -66,6 +69,21 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
     ranks = tuple(sorted(token.rank for token in without))
     gap = Gap("insert", ranks, theirs, mine, theirs)
     return Alignment(history, len(ranks), (gap,), tuple(history.tokens[theirs.rank]))
+
+
+def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
+    """All wait, some for one group and some for another, and nobody knows what they would have made next: the fewer
+    made one too many."""
+    if not all(token.pending for tokens in made for token in tokens):
+        return []
+    fewest = min(map(len, made))
+    found = []
+    for mine, theirs in (made, made[::-1]):
+        ranks = tuple(sorted(token.rank for token in mine))
+        if len(mine) == fewest:
+            gap = Gap("delete", ranks, mine[0], mine[0], theirs[0])
+            found.append(Alignment(history, fewest, (gap,), tuple(history.tokens[theirs[0].rank])))
+    return found
 
 
 def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
@@ -99,19 +117,23 @@ def _made(journal: Journal) -> Iterator[tuple[int, Stack, tuple[int, ...]]]:
 
 def _making(case: Case, rank: int) -> _Making | None:
     """The group that the rank is making now: from its journal, or from the locals of torch's own frame."""
-    journal = case.ranks[rank].journal
+    journal, activity = case.ranks[rank].journal, case.activities[rank]
+    seen = _making_on_stack(activity.stack) if activity.kind == "store-wait" else None
     for wait in journal.store_waits if journal is not None else ():
         if wait.operation == "group" and wait.keys and wait.keys[0].isdigit():
-            return int(wait.keys[0]), journal.stack(wait.stack) if journal is not None else (), ()
-    activity = case.activities[rank]
-    if activity.kind != "store-wait":
-        return None
-    for number, frame in enumerate(activity.stack):
+            number = int(wait.keys[0])
+            members = seen[2] if seen is not None and seen[0] == number else ()
+            return number, journal.stack(wait.stack) if journal is not None else (), members
+    return seen
+
+
+def _making_on_stack(stack: Stack) -> _Making | None:
+    for number, frame in enumerate(stack):
         if frame.function.rsplit(".", 1)[-1] == _CONSTRUCTOR:
             values = {local.name: local.value.strip("\"'") for local in frame.locals}
             name = values.get("group_name", "")
             if name.isdigit():
-                return int(name), activity.stack[number:], _numbers(values.get("global_ranks_in_group", ""))
+                return int(name), stack[number:], _numbers(values.get("global_ranks_in_group", ""))
     return None
 
 

@@ -84,8 +84,13 @@ def _ports(case: Case) -> list[Evidence]:
     what = f"{has} listening ports on the ranks, {needs} needed (one for each rank and group"
     what += ", one for the store)" if store_inside else "; the store's is in the launcher)"
     if has >= needs and not short:
-        return [Evidence("port", tuple(case.ranks), f"{what}: complete, so every rank has set up its groups and the "
-                         "fault is in the code path")]  # fmt: skip
+        joining = any(a.kind == "store-wait" for a in case.activities.values())
+        means = (
+            "so no rank is missing"
+            if joining
+            else "so every rank has set up its groups and the fault is in the code path"
+        )
+        return [Evidence("port", tuple(case.ranks), f"{what}: complete, {means}")]
     return [Evidence("port", tuple(short), f"{what}: {name_ranks(short)} fell short, so it ended or never initialised")]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.model.process import Stack
 
 
 def meeting_places(case: Case) -> dict[str, list[int]]:
-    """Address → the ranks that wait there for the job's store: what they connect to, else what their environment
-    says."""
+    """Address → the ranks that wait there for the job's store: what they connect to, else what their program says,
+    else their environment."""
     places: dict[str, list[int]] = {}
     for rank, activity in sorted(case.activities.items()):
         snapshot = case.ranks[rank]
@@ -18,6 +20,17 @@ def meeting_places(case: Case) -> dict[str, list[int]]:
         for wait in snapshot.journal.store_waits if snapshot.journal else ():
             if wait.operation == "connect" and len(wait.keys) == 2:
                 place = list(wait.keys)
-        if all(place):
-            places.setdefault(":".join(place), []).append(rank)
+        where = _init_method(activity.stack) or (":".join(place) if all(place) else "")
+        if where:
+            places.setdefault(where, []).append(rank)
     return places
+
+
+def _init_method(stack: Stack) -> str:
+    """'file:///mnt/meeting', 'localhost:29500': where `init_process_group(init_method=…)` sends a rank; '' if it does
+    not say."""
+    for frame in stack:
+        if plain(frame.function) == "init_process_group":
+            told = next((local.value.strip("\"'") for local in frame.locals if local.name == "init_method"), "")
+            return told.partition("?")[0].removeprefix("tcp://") if told.startswith(("file://", "tcp://")) else ""
+    return ""

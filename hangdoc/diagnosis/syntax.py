@@ -94,12 +94,13 @@ def _parse(text: SourceText) -> ast.AST | None:
     return tree
 
 
-def guards(tree: ast.AST, line: int) -> list[Guard]:
-    """The guards of ``line``, outermost first."""
+def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> list[Guard]:
+    """The guards of ``line``, outermost first. ``called``: names of the functions that are being called from it,
+    which tell the call apart from others on the line."""
     found: list[Guard] = []
     node: ast.AST = _enclosing_function(tree, line)
     while True:
-        inner = _step(node, line, found)
+        inner = _step(node, line, found, called)
         if inner is None:
             return found
         node = inner
@@ -126,7 +127,7 @@ def _holds(node: ast.AST, line: int) -> bool:
     return bool(min(first, above) <= line <= last)
 
 
-def _step(node: ast.AST, line: int, found: list[Guard]) -> ast.AST | None:
+def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) -> ast.AST | None:
     """Go one statement further in towards the line, noting the guards on the way."""
     for name, block in ast.iter_fields(node):
         if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt | ast.ExceptHandler
@@ -140,7 +141,7 @@ def _step(node: ast.AST, line: int, found: list[Guard]) -> ast.AST | None:
                 found += [g for g in (_own(node, name, child, depth),) if g]
             found += [g for s in block[:index] if isinstance(s, ast.stmt) for g in _jump(s, len(found))]
             if isinstance(child, ast.stmt) and not _has_blocks(child):
-                found += _in_expression(child, line, len(found))
+                found += _in_expression(child, line, len(found), called)
             inner: ast.AST = child
             return inner
     return None
@@ -229,30 +230,37 @@ def _leaves(statement: ast.stmt) -> bool:
     return isinstance(statement, _JUMPS)
 
 
-def _in_expression(statement: ast.stmt, line: int, depth: int) -> list[Guard]:
+def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
     """`x and call()`, `call() if x else None`, `[call() for …]`: conditions and loops inside one statement."""
+    calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and _holds(n, line)}
+    # Where a name tells which of them it is, what the others stand under is of no interest.
+    calls = {n for n in calls if _dotted_end(n.func) in called} or calls
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
             for arm, taken in ((node.body, True), (node.orelse, False)):
-                if _holds(arm, line) and any(isinstance(n, ast.Call) for n in ast.walk(arm)):
+                if not calls.isdisjoint(ast.walk(arm)):
                     found.append(_guard("expression", node, f"if {_text(node.test)}", taken, node.test, depth))
         elif isinstance(node, ast.BoolOp):
-            later = node.values[1:]
-            if any(isinstance(n, ast.Call) and _holds(n, line) for v in later for n in ast.walk(v)):
+            if any(not calls.isdisjoint(ast.walk(value)) for value in node.values[1:]):
                 first = node.values[0]
                 found.append(_guard("expression", node, _text(first), isinstance(node.op, ast.And), first, depth))
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-            found += _in_comprehension(node, line, depth)
+            found += _in_comprehension(node, calls, depth)
     return found
 
 
+def _dotted_end(node: ast.AST) -> str:
+    """'all_reduce' of `dist.all_reduce` and of `self.groups[0].all_reduce`."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def _in_comprehension(
-    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, line: int, depth: int
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, calls: set[ast.Call], depth: int
 ) -> list[Guard]:
     """The loops and conditions that decide whether a comprehension's element is computed."""
     elements = [node.key, node.value] if isinstance(node, ast.DictComp) else [node.elt]
-    if not any(_holds(e, line) and any(isinstance(n, ast.Call) for n in ast.walk(e)) for e in elements):
+    if not calls <= {n for element in elements for n in ast.walk(element)} or not calls:
         return []
     found = []
     for each in node.generators:

@@ -1,4 +1,5 @@
-"""Ties between equally small repairs: a rank guard, then the ranks' own history; never a coin's toss."""
+"""Ties between equally small repairs: what interrupted a rank, a rank guard, then the ranks' own history; never a
+coin's toss."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 
 def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
@@ -19,6 +20,10 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     partings = [(a, partings_of(case, a)) for a in candidates]
     if len(candidates) == 1:
         return candidates[0], "", partings[0][1]
+    interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
+    if len(interrupted) == 1:
+        ranks = told_ranks(interrupted[0][0].culprits)
+        return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
     for alignment, found in partings:
         guarded = _guarded_ranks(alignment, found)
         match = next((p for p in partings if p[0].culprits == guarded), None)
@@ -40,6 +45,22 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
 def told_ranks(ranks: tuple[int, ...]) -> str:
     """'rank 2', 'ranks 0, 3'."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def interrupting(case: Case, stack: Stack) -> Frame | None:
+    """The finalizer, signal handler or callback in the stack that the interpreter runs at moments of its own."""
+    return next((f for f in stack if _interrupts(case, f.file, plain(f.function))), None)
+
+
+def _interrupts(case: Case, file: str, function: str) -> bool:
+    return function in ("__del__", "_exitfunc") or case.sources.is_signal_handler(file, function)
+
+
+def _was_interrupted(case: Case, gap: Gap | None) -> bool:
+    """Does the culprits' own call come from such a place, and that of the others not?"""
+    if gap is None or gap.mine is None or interrupting(case, gap.mine.stack) is None:
+        return False
+    return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
 
 
 def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:

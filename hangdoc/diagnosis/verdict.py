@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.finding import (
     capital,
     doing,
     others_of,
+    place,
     short,
     telling,
     telling_token,
@@ -168,6 +169,8 @@ def _no_hang(case: Case) -> Finding:
 
 def _unnamed(case: Case, found: Blame) -> Finding:
     """Culprit, lines and an honest 'cause unknown'."""
+    if found.kind == "nothing" and all(a.kind == "store-wait" for a in case.activities.values()):
+        return _all_meet(case)
     if found.kind == "nothing":
         busy = sorted({a.kind for a in case.activities.values()})
         text = f"no rank waits for another; they are {', '.join(busy)}."
@@ -192,6 +195,19 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         "the job that hangdoc has no name for",
     }.get(found.kind, "no cause of the catalogue fits")
     return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, "")
+
+
+def _all_meet(case: Case) -> Finding:
+    """Nobody is missing, and yet they wait for each other on the store."""
+    first = case.activities[min(case.activities)]
+    where = f" at {place(first.where)}" if first.where is not None else ""
+    return Finding(
+        "",
+        f"All ranks are there and wait for each other in {first.text}{where}; none of them is missing.",
+        "they may be waiting on different stores, or on one that holds the keys of an earlier run (a file:// that was "
+        "left over, a port that another job uses)",
+        "compare MASTER_ADDR, MASTER_PORT and init_method of the ranks, and begin with a fresh file or port",
+    )
 
 
 def _circle(case: Case) -> str:

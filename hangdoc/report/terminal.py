@@ -255,6 +255,8 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
         if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
             by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
+    if label == "parted by" and all(len(values) == 1 for values in by_name.values()):
+        label = "with"  # one side's value, or the same on both
     for name, values in by_name.items():
         yield Row(label, (Piece(f"{name} = {' | '.join(values)}"),))
         label = ""

@@ -128,7 +128,7 @@ def test_a_value_that_was_seen_is_not_inferred_again():
     branch = dataclasses.replace(SAMPLE.divergence.branch, values=values)
     divergence = dataclasses.replace(SAMPLE.divergence, branch=branch)
     text = render(dataclasses.replace(SAMPLE, divergence=divergence), width=120)
-    assert "parted by  warm = True (rank 2)" in text
+    assert "with       warm = True (rank 2)" in text  # of the other side it is only inferred
 
 
 def test_many_behaviours_are_cut_off():

@@ -22,6 +22,7 @@ from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.syntax import leads_to, raises
+from hangdoc.diagnosis.ties import interrupting
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
@@ -85,7 +86,7 @@ def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
     gap = blame.gap
     if gap is None or gap.token.op == END:
         return None
-    handler = next((f for f in gap.token.stack if _is_asynchronous(case, f)), None)
+    handler = interrupting(case, gap.token.stack)
     if handler is None:
         return _out_of_a_coroutine(case, blame, gap)
     finding = parted_finding(case, blame, gap)
@@ -119,8 +120,3 @@ def _task(stack: Stack) -> Frame | None:
         if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
             return next(reversed(user_stack(stack[:index])), None)
     return None
-
-
-def _is_asynchronous(case: Case, frame: Frame) -> bool:
-    name = plain(frame.function)
-    return name in ("__del__", "_exitfunc") or case.sources.is_signal_handler(frame.file, name)

@@ -12,15 +12,17 @@ from hangdoc.diagnosis.causes.finding import (
     doing,
     others_of,
     place,
+    telling,
     verb,
     wait_sentence,
 )
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
-from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
+_CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
 _NEW_GROUP = frozenset(
     {"new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "_new_group_with_tag"}
 )
@@ -41,6 +43,10 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     if gap is None or not made:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
+    sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.pending]
+    if [token.op for token in sides] == ["new_group", "new_group"]:
+        here, there = telling(gap)
+        return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     elsewhere = case.activities[missing[0]] if missing else None
     now = f"; {name_ranks(missing)} {verb(missing, 'is', 'are')} in {doing(elsewhere)}" if elsewhere else ""
@@ -54,7 +60,24 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
         ),
         condition_text(case, blame)
         or "new_group is a collective of all ranks of the job, also of those that will not be members",
-        "call new_group on every rank, in the same order, and use the group only on its members",
+        _CALL_IT_ON_ALL,
+    )
+
+
+def _unlike_groups(case: Case, blame: Blame, making: list[tuple[Token, Frame | None, tuple[int, ...]]]) -> Finding:
+    """Both sides are in new_group, each making a group of its own."""
+    told = [
+        f"{name_ranks(ranks)} {verb(ranks, 'makes', 'make')} a process group"
+        + (f" of {name_ranks(token.sizes[0])}" if token.sizes and token.sizes[0] else "")
+        + (f" at {place(frame)}" if frame is not None else "")
+        for token, frame, ranks in making
+    ]
+    return Finding(
+        "HD303",
+        capital(f"{told[0]} where {told[1]}; each waits for the other."),
+        condition_text(case, blame)
+        or "new_group is a collective of all ranks of the job: all have to make the same groups in the same order",
+        _CALL_IT_ON_ALL,
     )
 
 
@@ -116,8 +139,8 @@ def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD302",
         f"The ranks look for each other at different addresses{f' ({line})' if line else ''}: {told}.",
-        "MASTER_ADDR and MASTER_PORT differ between the ranks, so they wait on different stores",
-        "give every rank the same MASTER_ADDR and MASTER_PORT",
+        "the ranks were told different places to meet, so they wait on different stores",
+        "give every rank the same MASTER_ADDR and MASTER_PORT, or the same init_method",
     )
 
 
