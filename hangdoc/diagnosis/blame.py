@@ -18,6 +18,7 @@ from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
+from hangdoc.diagnosis.tags import crossed_tags
 from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
@@ -33,8 +34,8 @@ class Blame:
     """The verdict before it has a name.
 
     ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
-    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'partner', 'apart' (they wait for each
-    other in different places) or 'nothing'.
+    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'tag' (of a message), 'partner', 'apart'
+    (they wait for each other in different places) or 'nothing'.
     ``proved``: no future step can end it.
     """
 
@@ -83,7 +84,7 @@ def blame(case: Case) -> Blame:
     if differing is not None:
         return differing
     if case.graph.stuck:
-        return diverged or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
+        return diverged or _wrong_tag(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
     unseen = _unseen_partner(case)
     if unseen is not None:
         return unseen
@@ -173,6 +174,20 @@ def _partner(case: Case) -> Blame | None:
             others = tuple((rank,) for rank in alone if rank != peer)
             return Blame("partner", (peer,), others, proved=True, sure=sure)
     return None
+
+
+def _wrong_tag(case: Case) -> Blame | None:
+    """A message was sent under one tag and is expected under another."""
+    found = crossed_tags(case)
+    if found is None:
+        return None
+    sides = [(found.sender,), (found.receiver,)]
+    if found.strayed == found.receiver:
+        sides.reverse()
+    if found.strayed is not None:
+        sure = f"rank {found.strayed} used another tag at this line before"
+        return Blame("tag", sides[0], proved=True, confidence="likely", sure=sure)
+    return Blame("tag", sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
 
 
 def _unseen_partner(case: Case) -> Blame | None:

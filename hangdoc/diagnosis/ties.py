@@ -161,7 +161,7 @@ def _others_strayed(case: Case, alignment: Alignment) -> bool:
     """Did the others, after a call that they had made before, go on as they never had?"""
     gap = alignment.first
     program = case.programs.get(gap.theirs.rank) if gap is not None and gap.theirs is not None else None
-    if program is None or gap is None or gap.theirs is None or gap.theirs.order == 0 or gap.theirs.op == END:
+    if program is None or gap is None or gap.theirs is None or gap.theirs.order <= 0 or gap.theirs.op == END:
         return False
     before = program.tokens[gap.theirs.order - 1].site
     known = any(t.site == before for t in program.tokens[: gap.theirs.order - 1])
@@ -171,7 +171,7 @@ def _others_strayed(case: Case, alignment: Alignment) -> bool:
 def _may_end_a_loop(case: Case, gap: Gap) -> bool:
     """Do the others begin another round where the culprits go on to what they never called before? Nobody's past
     tells how many rounds there were to be."""
-    if gap.mine is None or gap.theirs is None:
+    if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
         return False
     ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
     if ours is None or others is None or any(t.site == gap.mine.site for t in ours.tokens[: gap.mine.order]):
@@ -185,7 +185,7 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
     if program is None or token.order >= len(program.tokens):
         return True  # it ended: nobody ends twice
     calls = program.tokens
-    if token.order == 0:
+    if token.order <= 0:
         return True
     step = (calls[token.order - 1].site, token.site)
     return not any((calls[i - 1].site, calls[i].site) == step for i in range(1, token.order))

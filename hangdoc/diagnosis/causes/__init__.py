@@ -34,6 +34,7 @@ _RULES = (
     sequences.swapped_operation,
     sequences.implicit_collective,
     sequences.collective_on_some_ranks,
+    pointed.wrong_tag,
     pointed.cycle,
     pointed.missing_partner,
     network.partition,

@@ -6,6 +6,7 @@ from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.tags import crossed_tags
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -26,6 +27,24 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
         capital(f"{name_ranks(a.rank for a in stuck)} {what}{f' at {where}' if where else ''}, in a circle."),
         ring,
         "let even ranks send first and odd ranks receive first, or use batch_isend_irecv / isend with irecv",
+    )
+
+
+def wrong_tag(case: Case, blame: Blame) -> Finding | None:
+    """HD202: the message is there, under another tag."""
+    found = crossed_tags(case) if blame.kind == "tag" else None
+    if found is None:
+        return None
+    receiver = case.activities[found.receiver]
+    sent = f" at {place(found.frame)}" if found.frame is not None else ""
+    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
+    rest = f"; {wait_sentence(case, others)}" if others else ""
+    return Finding(
+        "HD202",
+        f"Rank {found.sender} sends to rank {found.receiver} with tag {found.sent}{sent}, and rank {found.receiver} "
+        f"waits for tag {found.wanted} at {place(receiver.where)}{rest}.",
+        f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
+        "use one tag for the message on both sides",
     )
 
 
