@@ -130,8 +130,13 @@ class Case:
 
     @cached_property
     def ended(self) -> frozenset[int]:
-        """Ranks that will never issue another call."""
-        return frozenset(r for r, a in self.activities.items() if a.kind in GONE and a.kind != "absent")
+        """Ranks that will never issue another call. Of a job that is over, only those that came to their own end:
+        what a rank would still have issued whose peers hung up on it, or that its launcher ended, nobody knows."""
+        gone = {r for r, a in self.activities.items() if a.kind in GONE and a.kind != "absent"}
+        if self.job.ended:
+            ends = {r: end for r in gone if (end := self.ranks[r].exit) is not None}
+            gone -= {r for r, end in ends.items() if end.exception or (end.signal and not end.leaving)}
+        return frozenset(gone)
 
     def last_words(self, rank: int) -> str:
         """The last line that the rank itself wrote; '' where its output shares a file with others'."""

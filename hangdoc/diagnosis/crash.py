@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame import Blame, blame, blame_of
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.disagreement import disagreement
+from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
@@ -58,6 +58,10 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
         return None
     aborted = next(rank for rank, end in failed.items() if end is ends[0])
     differing = disagreement(case, ended=True)
+    if differing is not None and not _at_one_place(differing):
+        parted = blame(case)
+        if parted.kind == "divergence":
+            return replace(parted, confidence="likely") if parted.confidence == "certain" else parted
     if differing is not None:
         return replace(blame_of(differing), confidence="possible")
     # It differs from the others, or one of those that left no journal does.
@@ -68,6 +72,11 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
     return Blame(
         "gone", (aborted,), others, proved=True, sure="the one that aborted; the calls of others were not seen"
     )
+
+
+def _at_one_place(found: Disagreement) -> bool:
+    """Is it the same line that called it everywhere? Else two different calls have met."""
+    return len({token.site for token in found.tokens.values()}) == 1
 
 
 def _failed(end: ProcessExit) -> bool:

@@ -17,7 +17,7 @@ def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
     return (
         *_processes(case, found),
-        *_journal(found),
+        *_journal(case, found),
         *_stacks(case, found),
         *_ports(case),
         *_timeout(case),
@@ -34,7 +34,7 @@ def _processes(case: Case, found: Blame) -> list[Evidence]:
     return lines[:8]
 
 
-def _journal(found: Blame) -> list[Evidence]:
+def _journal(case: Case, found: Blame) -> list[Evidence]:
     if found.alignment is None or found.alignment.history.inferred:
         return []
     history = found.alignment.history
@@ -48,12 +48,13 @@ def _journal(found: Blame) -> list[Evidence]:
     if gap is not None and gap.token.op != END:
         now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
         behind = now - gap.token.sequence
+        then = "end" if case.job.ended else "hang"
         if behind > 0:
             lines.append(
                 Evidence(
                     "journal",
                     gap.ranks,
-                    f"the sequences parted at call #{gap.token.sequence}, {behind} calls before the hang",
+                    f"the sequences parted at call #{gap.token.sequence}, {behind} calls before the {then}",
                 )
             )
     return lines

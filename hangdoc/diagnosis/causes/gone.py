@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 
 from hangdoc.diagnosis.activity import exit_text
+from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
@@ -17,6 +18,7 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.launching import launch_stack
+from hangdoc.diagnosis.sequences import END
 from hangdoc.model.wording import name_ranks
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -141,6 +143,8 @@ def exited(case: Case, blame: Blame) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
     if not blame.culprits or blame.kind in ("arguments", "root") or not _kinds(case, blame) <= {"exited", "zombie"}:
         return None
+    if blame.gap is not None and _two_calls_met(blame.gap):
+        return None  # they had parted before it ended
     first = case.ranks[blame.culprits[0]]
     last = _last_place(case, blame.culprits[0])
     others = others_of(case, blame)
@@ -168,6 +172,12 @@ def exited(case: Case, blame: Blame) -> Finding | None:
         if failed
         else "let every rank run to the same end: no early return or exit before the last collective",
     )  # fmt: skip
+
+
+def _two_calls_met(gap: Gap) -> bool:
+    """Did both sides issue a call where they parted, each from a line of its own?"""
+    sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.op != END]
+    return len(sides) == 2 and sides[0].site != sides[1].site
 
 
 def _last_place(case: Case, rank: int) -> str:

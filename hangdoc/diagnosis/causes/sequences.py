@@ -283,18 +283,18 @@ def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
         what = f"{name_ranks(culprits)} {skips} the {call_name(gap.token)}" + (f" of {place(line)}" if line else "")
         if gap.mine is not None and gap.mine.frame is not None and not blame.past:
             what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(telling(gap)[0])}"
-    what += _calls_ago(blame, gap)
+    what += _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
     why = condition_text(case, blame) or no_condition(case, blame, gap)
     return Finding("HD101", capital(verdict), why, _fix(blame, gap))
 
 
-def _calls_ago(blame: Blame, gap: Gap) -> str:
+def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
     """' (call #3, 6 calls before the hang)'."""
     if not blame.past or blame.alignment is None:
         return ""
     behind = blame.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
-    return f" (call #{gap.token.sequence}, {behind} calls before the hang)" if behind > 0 else ""
+    return f" (call #{gap.token.sequence}, {behind} calls before the {then})" if behind > 0 else ""
 
 
 def _either(case: Case, blame: Blame, gap: Gap) -> str:
