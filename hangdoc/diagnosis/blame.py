@@ -16,7 +16,6 @@ from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
-from hangdoc.diagnosis.moment import settle
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
 from hangdoc.diagnosis.tags import crossed_tags
@@ -292,7 +291,7 @@ def _divergence(case: Case) -> Blame | None:
 def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     """Choose among equally cheap repairs of one history."""
     history = candidates[0].history
-    chosen, tie, partings = choose(case, [settle(case, alignment) for alignment in candidates])
+    chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(case, chosen, partings))
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred and (

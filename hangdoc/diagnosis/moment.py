@@ -25,7 +25,7 @@ def settle(case: Case, alignment: Alignment) -> Alignment:
     if program is None or history.key != gap.token.group:
         return alignment
     run = _run(history, gap, rank, other)
-    found = _skipped(program, run, gap.token.site) if gap.kind == "insert" else _added(program, run)
+    found = _skipped(program, run, gap.token.site) if gap.kind == "insert" else _added(program, run, gap.token.site)
     if found is None:
         return alignment
     mine, sequence = found
@@ -49,30 +49,32 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
 
 
 def _skipped(program: RankProgram, run: list[Token], missing: Site) -> tuple[Token, int] | None:
-    """The call that the rank went to straight away where it had always made the missing one first, and the number
-    that this one would have had."""
-    for order, a, b, known in _steps(program):
-        if missing in (a, b) or (a, b) in known or not {(a, missing), (missing, b)} <= known:
-            continue
+    """The first call that the rank came to with one call fewer of that kind on the way than ever before, and the
+    number that the missing one would have had."""
+    for order, _, count, usual in _passages(program, missing):
         before = [token for token in run if token.order < order]
-        if before:
+        if count == usual - 1 and before:
             return program.token(order), before[-1].sequence + 1
     return None
 
 
-def _added(program: RankProgram, run: list[Token]) -> tuple[Token, int] | None:
-    """The call of the run that the rank made where it had always gone on without it."""
-    inside = {token.order: token for token in run}
-    for order, a, b, known in _steps(program):
-        after = program.token(order + 1).site if order + 1 < len(program.journal.calls) else None
-        if order in inside and (a, b) not in known and after is not None and (a, after) in known:
-            return inside[order], inside[order].sequence
+def _added(program: RankProgram, run: list[Token], extra: Site) -> tuple[Token, int] | None:
+    """The last of the calls of that kind of which there was one more than ever before on the way between two others."""
+    for order, start, count, usual in _passages(program, extra):
+        inside = [token for token in run if start < token.order < order]
+        if count == usual + 1 and inside:
+            return inside[-1], inside[-1].sequence
     return None
 
 
-def _steps(program: RankProgram) -> Iterator[tuple[int, Site, Site, set[tuple[Site, Site]]]]:
-    """Each call's place, the site before, its own, and all steps that the rank had made until then."""
-    known: set[tuple[Site, Site]] = set()
-    for order, (a, b) in enumerate(pairwise([token.site for token in program.tokens]), 1):
-        yield order, a, b, known
-        known.add((a, b))
+def _passages(program: RankProgram, site: Site) -> Iterator[tuple[int, int, int, int]]:
+    """Each way from one call of another site to the next one, that the rank had gone before: the places of the two,
+    the later one first, how many calls of ``site`` lie between them, and how many there always were."""
+    usual: dict[tuple[Site, Site], set[int]] = {}
+    others = [order for order, token in enumerate(program.tokens) if token.site != site]
+    for start, order in pairwise(others):
+        way, count = (program.token(start).site, program.token(order).site), order - start - 1
+        counts = usual.setdefault(way, set())
+        if len(counts) == 1:
+            yield order, start, count, next(iter(counts))
+        counts.add(count)

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.moment import settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
@@ -17,9 +18,10 @@ from hangdoc.model.process import Frame, Stack
 
 def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
     """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
-    partings = [(a, partings_of(case, a)) for a in candidates]
+    settled = [settle(case, alignment) for alignment in candidates]
+    partings = [(a, partings_of(case, a)) for a in settled]
     if len(candidates) == 1:
-        return candidates[0], "", partings[0][1]
+        return settled[0], "", partings[0][1]
     interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
     if len(interrupted) == 1:
         ranks = told_ranks(interrupted[0][0].culprits)
@@ -29,7 +31,8 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         match = next((p for p in partings if p[0].culprits == guarded), None)
         if match is not None:
             return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
-    novel = [(a, f) for a, f in partings if _left_own_path(case, a)]
+    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0] is not before]
+    novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
         return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
     # Where others have ended as well, ending is what the program does there.
@@ -86,7 +89,21 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
         (culprits, others),
     )
-    return [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
+    possible = [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
+    past = not any(token is not None and token.pending for token in (gap.mine, gap.theirs))
+    skipped = skipped_round(possible) if past and possible and possible[0].uneven else None
+    if skipped is not None:  # the loop has gone round as ever since: a condition in it is the better reason
+        possible = [skipped, *(p for p in possible if p is not skipped)]
+    return possible
+
+
+def skipped_round(partings: list[Parting]) -> Parting | None:
+    """A condition inside the loop that comes first, on the way to the call: one round without the call looks like one
+    round less."""
+    loop = partings[0]
+    first, last = loop.guard.span
+    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return"))
+    return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
 
 
 def _awaited(gap: Gap) -> bool:

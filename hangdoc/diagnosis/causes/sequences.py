@@ -26,6 +26,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import advice, is_implicit, words
 from hangdoc.diagnosis.sequences import END, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.ties import skipped_round
 from hangdoc.model.wording import name_ranks
 
 
@@ -44,7 +45,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
-    skip = _skipped_round(blame, loop)
+    skip = skipped_round(list(blame.partings))
     if early and skip is not None:
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
     how = "left the loop early" if early else "goes round the loop once more"
@@ -56,13 +57,6 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
         "first), or wrap the loop in `torch.distributed.algorithms.Join`",
     )
-
-
-def _skipped_round(blame: Blame, loop: Parting) -> Parting | None:
-    """A condition inside the loop, on the way to the call: one round without it looks like one round less."""
-    first, last = loop.guard.span
-    inside = (p for p in blame.partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return"))
-    return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
 
 
 def _file(parting: Parting) -> str:
@@ -94,6 +88,8 @@ def order_across_groups(case: Case, blame: Blame) -> Finding | None:
         return None
     if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
         return None
+    if not _uses(case, gap.theirs.rank, gap.mine) or not _uses(case, gap.mine.rank, gap.theirs):
+        return None  # of a group that one side has not used yet, nobody knows its order
     labels = {h.key: h.label for h in case.histories}
     first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
     others = others_of(case, blame)
@@ -108,6 +104,12 @@ def order_across_groups(case: Case, blame: Blame) -> Finding | None:
         f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
         "issue the calls of different groups in the same order on every rank (sort the keys; do not iterate over sets)",
     )
+
+
+def _uses(case: Case, rank: int, call: Token) -> bool:
+    """Has the rank issued a call of that group and kind?"""
+    program = case.programs.get(rank)
+    return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
 
 
 def differing_arguments(case: Case, blame: Blame) -> Finding | None:
@@ -253,8 +255,8 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD109",
         finding.verdict,
-        f"{short(token.frame)} does not look like communication, but it is: {library} is a collective of all ranks. "
-        + capital(finding.why),
+        f"{short(token.frame) or f'What thread {token.thread} does'} does not look like communication, but it is: "
+        f"{library} is a collective of all ranks. " + capital(finding.why),
         fix + (f" ({cure})" if cure else ""),
     )
 
@@ -315,9 +317,13 @@ def _now(case: Case, ranks: tuple[int, ...]) -> str:
 
 def no_condition(case: Case, blame: Blame, gap: Gap) -> str:
     """Both calls, where no condition can be told."""
-    mine = f"{gap.mine.op} at {short(gap.mine.frame)}" if gap.mine else _now(case, blame.culprits)
-    theirs = f"{gap.theirs.op} at {short(gap.theirs.frame)}" if gap.theirs else "nothing yet"
+    mine = _call_at(gap.mine) if gap.mine else _now(case, blame.culprits)
+    theirs = _call_at(gap.theirs) if gap.theirs else "nothing yet"
     return f"the call sequences part at {mine} against {theirs}; the condition that parted them could not be seen"
+
+
+def _call_at(token: Token) -> str:
+    return f"{token.op} at {short(token.frame)}" if token.frame is not None else f"{token.op} of thread {token.thread}"
 
 
 def _fix(blame: Blame, gap: Gap) -> str:
