@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.syntax import Guard, Sources, guards
+from hangdoc.diagnosis.syntax import Guard, Sources, guards, guards_in_expression
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
@@ -126,6 +126,9 @@ def _same_function(a: Frame, b: Frame) -> bool:
     return a.file == b.file and plain(a.function) == plain(b.function)
 
 
+_WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
+"""Frames that stand at a line of the function that is their caller's, or was (Python has inlined some since 3.12)."""
+
 _Callees = dict[int, frozenset[str]]
 """Identity of a user frame → plain names of what it calls, down to the next user frame."""
 
@@ -144,7 +147,11 @@ def _callees(stack: Stack) -> _Callees:
 
 def _guards_of(sources: Sources, frame: Frame, callees: _Callees) -> list[Guard]:
     tree = sources.function(frame.file, frame.line)
-    return guards(tree, frame.line, callees.get(id(frame), frozenset())) if tree is not None else []
+    if tree is None:
+        return []
+    called = callees.get(id(frame), frozenset())
+    within = plain(frame.function) in _WITHIN_A_STATEMENT
+    return guards_in_expression(tree, frame.line, called) if within else guards(tree, frame.line, called)
 
 
 def _in_common_function(

@@ -135,6 +135,9 @@ def advice(stack: Stack) -> str:
 def is_implicit(stack: Stack) -> bool:
     """Did a library communicate on its own, in a call whose name does not say so?"""
     below = below_user(stack)
+    if len(below) == len(stack):  # a thread of a library's: what started it does not tell
+        while below and not _is_distributed(below[-1]) and landmark(below[-1]) is None:
+            below = below[:-1]
     while below and below[-1].file.endswith(_WRAPPERS):
         below = below[:-1]
     if not below:

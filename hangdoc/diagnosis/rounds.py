@@ -42,12 +42,15 @@ def left_early(
     every time before.
     """
     inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
+    further: list[bool] = []
     for name in parting.guard.counters:
         per_rank = case.values.of(parting.file, parting.function, name)
         here = [int(v) for r in inside if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
         there = [int(v) for r in left if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
-        if here and there and min(there) >= max(here):
-            return False
+        if here and there:
+            further.append(min(there) >= max(here))
+    if further and all(further):  # other names may be set back in between
+        return False
     for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs}):
         counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
         if len(counts) > 1 and counts[-1] == counts[-2]:

@@ -106,6 +106,12 @@ def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> li
         node = inner
 
 
+def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> list[Guard]:
+    """Those of the guards that stand within the one statement: all that a frame of a comprehension has of its own."""
+    statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not _has_blocks(n) and _holds(n, line)]
+    return _in_expression(statements[-1], line, 0, called) if statements else []
+
+
 def _enclosing_function(tree: ast.AST, line: int) -> ast.AST:
     """The innermost function definition around the line: its caller's conditions belong to the caller's frame."""
     best = tree

@@ -224,14 +224,34 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
 
 
 def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
-    """At the very end of the sequences 'one extra here' and 'one missing here' cost the same. The guard tells
-    which it is: whose call stands under it. Without one, a call that the others will still come to is not extra:
-    whoever is there already has left theirs out."""
+    """At the very end of the sequences 'one extra here' and 'one missing here' say the same. The guard tells which
+    it is: whose call stands under it. Without one, a call that the others make as well, or will still come to, is
+    not extra: whoever is there already has left theirs out."""
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
-    if not (gap.mine.pending and gap.theirs.pending) or END in (gap.mine.op, gap.theirs.op):
+    if not gap.mine.pending or END in (gap.mine.op, gap.theirs.op):
         return alignment
-    missing = partings[0].guarded == 1 if partings else _went_by(case, gap.mine, gap.theirs)
-    token = gap.theirs if missing else gap.mine
-    return replace(alignment, gaps=(replace(gap, kind="insert" if missing else "delete", token=token),))
+    if partings:
+        missing = partings[0].guarded == 1
+    else:
+        missing = _made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs)
+    if not missing:
+        return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
+    left_out = _from_there_on(alignment, gap.theirs)
+    return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
+
+
+def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
+    """Have ranks that are not to blame called from the same place before?"""
+    others = {
+        r: case.programs[r] for r in alignment.history.members if r not in alignment.culprits and r in case.programs
+    }
+    return any(t.site == call.site for program, _ in distinct(others) for t in program.tokens)
+
+
+def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
+    """The others' calls in the group that the culprits have not issued: the first, and what has followed it since."""
+    others = (r for r in alignment.history.members if r not in alignment.culprits)
+    longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])
+    return [token for token in longest if token.sequence >= first.sequence] or [first]
