@@ -45,13 +45,15 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         moving = moving or any(is_moving(child) for child in descendants(process))
     if not stack and token is not None:
         stack = token.stack
+    main = process.last.main if process.last else None
     return Activity(
         rank=rank.rank,
         host=rank.host,
         pid=process.pid,
         kind=kind,
         text=text,
-        where=_first(stack) or (token.frame if token else None),
+        # A library's thread works for the line that the main thread stands at.
+        where=_first(stack) or (token.frame if token else None) or _first(main.frames if main else ()),
         stack=stack,
         moving=moving,
         op=token.op if token else None,

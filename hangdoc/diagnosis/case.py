@@ -138,6 +138,13 @@ class Case:
             gone -= {r for r, end in ends.items() if end.exception or (end.signal and not end.leaving)}
         return frozenset(gone)
 
+    @cached_property
+    def gloo_refused(self) -> str:
+        """What gloo wrote when it aborted a rank that got more bytes than its tensor has; '' where nothing was seen."""
+        logs = [*(rank.log for rank in self.job.ranks), self.job.log]
+        lines = (line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower())
+        return next(lines, "").strip()
+
     def last_words(self, rank: int) -> str:
         """The last line that the rank itself wrote; '' where its output shares a file with others'."""
         log = self.ranks[rank].log

@@ -20,10 +20,11 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame("nothing", confidence="certain", sure="every rank ended with status 0"), False
-    aborted = _aborted_in_a_call(case, failed)
+    first = _own_failures(case, failed)
+    raised = bool(first) and bool(failed[first[0]].exception)
+    aborted = None if raised else _aborted_in_a_call(case, failed)
     if aborted is not None:
         return aborted, True
-    first = _own_failures(case, failed)
     if first:
         return Blame("gone", first, proved=True, confidence="certain", sure="first to fail, by its own error"), True
     # Only victims: their peers hung up on them. Ask the sequences who parted.
@@ -53,8 +54,9 @@ def crashed(case: Case) -> tuple[Blame, bool]:
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | None:
     """One rank aborted itself, and the others fell out of a collective: gloo does that to a rank that gets
     more bytes than it expects. It need not be the rank that differs."""
-    ends = [end for end in failed.values() if end.signal == signal.SIGABRT]
-    if len(ends) != 1 or not any(e.exception and _in_collective(e) for e in failed.values()):
+    ends = [end for end in failed.values() if end.signal == signal.SIGABRT and not end.exception]
+    others_fell = any(e.exception and _in_collective(e) for e in failed.values())
+    if len(ends) != 1 or not (others_fell or case.gloo_refused):
         return None
     aborted = next(rank for rank, end in failed.items() if end is ends[0])
     differing = disagreement(case, ended=True)
@@ -65,7 +67,7 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
     if differing is not None:
         return replace(blame_of(differing), confidence="possible")
     # It differs from the others, or one of those that left no journal does.
-    unseen = [rank for rank in case.ranks if rank != aborted and rank not in case.programs]
+    unseen = [rank for rank in case.ranks if rank != aborted and (rank not in case.programs or not others_fell)]
     if not unseen:
         return Blame("gone", (aborted,), proved=True, confidence="likely", sure="the only one that aborted")
     others = tuple((rank,) for rank in unseen)
@@ -88,7 +90,8 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
     own = [
         (end.at, rank)
         for rank, end in failed.items()
-        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS)
+        # An error in a call and then a signal is the end of one whose peer left.
+        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not (end.exception and _in_collective(end)))
         or (end.exception and not _in_collective(end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
     ]

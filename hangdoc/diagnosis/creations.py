@@ -72,9 +72,9 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
 
 
 def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
-    """All wait, some for one group and some for another, and nobody knows what they would have made next: the fewer
-    made one too many."""
-    if not all(token.pending for tokens in made for token in tokens):
+    """One number, two groups, and somebody still waits for his: nobody knows what the others would have made next, so
+    the fewer made one too many."""
+    if not any(token.pending for tokens in made for token in tokens):
         return []
     fewest = min(map(len, made))
     found = []

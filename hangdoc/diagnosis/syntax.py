@@ -270,9 +270,10 @@ def _in_comprehension(
         return []
     found = []
     for each in node.generators:
-        counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
-        text = f"for {_text(each.target)} in {_text(each.iter)}"
-        found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
+        if not each.ifs:  # a filter explains a missing element better than what it goes over
+            counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
+            text = f"for {_text(each.target)} in {_text(each.iter)}"
+            found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
         found += [_guard("expression", test, f"if {_text(test)}", True, test, depth) for test in each.ifs]
     return found
 

@@ -89,7 +89,7 @@ def blocking_thread(process: Process) -> Thread | None:
         return None
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
-    if serves or (mark is not None and mark.kind in ("lock", "shutting-down")):
+    if serves or (mark is not None and mark.kind in ("lock", "shutting-down", "event-loop")):
         busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
         if len(busy) == 1:
             return busy[0]

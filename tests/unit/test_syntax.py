@@ -150,10 +150,7 @@ def test_conditional_and_short_circuit_expressions():
 
 
 def test_comprehensions():
-    assert under("def f(xs):\n    return [reduce(x) for x in xs if x.ok]  # here") == [
-        ("loop", "for x in xs", True),
-        ("expression", "if x.ok", True),
-    ]
+    assert under("def f(xs):\n    return [reduce(x) for x in xs if x.ok]  # here") == [("expression", "if x.ok", True)]
     assert under("def f(xs):\n    return {k: gather(k) for k in xs}  # here") == [("loop", "for k in xs", True)]
 
 

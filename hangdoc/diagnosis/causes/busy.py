@@ -101,6 +101,15 @@ _KINDS = {
     ),
 }
 
+_LEFT_ALONE = _Outside(
+    "HD505",
+    "{text}",
+    "no other thread of the process is left that runs the program's code: the one that was to fill, set or release it "
+    "has ended, perhaps by an exception that only its traceback on stderr tells, or the waiting thread holds it itself",
+    "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
+    "give waits a timeout",
+)
+
 _DESTROY = _Outside(
     "HD702",
     "destroy_process_group",
@@ -185,6 +194,8 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     steps = follow(case, rank)
     chain = "; " + "; ".join(steps) if steps else ""
     told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
+    if known is _KINDS["lock"] and not steps:
+        known = _LEFT_ALONE
     return Finding(
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),

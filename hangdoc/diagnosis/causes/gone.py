@@ -113,20 +113,21 @@ def aborted_on_sizes(case: Case, blame: Blame) -> Finding | None:
     dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal == signal.SIGABRT)
     if not dead or blame.kind != "gone":
         return None
-    logs = (case.ranks[dead[0]].log, case.job.log)
-    said = next((line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower()), None)
+    said = case.gloo_refused
+    if not said:
+        return None
     others = tuple(r for r in case.activities if r not in dead)
     where = _where_the_others_were(case, others)
-    if said is None or not where:
-        return None
     return Finding(
         "HD104",
         capital(
-            f"{name_ranks(dead)} aborted in a collective that the ranks entered with different sizes or dtypes; "
-            f"{where}."
+            f"{name_ranks(dead)} aborted in a collective that the ranks entered with different sizes or dtypes"
+            + (f"; {where}." if where else ".")
         ),
-        f"gloo ends a rank that receives more bytes than its own tensor has: {said.strip()}",
-        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)",
+        f"gloo ends a rank that receives more bytes than its own tensor has: {said}; either the tensors differ, or one "
+        "side is a call behind, and two different calls have met",
+        "give every rank tensors of the same shape and dtype (pad, or gather the sizes first), and the same calls in "
+        "the same order",
     )
 
 

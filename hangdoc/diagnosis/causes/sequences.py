@@ -328,7 +328,7 @@ def _call_at(token: Token) -> str:
 
 def _fix(blame: Blame, gap: Gap) -> str:
     parting: Parting | None = blame.parting
-    call, where = gap.token.op, short(telling_token(gap))
+    call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
     if parting is None or parting.guard.kind not in ("if", "return", "expression"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")

@@ -43,8 +43,8 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     if gap is None or not made:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
-    sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.pending]
-    if [token.op for token in sides] == ["new_group", "new_group"]:
+    sides = [token for token in (gap.mine, gap.theirs) if token is not None]
+    if gap.kind == "delete" and [token.op for token in sides] == ["new_group", "new_group"]:
         here, there = telling(gap)
         return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
