@@ -16,9 +16,9 @@ from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
+from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.replay import completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
-from hangdoc.diagnosis.tags import crossed_tags
 from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
@@ -84,7 +84,9 @@ def blame(case: Case) -> Blame:
     if differing is not None:
         return differing
     if case.graph.stuck:
-        return diverged or _wrong_tag(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
+        return (
+            diverged or _odd_message(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
+        )
     unseen = _unseen_partner(case)
     if unseen is not None:
         return unseen
@@ -176,16 +178,20 @@ def _partner(case: Case) -> Blame | None:
     return None
 
 
-def _wrong_tag(case: Case) -> Blame | None:
-    """A message was sent under one tag and is expected under another."""
+def _odd_message(case: Case) -> Blame | None:
+    """A message was sent under one tag and is expected under another, or was left out for once."""
     found = crossed_tags(case)
+    skipped = left_out(case) if found is None else None
+    if skipped is not None:
+        sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
+        return Blame("partner", (skipped.rank,), proved=True, confidence="likely", sure=sure)
     if found is None:
         return None
     sides = [(found.sender,), (found.receiver,)]
     if found.strayed == found.receiver:
         sides.reverse()
     if found.strayed is not None:
-        sure = f"rank {found.strayed} used another tag at this line before"
+        sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame("tag", sides[0], proved=True, confidence="likely", sure=sure)
     return Blame("tag", sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
 

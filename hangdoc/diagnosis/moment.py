@@ -3,7 +3,7 @@ cannot tell. What the rank did in between, in its other groups, can: there it le
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -51,7 +51,7 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
 def _skipped(program: RankProgram, run: list[Token], missing: Site) -> tuple[Token, int] | None:
     """The first call that the rank came to with one call fewer of that kind on the way than ever before, and the
     number that the missing one would have had."""
-    for order, _, count, usual in _passages(program, missing):
+    for order, _, count, usual in passages([t.site for t in program.tokens], missing):
         before = [token for token in run if token.order < order]
         if count == usual - 1 and before:
             return program.token(order), before[-1].sequence + 1
@@ -60,20 +60,20 @@ def _skipped(program: RankProgram, run: list[Token], missing: Site) -> tuple[Tok
 
 def _added(program: RankProgram, run: list[Token], extra: Site) -> tuple[Token, int] | None:
     """The last of the calls of that kind of which there was one more than ever before on the way between two others."""
-    for order, start, count, usual in _passages(program, extra):
+    for order, start, count, usual in passages([t.site for t in program.tokens], extra):
         inside = [token for token in run if start < token.order < order]
         if count == usual + 1 and inside:
             return inside[-1], inside[-1].sequence
     return None
 
 
-def _passages(program: RankProgram, site: Site) -> Iterator[tuple[int, int, int, int]]:
+def passages(sites: Sequence[Hashable], site: Hashable) -> Iterator[tuple[int, int, int, int]]:
     """Each way from one call of another site to the next one, that the rank had gone before: the places of the two,
     the later one first, how many calls of ``site`` lie between them, and how many there always were."""
-    usual: dict[tuple[Site, Site], set[int]] = {}
-    others = [order for order, token in enumerate(program.tokens) if token.site != site]
+    usual: dict[tuple[Hashable, Hashable], set[int]] = {}
+    others = [order for order, each in enumerate(sites) if each != site]
     for start, order in pairwise(others):
-        way, count = (program.token(start).site, program.token(order).site), order - start - 1
+        way, count = (sites[start], sites[order]), order - start - 1
         counts = usual.setdefault(way, set())
         if len(counts) == 1:
             yield order, start, count, next(iter(counts))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.tags import crossed_tags
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -72,7 +72,8 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     ]
     if not waiting:
         return None
-    first = waiting[0]
+    skipped = left_out(case)
+    first = next((a for a in waiting if skipped is not None and a.rank == skipped.peer), waiting[0])
     peer = first.peer
     assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
@@ -81,7 +82,9 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         f"{peer}, and rank {peer} has issued {there} {'sends to' if first.kind == 'recv' else 'recvs from'} it"
     )
     last = _last_message(case, peer, first.rank)
-    if last is not None:
+    if skipped is not None and skipped.rank == peer and skipped.frame is not None:
+        told += f"; it once went by its {skipped.op} at {place(skipped.frame)}"
+    elif last is not None:
         told += f"; its last message with rank {first.rank} was the {last[0]} at {place(last[1])}"
     now = " ".join(doing(case.activities[peer]).split())
     return Finding(
@@ -120,7 +123,7 @@ def _count(case: Case, rank: int, peer: int, kind: str) -> int:
 
 def _answers(case: Case, rank: int, peer: int) -> bool:
     other = case.activities[peer]
-    return other.kind in _KINDS and other.peer == rank
+    return other.kind in _KINDS and other.peer == rank and other.kind != case.activities[rank].kind
 
 
 def _nth(number: int) -> str:

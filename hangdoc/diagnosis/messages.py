@@ -1,17 +1,21 @@
-"""Messages that pass each other by: sent under one tag, expected under another."""
+"""Messages that do not meet: sent under one tag and expected under another, or left out."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.activity import pending_p2p
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.moment import passages
 from hangdoc.diagnosis.sequences import site_of, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.process import Frame
+
+_COUNTERPART = {"send": "recv", "recv": "send"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +33,17 @@ class CrossedTags:
 
 
 def crossed_tags(case: Case) -> CrossedTags | None:
-    """The first pair of stuck ranks of which one waits for a message that the other sent under another tag."""
+    """A pair of stuck ranks of which one waits for a message that the other sent under another tag. One that is in
+    several such pairs is the one that strayed."""
+    pairs = list(_crossed(case))
+    often = Counter(rank for pair in pairs for rank in (pair.sender, pair.receiver))
+    common = [rank for rank, count in often.items() if count == len(pairs) > 1]
+    for pair in pairs if len(common) == 1 else ():
+        return replace(pair, strayed=common[0])
+    return next(iter(pairs), None)
+
+
+def _crossed(case: Case) -> Iterator[CrossedTags]:
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]
         sender = case.activities.get(activity.peer) if activity.peer is not None else None
@@ -37,8 +51,7 @@ def crossed_tags(case: Case) -> CrossedTags | None:
             continue
         found = _from_journals(case, activity, sender) or _from_stacks(activity, sender)
         if found is not None:
-            return found
-    return None
+            yield found
 
 
 def _from_journals(case: Case, receiver: Activity, sender: Activity) -> CrossedTags | None:
@@ -83,3 +96,34 @@ def _tag(activity: Activity) -> int | None:
             if local.name == "tag" and local.value.isdigit():
                 return int(local.value)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """``rank`` once came by ``frame`` without the message that it had always passed to or from ``peer`` there."""
+
+    rank: int
+    peer: int
+    op: str
+    frame: Frame | None
+
+
+def left_out(case: Case) -> LeftOut | None:
+    """The message that another stuck rank waits for and that its only stuck partner left out for once."""
+    found = []
+    for rank in sorted(case.graph.stuck):
+        journal = case.ranks[rank].journal
+        messages = journal.point_to_points if journal is not None else ()
+        stacks = [journal.stack(m.stack) for m in messages] if journal is not None else []
+        sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(messages, stacks, strict=True)]
+        waiting = {
+            (_COUNTERPART[a.kind], a.rank)
+            for a in case.activities.values()
+            if a.kind in _COUNTERPART and a.peer == rank and a.rank in case.graph.stuck
+        }
+        missing = [site for site in dict.fromkeys(sites) if site[:2] in waiting]
+        for site in missing:
+            if any(count == usual - 1 for _, _, count, usual in passages(sites, site)):
+                frame = next(iter(user_stack(stacks[sites.index(site)])), None)
+                found.append(LeftOut(rank, site[1], site[0], frame))
+    return found[0] if len({left.rank for left in found}) == 1 else None
