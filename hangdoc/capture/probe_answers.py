@@ -151,6 +151,8 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         stacks=tuple(table.stacks),
         attributes=attributes,
         counters=recorded.counters,
+        failure=_text(header.get("exception") or "")[:200],
+        failed_at=stack(header.get("raised_at")),
     )
     return ProbeDetails(
         counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),

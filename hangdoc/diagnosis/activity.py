@@ -46,6 +46,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     if not stack and token is not None:
         stack = token.stack
     main = process.last.main if process.last else None
+    failed_at = rank.journal.failed_at if rank.journal is not None and kind == "shutting-down" else ()
     return Activity(
         rank=rank.rank,
         host=rank.host,
@@ -53,7 +54,10 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         kind=kind,
         text=text,
         # A library's thread works for the line that the main thread stands at.
-        where=_first(stack) or (token.frame if token else None) or _first(main.frames if main else ()),
+        where=_first(stack)
+        or (token.frame if token else None)
+        or _first(main.frames if main else ())
+        or _first(failed_at),
         stack=stack,
         moving=moving,
         op=token.op if token else None,

@@ -6,6 +6,7 @@ from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import Token, distinct
+from hangdoc.diagnosis.syntax import ends_alike, fixed_rounds, ways_out
 
 
 def runs(tokens: list[Token], parting: Parting) -> list[int]:
@@ -56,6 +57,25 @@ def left_early(
         if len(counts) > 1 and counts[-1] == counts[-2]:
             return False
     return True
+
+
+def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
+    """Did the ranks leave the loop in a way that its source does not show? It goes on equally long everywhere, nothing
+    in it leaves it, and yet they have made fewer calls in it than the time before: only an exception does that."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if tree is None or not ends_alike(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
+        return False
+    counts = [
+        runs(_until(program.tokens, token), loop)
+        for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs})
+    ]
+    whole = all(
+        case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens
+    )
+    rounds = fixed_rounds(tree, loop.guard.line) if whole else 0
+    # Executions with nothing in between look like one.
+    cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
+    return bool(cut) and all(cut)
 
 
 def _until(tokens: list[Token], end: Token | None) -> list[Token]:

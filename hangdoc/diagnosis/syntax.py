@@ -316,6 +316,46 @@ def _text(node: ast.AST | None, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
+    """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
+    `if …: return` in it."""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
+    found: list[tuple[int, str]] = []
+
+    def visit(node: ast.AST, inner: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, _FUNCTIONS):
+                continue
+            last = child.body[-1] if isinstance(child, ast.If) else None
+            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
+                found.append((child.lineno, f"if {_text(child.test)}:"))  # type: ignore[attr-defined]
+            visit(child, inner or isinstance(child, _LOOPS))
+
+    if loop is not None:
+        visit(loop, False)
+    return found
+
+
+def ends_alike(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
+    if isinstance(loop, ast.While):
+        return isinstance(loop.test, ast.Constant)
+    call = loop.iter if loop is not None else None
+    fixed = isinstance(call, ast.Call) and _dotted(call.func) in ("range", "itertools.count", "count")
+    return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def fixed_rounds(tree: ast.AST, line: int) -> int:
+    """How often a `for … in range(…)` of constants at that line goes round; 0 where it is none."""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
+    call = loop.iter if loop is not None else None
+    if not isinstance(call, ast.Call) or _dotted(call.func) != "range":
+        return 0
+    numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]
+    return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
+
+
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:
     """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
     for node in ast.walk(tree):

@@ -104,6 +104,10 @@ class Journal:
     attributes: tuple[Attribute, ...] = ()
     counters: tuple[tuple[str, int, int], ...] = ()
     """Per group name: last enqueued and last completed op_id."""
+    failure: str = ""
+    """Type name of the uncaught exception that ended the main program of a process that still lives."""
+    failed_at: Stack = ()
+    """Where it was raised, innermost first."""
 
     @property
     def waiting(self) -> bool:

@@ -206,7 +206,9 @@ def _answer(state, client):
     if question == "counters":
         return _framed(counters(state), recorded(state, "_dump_%s_trace_json", False, False))
     if question in ("details", "history"):
-        return _framed(*_details(state, attributes=question == "details"))
+        header, parts = _details(state, attributes=question == "details")
+        header.update(_uncaught())  # a process that failed may still wait for its threads
+        return _framed(header, parts)
     raise ValueError(question)
 
 

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame import Blame, lock_holders
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
+from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.model.wording import name_ranks
 
@@ -100,6 +101,14 @@ _KINDS = {
         "end the thread before the main thread returns, or make it a daemon",
     ),
 }
+
+_FAILED = _Outside(
+    "HD701",
+    "at its end, by {failure}, and does not exit: {text}",
+    "its program is over, by an exception; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
+    "the launcher does not see the failure and lets the others wait",
+    "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
+)
 
 _LEFT_ALONE = _Outside(
     "HD505",
@@ -196,6 +205,12 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
     if known is _KINDS["lock"] and not steps:
         known = _LEFT_ALONE
+    journal = case.ranks[rank].journal
+    if known is _KINDS["shutting-down"] and journal is not None and journal.failure:
+        raised = place(next(iter(user_stack(journal.failed_at)), None))
+        failed = f"{journal.failure} at {raised}" if raised else journal.failure
+        known = _FAILED
+        told, where = known.doing.format(failure=failed, text=activity.text), ""
     return Finding(
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),

@@ -20,6 +20,7 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.syntax import leads_to, raises
 from hangdoc.diagnosis.ties import interrupting
@@ -48,6 +49,9 @@ def _handler(case: Case, blame: Blame) -> Parting | None:
     """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
     first = blame.parting
     if first is None or first.guard.kind == "try":
+        return first
+    mine = blame.gap.mine if blame.gap is not None else None
+    if first.uneven and first.guarded == 1 and fell_out(case, first, blame.culprits, mine):
         return first
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):

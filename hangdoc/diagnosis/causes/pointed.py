@@ -80,6 +80,8 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     told = (
         f"rank {first.rank} is in its {_nth(here)} {first.kind} {'from' if first.kind == 'recv' else 'to'} rank "
         f"{peer}, and rank {peer} has issued {there} {'sends to' if first.kind == 'recv' else 'recvs from'} it"
+        if here
+        else f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
     )
     last = _last_message(case, peer, first.rank)
     if skipped is not None and skipped.rank == peer and skipped.frame is not None:
@@ -94,8 +96,8 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
             f"{place(first.where)}, which never comes: rank {peer} is in {now}."
         ),
         told,
-        f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides "
-        f"({verb((peer,), 'rank', 'ranks')} {peer} issues one fewer)",
+        f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
+        + (f" (rank {peer} issues one fewer)" if here else ""),
     )
 
 

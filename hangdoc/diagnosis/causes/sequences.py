@@ -25,7 +25,9 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import advice, is_implicit, words
+from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.syntax import ends_alike, ways_out
 from hangdoc.diagnosis.ties import skipped_round
 from hangdoc.model.wording import name_ranks
 
@@ -40,6 +42,8 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     if not early and _iterations(case, blame).endswith(" against 0"):
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
+    if early and fell_out(case, loop, left, blame.gap.mine):
+        return None
     where = f"{_file(loop)}:{loop.guard.line}"
     counts = counter_values(loop, case.values)
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
@@ -48,15 +52,30 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     skip = skipped_round(list(blame.partings))
     if early and skip is not None:
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
+    out = _way_out(case, loop, left)
+    why += out
     how = "left the loop early" if early else "goes round the loop once more"
     how = how if len(culprits) == 1 else how.replace("goes", "go")
+    stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop), or "
     return Finding(
         "HD102",
         capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
         why,
-        "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
+        (stop if out else "")
+        + "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
         "first), or wrap the loop in `torch.distributed.algorithms.Join`",
     )
+
+
+def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> str:
+    """By which condition the ranks may have left the loop, or must have."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    out = ways_out(tree, loop.guard.line) if tree is not None else []
+    if tree is None or not out:
+        return ""
+    told = " or ".join(f"`{condition}` ({_file(loop)}:{line})" for line, condition in out[:3])
+    alike = ends_alike(tree, loop.guard.line)
+    return f"; {name_ranks(left)} {'left it' if alike else 'may have left it'} at {told}"
 
 
 def _file(parting: Parting) -> str:
