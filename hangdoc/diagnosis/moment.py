@@ -1,5 +1,5 @@
-"""When was it? Of a run of equal calls in one group, any may be the one that is missing or too many: the group alone
-cannot tell. What the rank did in between, in its other groups, can: there it left the order it had kept before."""
+"""When, and which one, was it? Of a run of equal calls in one group, any may be the one that is missing or too many:
+the group alone cannot tell. What the rank did in between, in its other groups, can: there it left the order it had kept before."""
 
 from __future__ import annotations
 
@@ -34,6 +34,34 @@ def settle(case: Case, alignment: Alignment) -> Alignment:
         return alignment
     token = theirs if gap.kind == "insert" else mine
     return replace(alignment, gaps=(replace(gap, token=token, mine=mine, theirs=theirs),))
+
+
+def own_counterpart(alignment: Alignment) -> Alignment:
+    """The alignment with the call that the culprits themselves have always answered the others' missing one with:
+    in `if main: … else: …` both arms call, each from a line of its own."""
+    gap, history = alignment.first, alignment.history
+    if gap is None or gap.theirs is None or gap.mine is None or len(alignment.gaps) != 1 or history.inferred:
+        return alignment
+    if END in (gap.theirs.op, gap.mine.op):
+        return alignment
+    answers: list[Token] = []
+    for theirs in history.tokens.get(gap.theirs.rank, []):
+        if theirs.sequence >= gap.theirs.sequence:
+            break
+        if theirs.site == gap.theirs.site:
+            mine = history.at(gap.ranks[0], theirs.sequence)
+            answers += [mine] if mine is not None else []
+    alike = {token.site for token in answers}
+    if len(alike) != 1 or gap.theirs.site in alike or gap.mine.site in alike:
+        return alignment
+    now = gap.theirs
+    own = replace(answers[-1], sequence=now.sequence, pending=now.pending, order=-1, created_ns=now.created_ns)
+    return replace(alignment, gaps=(replace(gap, kind="insert", token=own),))
+
+
+def is_own(gap: Gap) -> bool:
+    """Is the missing call one that the culprits have made before, and not the others'?"""
+    return gap.kind == "insert" and gap.theirs is not None and gap.token.site != gap.theirs.site
 
 
 def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:

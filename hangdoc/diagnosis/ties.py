@@ -9,7 +9,7 @@ from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
-from hangdoc.diagnosis.moment import settle
+from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
@@ -18,7 +18,7 @@ from hangdoc.model.process import Frame, Stack
 
 def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
     """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
-    settled = [settle(case, alignment) for alignment in candidates]
+    settled = [own_counterpart(settle(case, alignment)) for alignment in candidates]
     partings = [(a, partings_of(case, a)) for a in settled]
     if len(candidates) == 1:
         return settled[0], "", partings[0][1]
@@ -31,7 +31,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         match = next((p for p in partings if p[0].culprits == guarded), None)
         if match is not None:
             return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
-    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0] is not before]
+    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
     novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
         return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
@@ -83,6 +83,10 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         return []
     culprits = alignment.culprits
     others = tuple(r for r in alignment.history.members if r not in culprits)
+    if is_own(gap):
+        # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
+        sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
+        return [p for p in parted(case.sources, case.values, sides, (culprits, culprits)) if p.guard.kind == "try"]
     found = parted(
         case.sources,
         case.values,
@@ -230,7 +234,7 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
-    if not gap.mine.pending or END in (gap.mine.op, gap.theirs.op):
+    if not gap.mine.pending or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
         return alignment
     if partings:
         missing = partings[0].guarded == 1
