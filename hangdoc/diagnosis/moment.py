@@ -1,5 +1,6 @@
 """When, and which one, was it? Of a run of equal calls in one group, any may be the one that is missing or too many:
-the group alone cannot tell. What the rank did in between, in its other groups, can: there it left the order it had kept before."""
+the group alone cannot tell. What the rank did in between, in its other groups, can: there it left the order it had
+kept before. And where both arms of a condition call, the one that is missing is the rank's own."""
 
 from __future__ import annotations
 
