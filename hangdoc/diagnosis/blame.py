@@ -6,63 +6,27 @@ repairs are broken by a rank guard, then by the ranks' own history; what remains
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import product
 
-from hangdoc.diagnosis.alignment import Alignment, Gap, all_repairs, cheapest, repairs
-from hangdoc.diagnosis.branch import Parting
+from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.cycle import cycle, would_free_all
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.messages import crossed_tags, left_out
-from hangdoc.diagnosis.replay import completing
+from hangdoc.diagnosis.moment import in_its_group, settle
+from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
-from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
-from hangdoc.diagnosis.waits import IMMOVABLE, distinct_waits
+from hangdoc.diagnosis.waits import IMMOVABLE
 
-_MOST_TRIED = 64
 _MOST_GROUPS = 8
 _MOST_JOINED = 3
 _MOST_NAMED = 8
-
-
-@dataclass(frozen=True)
-class Blame:
-    """The verdict before it has a name.
-
-    ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
-    there and nothing moves), 'arguments' or 'root' (on which they disagree), 'tag' (of a message), 'partner', 'apart'
-    (they wait for each other in different places) or 'nothing'.
-    ``proved``: no future step can end it.
-    """
-
-    kind: str
-    culprits: tuple[int, ...] = ()
-    alternatives: tuple[tuple[int, ...], ...] = ()
-    proved: bool = False
-    confidence: str = "possible"
-    sure: str = ""
-    alignment: Alignment | None = None
-    partings: tuple[Parting, ...] = field(default=())
-
-    @property
-    def gap(self) -> Gap | None:
-        """The divergence itself: the first repair of the chosen alignment."""
-        return self.alignment.first if self.alignment else None
-
-    @property
-    def past(self) -> bool:
-        """Did the ranks part some calls ago, and go on?"""
-        gap = self.gap
-        return gap is not None and not any(t is not None and t.pending for t in (gap.mine, gap.theirs))
-
-    @property
-    def parting(self) -> Parting | None:
-        """The guard that parted the sides, where one was found."""
-        return self.partings[0] if self.partings else None
 
 
 def blame(case: Case) -> Blame:
@@ -85,7 +49,7 @@ def blame(case: Case) -> Blame:
         return differing
     if case.graph.stuck:
         return (
-            diverged or _odd_message(case) or _partner(case) or _across_groups(case) or _standing(case) or _cycle(case)
+            diverged or _odd_message(case) or _partner(case) or _across_groups(case) or _standing(case) or cycle(case)
         )
     unseen = _unseen_partner(case)
     if unseen is not None:
@@ -169,7 +133,7 @@ def _disagreement(case: Case) -> Blame | None:
 
 def _partner(case: Case) -> Blame | None:
     """A message waits for its partner, and with it everybody would go on."""
-    alone = _would_free_all(case)
+    alone = would_free_all(case)
     for _, peer in missing_partners(case):
         if peer in alone:
             sure = "either the message was not sent, or one too many is expected"
@@ -207,12 +171,6 @@ def _unseen_partner(case: Case) -> Blame | None:
     return Blame("partner", roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
 
 
-def _would_free_all(case: Case) -> list[int]:
-    """The stuck ranks each of which, by going on, would set all others free."""
-    needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
-    return [rank for rank in sorted(needed)[:_MOST_TRIED] if case.graph.dissolves((rank,))]
-
-
 def blame_of(found: Disagreement) -> Blame:
     """The ranks that stand alone with their arguments; both sides where none is in the minority."""
     sides = found.sides
@@ -243,6 +201,9 @@ def _standing(case: Case) -> Blame | None:
 
 def _across_groups(case: Case) -> Blame | None:
     """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
+    odd = _odd_step(case)
+    if odd is not None:
+        return odd
     waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
     groups = [h for h in case.histories if h.key in waiting][:_MOST_GROUPS]
     pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
@@ -262,6 +223,26 @@ def _across_groups(case: Case) -> Blame | None:
         return _decide(case, joined, proved=True)
     blamed = _decide(case, found[0], proved=True)
     return replace(blamed, confidence="likely") if blamed.confidence == "certain" else blamed
+
+
+def _odd_step(case: Case) -> Blame | None:
+    """The only step that a rank's own order marks as odd and after whose repair everything completes, in a group in
+    which some wait for one that waits elsewhere."""
+    found: dict[tuple[int, ...], Alignment] = {}
+    for history in case.histories if case.programs else ():
+        members = case.graph.stuck & set(history.members)
+        elsewhere = {r for r in members if (case.activities[r].group, case.activities[r].members) != history.key}
+        for candidate in repairs(history, case.ended | elsewhere) if 0 < len(elsewhere) < len(members) else ():
+            moved = settle(case, candidate)
+            if moved is not candidate and completes(case.programs, case.histories, case.ended, [in_its_group(moved)]):
+                found.setdefault(moved.culprits, moved)
+    if len(found) != 1:
+        return None
+    (alignment,) = found.values()
+    seen = len(alignment.history.members) - len(alignment.history.blind)
+    who = told_ranks(alignment.culprits)
+    sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
+    return replace(_decide(case, [alignment], proved=True), confidence="likely", sure=sure)
 
 
 def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
@@ -359,39 +340,3 @@ def _how_sure(history: GroupHistory, culprits: tuple[int, ...], tie: str, proved
     if 3 * len(culprits) > seen:
         return "likely", f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
     return "certain", sure
-
-
-# --- cycles --------------------------------------------------------------------------------------------------------
-
-
-def lock_holders(case: Case) -> frozenset[int]:
-    """The stuck ranks that hold the file locks which other stuck ranks wait for."""
-    locks = [r for r in case.graph.stuck if case.activities[r].kind == "file-lock"]
-    return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
-
-
-def _cycle(case: Case) -> Blame:
-    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
-    set all others free by going on? Ranks at one place stand or fall together."""
-    waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
-    by_place: dict[tuple[object, ...], list[int]] = {}
-    for rank in waiting:
-        activity = case.activities[rank]
-        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
-        by_place.setdefault(place, []).append(rank)
-    circle = "the wait-for graph is a circle"
-    if len(by_place) < 2:
-        return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure=circle)
-    places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
-    alone: list[tuple[int, ...]] = [(rank,) for rank in _would_free_all(case)]
-    found = alone or [ranks for ranks in places[:_MOST_TRIED] if case.graph.dissolves(ranks)] or places
-    odd = [ranks for ranks in found if len(ranks) == len(found[0])]
-    # Who holds a lock and waits for those that want it has only to let go.
-    holders = lock_holders(case)
-    odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
-    if len(odd) == 1:
-        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
-        # What waits for a message cannot break it alone: its partner would have to.
-        how = "possible" if any(case.activities[r].text == UNNAMED for r in odd[0]) else "likely"
-        return Blame("cycle", odd[0], proved=True, confidence=how, sure=sure)
-    return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")

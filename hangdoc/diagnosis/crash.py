@@ -5,8 +5,9 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame import Blame, blame, blame_of
+from hangdoc.diagnosis.blame import blame, blame_of
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.model.process import ProcessExit
 

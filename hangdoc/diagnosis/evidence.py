@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.activity import GONE
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import doing
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import END
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.wording import name_duration, name_ranks

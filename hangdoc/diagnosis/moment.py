@@ -4,37 +4,54 @@ kept before. And where both arms of a condition call, the one that is missing is
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Site, Token
+from hangdoc.diagnosis.sequences import END, GroupHistory, RankProgram, Site, Token, distinct
+
+_MOST_LIKE = 16
 
 
 def settle(case: Case, alignment: Alignment) -> Alignment:
-    """The alignment with its only gap moved back to the step of the culprits that their own history marks as odd; as
-    it is where nothing marks any."""
+    """The alignment with its only gap moved back to the step of the culprits that their own history, or that of a rank
+    which matches, marks as odd; as it is where nothing marks any."""
     gap, history = alignment.first, alignment.history
-    if gap is None or gap.theirs is None or len(alignment.gaps) != 1 or history.inferred or gap.theirs.op == END:
+    if gap is None or len(alignment.gaps) != 1 or history.inferred or history.key != gap.token.group:
         return alignment
-    rank, other = gap.ranks[0], gap.theirs.rank
-    if gap.token.op == END:  # it ended where the others still have this call to come: it may have left it out before
-        gap = replace(gap, kind="insert", token=gap.theirs)
+    rank = gap.ranks[0]
+    members = [gap.theirs.rank] if gap.theirs is not None else [r for r in history.members if r not in gap.ranks]
+    other = next((r for r in members if r in case.programs), None)
     program = case.programs.get(rank)
-    if program is None or history.key != gap.token.group:
+    if program is None or other is None:
         return alignment
+    if gap.token.op == END:  # of the last call, the reason may lie before
+        if gap.theirs is not None and gap.theirs.op != END:
+            gap = replace(gap, kind="insert", token=gap.theirs)
+        elif gap.mine is not None and gap.mine.op != END:
+            gap = replace(gap, kind="delete", token=gap.mine)
+        else:
+            return alignment
     run = _run(history, gap, rank, other)
-    found = _skipped(program, run, gap.token.site) if gap.kind == "insert" else _added(program, run, gap.token.site)
+    like = [[t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:_MOST_LIKE] if rank not in ranks]
+    find = _skipped if gap.kind == "insert" else _added
+    found = find(program, run, gap.token.site, like)
     if found is None:
         return alignment
     mine, sequence = found
     theirs = history.at(other, sequence)
-    if theirs is None or sequence >= gap.token.sequence:
+    if theirs is None or sequence > gap.token.sequence:
         return alignment
     token = theirs if gap.kind == "insert" else mine
     return replace(alignment, gaps=(replace(gap, token=token, mine=mine, theirs=theirs),))
+
+
+def in_its_group(alignment: Alignment) -> Alignment:
+    """The settled alignment with the culprits' own call as it stands in the group of the gap."""
+    own = (replace(g, mine=alignment.history.at(g.ranks[0], g.token.sequence)) for g in alignment.gaps)
+    return replace(alignment, gaps=tuple(own))
 
 
 def own_counterpart(alignment: Alignment) -> Alignment:
@@ -69,7 +86,8 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
     """The rank's calls in front of the gap, oldest first, as far as they and the other's under the same numbers are
     of the gap's own kind."""
     found: list[Token] = []
-    for sequence in range(gap.token.sequence - (gap.kind == "insert"), 0, -1):
+    last = min(gap.token.sequence - (gap.kind == "insert"), history.issued(other))
+    for sequence in range(last, 0, -1):
         mine, theirs = history.at(rank, sequence), history.at(other, sequence)
         if mine is None or theirs is None or not mine.site == theirs.site == gap.token.site:
             break
@@ -77,33 +95,52 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
     return found[::-1]
 
 
-def _skipped(program: RankProgram, run: list[Token], missing: Site) -> tuple[Token, int] | None:
-    """The first call that the rank came to with one call fewer of that kind on the way than ever before, and the
-    number that the missing one would have had."""
-    for order, _, count, usual in passages([t.site for t in program.tokens], missing):
+def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
+    """The first call that the rank came to with one call fewer of that kind on the way than usual, and the number that
+    the missing one would have had."""
+    for order, _, count, usual in passages([t.site for t in program.tokens], missing, like):
         before = [token for token in run if token.order < order]
         if count == usual - 1 and before:
             return program.token(order), before[-1].sequence + 1
     return None
 
 
-def _added(program: RankProgram, run: list[Token], extra: Site) -> tuple[Token, int] | None:
-    """The last of the calls of that kind of which there was one more than ever before on the way between two others."""
-    for order, start, count, usual in passages([t.site for t in program.tokens], extra):
+def _added(program: RankProgram, run: list[Token], extra: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
+    """The last of the calls of that kind of which there was one more than usual on the way between two others."""
+    for order, start, count, usual in passages([t.site for t in program.tokens], extra, like):
         inside = [token for token in run if start < token.order < order]
         if count == usual + 1 and inside:
             return inside[-1], inside[-1].sequence
     return None
 
 
-def passages(sites: Sequence[Hashable], site: Hashable) -> Iterator[tuple[int, int, int, int]]:
-    """Each way from one call of another site to the next one, that the rank had gone before: the places of the two,
-    the later one first, how many calls of ``site`` lie between them, and how many there always were."""
-    usual: dict[tuple[Hashable, Hashable], set[int]] = {}
-    others = [order for order, each in enumerate(sites) if each != site]
+Way = tuple[Hashable, Hashable]
+
+
+def passages(
+    sites: Sequence[Hashable], site: Hashable, others: Iterable[Sequence[Hashable]] = ()
+) -> Iterator[tuple[int, int, int, int]]:
+    """Each way from one call of another site to the next one that is known from before or from ``others``: the places
+    of the two, the later one first (-1: the beginning), how many calls of ``site`` lie between them, and how many
+    there always were. Ways that this one always goes alike are left out."""
+    theirs, own = _counts(others, site), _counts([sites], site)
+    before: dict[Way, list[int]] = {}
+    for order, start, way, count in _ways(sites, site):
+        usual = set(theirs.get(way) or before.get(way, []))
+        if len(usual) == 1 and (len(set(own[way])) > 1 or len(own[way]) == 1):
+            yield order, start, count, next(iter(usual))
+        before.setdefault(way, []).append(count)
+
+
+def _counts(programs: Iterable[Sequence[Hashable]], site: Hashable) -> dict[Way, list[int]]:
+    found: dict[Way, list[int]] = {}
+    for sites in programs:
+        for _, _, way, count in _ways(sites, site):
+            found.setdefault(way, []).append(count)
+    return found
+
+
+def _ways(sites: Sequence[Hashable], site: Hashable) -> Iterator[tuple[int, int, Way, int]]:
+    others = [-1, *(order for order, each in enumerate(sites) if each != site)]
     for start, order in pairwise(others):
-        way, count = (sites[start], sites[order]), order - start - 1
-        counts = usual.setdefault(way, set())
-        if len(counts) == 1:
-            yield order, start, count, next(iter(counts))
-        counts.add(count)
+        yield order, start, (sites[start] if start >= 0 else None, sites[order]), order - start - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame import Blame, blame
+from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.case import Case, with_every_member, with_native_frames
 from hangdoc.diagnosis.causes import name_cause
@@ -21,6 +21,7 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.crash import crashed
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.syntax import Sources, assignments, first_assigned_value, guards
+from hangdoc.diagnosis.syntax import (
+    Sources,
+    assignments,
+    ends_alike,
+    first_assigned_value,
+    fixed_rounds,
+    guards,
+    guards_in_expression,
+    ways_out,
+)
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/home/me/train.py"
@@ -242,3 +252,54 @@ def test_assignments():
     assert assignments(tree, "d") == [15]
     assert first_assigned_value(tree, 11) == "self.a = 1"
     assert first_assigned_value(tree, 16) == ""
+
+
+LOOP = """
+def train(loader, stop):
+    for step in range(2, 10):
+        for batch in loader:
+            if batch is None:
+                break
+            if stop(batch):
+                return
+        if stop(step):
+            break
+"""
+
+
+def test_the_ways_out_of_a_loop():
+    tree = ast.parse(LOOP)
+    assert ways_out(tree, 3) == [(7, "if stop(batch):"), (9, "if stop(step):")]
+    assert ways_out(tree, 4) == [(5, "if batch is None:"), (7, "if stop(batch):")]
+    assert ways_out(tree, 5) == []
+
+
+@pytest.mark.parametrize(
+    ("loop", "alike", "rounds"),
+    [
+        ("for i in range(8):", True, 8),
+        ("for i in range(2, 8):", True, 6),
+        ("for i in range(0, 8, 2):", True, 0),
+        ("for i in range(n):", False, 0),
+        ("for i in itertools.count():", True, 0),
+        ("for i in loader:", False, 0),
+        ("while True:", True, 0),
+        ("while i < 8:", False, 0),
+    ],
+)
+def test_loops_that_go_on_equally_long_everywhere(loop, alike, rounds):
+    tree = ast.parse(f"{loop}\n    pass")
+    assert ends_alike(tree, 1) is alike
+    assert fixed_rounds(tree, 1) == rounds
+
+
+def test_the_call_that_is_meant_has_its_own_guards():
+    tree = ast.parse("def f(xs, g):\n    return gather([make(x) for x in xs], reduce(g) if g else None)\n")
+    assert [g.condition for g in guards(tree, 2, frozenset({"make"}))] == ["for x in xs"]
+    assert [g.condition for g in guards(tree, 2, frozenset({"reduce"}))] == ["if g"]
+    assert guards(tree, 2, frozenset({"gather"})) == []
+
+
+def test_a_comprehension_has_only_the_guards_of_its_statement():
+    tree = ast.parse("def f(xs):\n    if xs:\n        return [reduce(x) for x in xs]\n")
+    assert [g.condition for g in guards_in_expression(tree, 3, frozenset({"reduce"}))] == ["for x in xs"]

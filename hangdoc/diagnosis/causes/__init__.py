@@ -6,10 +6,10 @@ The first rule that answers names the cause; none of them changes who is to blam
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes import busy, detours, gone, launching, network, pointed, sequences, starting
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.culprit import Blame
 
 # The order is the priority: what explains the others' waiting comes first.
 _RULES = (

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.activity import GONE
-from hangdoc.diagnosis.blame import Blame, lock_holders
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.cycle import lock_holders
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.model.wording import name_ranks

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
@@ -19,6 +18,7 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, user_stack

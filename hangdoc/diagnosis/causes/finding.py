@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.diagnosis import Activity

@@ -6,7 +6,6 @@ import signal
 
 from hangdoc.diagnosis.activity import exit_text
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -18,6 +17,7 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.launching import launch_stack
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import END
 from hangdoc.model.wording import name_ranks
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.sequences import END, user_stack
 from hangdoc.diagnosis.syntax import assignments, first_assigned_value, guards

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, waiting_at
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3

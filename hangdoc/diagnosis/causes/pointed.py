@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.process import Frame

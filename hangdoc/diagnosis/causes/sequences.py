@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.branch import Parting, counter_values, is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
@@ -23,6 +22,7 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import advice, is_implicit, words
 from hangdoc.diagnosis.rounds import fell_out

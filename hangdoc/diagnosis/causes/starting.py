@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.activity import own_store_call
-from hangdoc.diagnosis.blame import Blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -16,6 +15,7 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.sequences import Token, user_stack

@@ -1,0 +1,50 @@
+"""Everybody waits for somebody: who could set all others free?"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.threads import UNNAMED
+from hangdoc.diagnosis.ties import told_ranks
+from hangdoc.diagnosis.waits import distinct_waits
+
+MOST_TRIED = 64
+
+
+def would_free_all(case: Case) -> list[int]:
+    """The stuck ranks each of which, by going on, would set all others free."""
+    needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
+    return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
+
+
+def lock_holders(case: Case) -> frozenset[int]:
+    """The stuck ranks that hold the file locks which other stuck ranks wait for."""
+    locks = [r for r in case.graph.stuck if case.activities[r].kind == "file-lock"]
+    return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
+
+
+def cycle(case: Case) -> Blame:
+    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
+    set all others free by going on? Ranks at one place stand or fall together."""
+    waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
+    by_place: dict[tuple[object, ...], list[int]] = {}
+    for rank in waiting:
+        activity = case.activities[rank]
+        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
+        by_place.setdefault(place, []).append(rank)
+    circle = "the wait-for graph is a circle"
+    if len(by_place) < 2:
+        return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure=circle)
+    places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
+    alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
+    found = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
+    odd = [ranks for ranks in found if len(ranks) == len(found[0])]
+    # Who holds a lock and waits for those that want it has only to let go.
+    holders = lock_holders(case)
+    odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
+    if len(odd) == 1:
+        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
+        # What waits for a message cannot break it alone: its partner would have to.
+        how = "possible" if any(case.activities[r].text == UNNAMED for r in odd[0]) else "likely"
+        return Blame("cycle", odd[0], proved=True, confidence=how, sure=sure)
+    return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
