@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.syntax import Guard, Sources, guards, guards_in_expression
+from hangdoc.diagnosis.syntax import Guard, Sources, assignments, guards, guards_in_expression
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
@@ -253,14 +253,21 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
     return any(_RANK_WRAPPERS.search(f.file) or _RANK_WRAPPERS.search(f.function) for f in stack)
 
 
-def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tuple[int, ...]], *, past: bool) -> Branch:
+def describe(
+    parting: Parting,
+    sources: Sources,
+    values: Values,
+    ranks: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    past: bool,
+) -> Branch:
     """The parting as the report shows it: the condition, and its values with how they are known.
 
     ``past``: the ranks have gone on since, so values that change say nothing any more.
     """
     guard = parting.guard
     shown: list[BranchValue] = []
-    names = [*guard.names, *guard.counters] if guard.kind == "loop" else list(guard.names)
+    names = [*guard.names, *guard.counters] if guard.kind == "loop" else telling_names(sources, values, parting)
     for name in names:
         by_value: dict[str, list[int]] = {}
         for rank, value in values.of(parting.file, parting.function, name).items():
@@ -278,6 +285,22 @@ def describe(parting: Parting, values: Values, ranks: tuple[tuple[int, ...], tup
                 shown.append(BranchValue(condition, str(truth), side, "inferred-from-path"))
     kind = {"return": "if"}.get(guard.kind, guard.kind)
     return Branch(parting.file, guard.line, guard.condition, kind, tuple(shown))
+
+
+def telling_names(sources: Sources, values: Values, parting: Parting) -> list[str]:
+    """The names in the condition whose values of now are those that were tested: none that the branch itself sets. A
+    condition on the rank is explained by the rank; what else it tests may have changed since on those who went on."""
+    guard = parting.guard
+    tree = sources.function(parting.file, guard.line)
+    first, last = guard.span
+    found = []
+    for name in guard.names:
+        per_rank = values.of(parting.file, parting.function, name)
+        if parting.rank_like and not _RANK_NAME.search(name) and not _equals_rank(per_rank):
+            continue
+        if tree is None or not any(first < line <= last for line in assignments(tree, name)):
+            found.append(name)
+    return found
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:

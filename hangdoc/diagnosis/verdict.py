@@ -232,7 +232,7 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
     both = ((gap.mine, here, found.culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     branch = (
-        describe_branch(found.parting, case.values, (found.culprits, others), past=found.past)
+        describe_branch(found.parting, case.sources, case.values, (found.culprits, others), past=found.past)
         if found.parting
         else None
     )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
+from hangdoc.diagnosis.branch import telling_names
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
@@ -132,7 +133,7 @@ def condition_text(case: Case, blame: Blame) -> str:
         if parting.guarded == 1:
             told.reverse()  # the culprits' side first
         text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
-    for name in guard.names if not blame.past else ():
+    for name in telling_names(case.sources, case.values, parting) if not blame.past else ():
         per_rank = case.values.of(parting.file, parting.function, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
