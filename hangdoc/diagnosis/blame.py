@@ -15,7 +15,7 @@ from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.cycle import cycle, would_free_all
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
-from hangdoc.diagnosis.inferred import apart, beside_unnamed, elsewhere_standing, from_stacks
+from hangdoc.diagnosis.inferred import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.moment import in_its_group, settle
@@ -285,6 +285,8 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
     ):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
+    elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
+        tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     return Blame(
         "divergence",
@@ -324,7 +326,9 @@ def _how_sure(history: GroupHistory, culprits: tuple[int, ...], tie: str, proved
     seen = len(history.members) - len(history.blind)
     if history.inferred:
         known = f"stacks of {seen} ranks seen, their call sequences not"
-        return ("possible" if tie == "unbroken" else "likely"), f"{known}; {tie}" if tie else known
+        if tie == "unbroken":
+            return "possible", known
+        return "likely", f"{known}; {tie}" if tie else known
     sure = f"call sequences of {'all ' if not history.blind else ''}{seen} ranks seen"
     if history.blind:
         sure += f", {len(history.blind)} not"

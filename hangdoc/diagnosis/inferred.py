@@ -11,6 +11,8 @@ from hangdoc.diagnosis.sequences import GroupHistory, Token, site_of
 from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.model.diagnosis import Activity
 
+ROOTED = ("broadcast", "scatter", "reduce", "gather")
+"""Collectives whose members are through as soon as their own part is done: all but the root, or the root alone."""
 UNKNOWN_GROUP = "process group"
 
 
@@ -64,6 +66,15 @@ def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list
     most = max(len(ranks) for ranks in by_site.values())
     places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
     return sorted(place for place in places if not set(place) <= set(culprits))
+
+
+def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The others, where the culprits stand in a call that some members leave before it is complete: they may have
+    been there as well, all but one."""
+    ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
+    rooted = all(op.startswith(ROOTED) and not op.startswith("reduce_scatter") for op in ops)
+    others = tuple(rank for rank in history.tokens if rank not in culprits)
+    return [(rank,) for rank in others] if rooted and len(others) > 1 else []
 
 
 def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:

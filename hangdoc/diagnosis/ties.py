@@ -234,7 +234,7 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
-    if not gap.mine.pending or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
+    if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
         return alignment
     if partings:
         missing = partings[0].guarded == 1

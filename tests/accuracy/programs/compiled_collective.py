@@ -7,10 +7,11 @@ the average out and waits for the step's learning rate.
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 3"
 # env = {TORCHINDUCTOR_COMPILE_THREADS = 1}
+# timeout = 400
 # outcome = "hang"
 # cause = "HD101"
 # culprits = [1]
-# lines = [30, 47]
+# lines = [31, 48]
 # code = ["return functional.all_reduce(mean, \"sum\", dist.group.WORLD)", "total += average(batch[valid])"]
 # source = "constructed"
 # ///
