@@ -1,6 +1,6 @@
 """What PyTorch's own tools say of the same hangs: does what they print name the right rank?
 
-    python tests/accuracy/others.py [--only NAME …] [--keep DIR] [--readme]
+    python tests/accuracy/others.py [--jobs 2] [--only NAME …] [--keep DIR] [--readme]
 
 Every program of run.py that hangs and whose header names culprits, unmodified but for what
 others/others_in_rank.py does inside the ranks:
@@ -29,6 +29,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -61,6 +63,9 @@ for folder in sys.argv[1:]:
     except BaseException:
         traceback.print_exc()
 """
+
+
+Look = Callable[[Scenario, Path], dict[str, list[tuple[str, "Said"]]]]
 
 
 @dataclass(frozen=True)
@@ -218,14 +223,36 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def one_look(scenario: Scenario, look: Look, keep: Path | None) -> list[Result]:
+    """Start it, look at it that way, judge, print a row for each tool. ``keep``: where what they printed goes."""
+    with tempfile.TemporaryDirectory(prefix="others-", ignore_cleanup_errors=True) as name:
+        copied = replace(scenario, path=Path(shutil.copy(scenario.path, name)))
+        said = look(copied, Path(name))
+    if not said:
+        print(f"{scenario.name:26s} ended by itself: not counted", flush=True)
+    results = []
+    for tool, answers in said.items():
+        verdicts = [judge(found, scenario.culprits or ()) for _, found in answers]
+        result = Result(scenario.name, tool, min(verdicts, key=(RIGHT, WRONG, NOTHING).index))
+        results.append(result)
+        named = " | ".join(" ".join(str(sorted(one)) for one in found.findings) for _, found in answers)
+        print(f"{result.name:26s} {tool:44s} {result.verdict:8s} {named}", flush=True)
+        if keep is not None:
+            keep.mkdir(parents=True, exist_ok=True)
+            kept = keep / f"{scenario.name}.{re.sub(r'[^a-zA-Z]+', '-', tool)}.txt"
+            kept.write_text("\n".join(output for output, _ in answers), encoding="utf-8")
+    return results
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
+    parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep what the tools printed")
     parser.add_argument("--readme", action="store_true", help="write the table into README.md")
     options = parser.parse_args()
-    results: list[Result] = []
+    chosen: list[Scenario] = []
     for scenario in run.expected():
         if scenario.outcome != "hang" or not scenario.culprits:
             continue
@@ -234,22 +261,10 @@ def main() -> None:
         if scenario.missing:
             print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
             continue
-        for look in (after_dumps, under_detail):
-            with tempfile.TemporaryDirectory(prefix="others-", ignore_cleanup_errors=True) as name:
-                copied = replace(scenario, path=Path(shutil.copy(scenario.path, name)))
-                said = look(copied, Path(name))
-            if not said:
-                print(f"{scenario.name:26s} ended by itself: not counted", flush=True)
-            for tool, answers in said.items():
-                verdicts = [judge(found, scenario.culprits) for _, found in answers]
-                result = Result(scenario.name, tool, min(verdicts, key=(RIGHT, WRONG, NOTHING).index))
-                results.append(result)
-                named = " | ".join(" ".join(str(sorted(one)) for one in found.findings) for _, found in answers)
-                print(f"{result.name:26s} {tool:44s} {result.verdict:8s} {named}", flush=True)
-                if options.keep is not None:
-                    options.keep.mkdir(parents=True, exist_ok=True)
-                    kept = options.keep / f"{scenario.name}.{re.sub(r'[^a-zA-Z]+', '-', tool)}.txt"
-                    kept.write_text("\n".join(output for output, _ in answers), encoding="utf-8")
+        chosen.append(scenario)
+    looks = [(scenario, look) for scenario in chosen for look in (after_dumps, under_detail)]
+    with ThreadPoolExecutor(options.jobs) as pool:
+        results = [result for found in pool.map(lambda each: one_look(*each, options.keep), looks) for result in found]
     text = table(results)
     print(f"\n{text}")
     if options.readme:
