@@ -33,7 +33,11 @@ def blame(case: Case) -> Blame:
     """Decide who must change, and how sure that is."""
     created = missing_creations(case)
     if created:
-        return _decide(case, created, proved=True)
+        found = _decide(case, created, proved=True)
+        if found.confidence == "certain" and found.gap is not None and found.gap.token.frame is None:
+            sure = f"{found.sure}; the line that made the group could not be seen"
+            return replace(found, confidence="likely", sure=sure)
+        return found
     diverged = _divergence(case)
     # Stacks alone show a call that is missing before they show its root; a root that differs explains more.
     settled = diverged is not None and diverged.proved and case.programs
