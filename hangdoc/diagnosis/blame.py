@@ -21,6 +21,7 @@ from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
+from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE
 
@@ -60,6 +61,10 @@ def blame(case: Case) -> Blame:
         return unseen
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
+        if not case.programs and all(case.activities[r].text == UNTOLD for r in roots):
+            # It may as well be a collective, or a message, of those that wait.
+            waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
+            return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
         return Blame("outside", roots, confidence="likely", sure=_how_many_wait(case))
     if any(a.kind == "in-collective" for a in case.activities.values()):
         if not case.programs:

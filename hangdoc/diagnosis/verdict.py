@@ -193,7 +193,9 @@ def _unnamed(case: Case, found: Blame) -> Finding:
     why = {
         "cycle": "every one of them waits for another: " + _circle(case),
         "outside": f"{name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for something outside "
-        "the job that hangdoc has no name for",
+        "the job that hangdoc has no name for"
+        if not found.alternatives
+        else f"what {name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for could not be seen",
     }.get(found.kind, "no cause of the catalogue fits")
     return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, "")
 
