@@ -57,6 +57,11 @@ class Gap:
     mine: Token | None
     theirs: Token | None
 
+    @property
+    def past(self) -> bool:
+        """Have the sides gone on since they parted?"""
+        return not any(token is not None and token.pending for token in (self.mine, self.theirs))
+
 
 @dataclass(frozen=True, slots=True)
 class Alignment:

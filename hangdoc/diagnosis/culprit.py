@@ -35,8 +35,7 @@ class Blame:
     @property
     def past(self) -> bool:
         """Did the ranks part some calls ago, and go on?"""
-        gap = self.gap
-        return gap is not None and not any(t is not None and t.pending for t in (gap.mine, gap.theirs))
+        return self.gap is not None and self.gap.past
 
     @property
     def parting(self) -> Parting | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.inferred import ROOTED
 from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.sequences import GroupHistory, Token
 from hangdoc.model.process import Stack
 
-_ROOTED = ("broadcast", "scatter", "reduce", "gather")
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
 _GROUP_ROOT_LOCALS = ("group_src", "group_dst")
 _P2P = ("send", "recv")
@@ -88,7 +88,7 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
     def root(rank: int, token: Token) -> Hashable | None:
         if token.root is not None:
             return history.members[token.root] if token.root < len(history.members) else token.root
-        if not any(word in token.op for word in _ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
+        if not any(word in token.op for word in ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
             return None
         return root_in(case.activities[rank].stack) if token.pending else None
 

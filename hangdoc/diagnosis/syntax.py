@@ -316,10 +316,14 @@ def _text(node: ast.AST | None, limit: int = 80) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
+    return next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
+
+
 def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
     """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
     `if …: return` in it."""
-    loop = next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
+    loop = _loop_at(tree, line)
     found: list[tuple[int, str]] = []
 
     def visit(node: ast.AST, inner: bool) -> None:
@@ -338,7 +342,7 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
 
 def ends_alike(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
-    loop = next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
+    loop = _loop_at(tree, line)
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant)
     call = loop.iter if loop is not None else None
@@ -348,8 +352,8 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:
     """How often a `for … in range(…)` of constants at that line goes round; 0 where it is none."""
-    loop = next((n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line), None)
-    call = loop.iter if loop is not None else None
+    loop = _loop_at(tree, line)
+    call = loop.iter if isinstance(loop, ast.For) else None
     if not isinstance(call, ast.Call) or _dotted(call.func) != "range":
         return 0
     numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]

@@ -3,6 +3,7 @@ coin's toss."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
@@ -94,14 +95,13 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         (culprits, others),
     )
     possible = [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
-    past = not any(token is not None and token.pending for token in (gap.mine, gap.theirs))
-    skipped = skipped_round(possible) if past and possible and possible[0].uneven else None
+    skipped = skipped_round(possible) if gap.past and possible and possible[0].uneven else None
     if skipped is not None:  # the loop has gone round as ever since: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
     return possible
 
 
-def skipped_round(partings: list[Parting]) -> Parting | None:
+def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     """A condition inside the loop that comes first, on the way to the call: one round without the call looks like one
     round less."""
     loop = partings[0]

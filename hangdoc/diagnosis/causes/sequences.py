@@ -49,7 +49,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
-    skip = skipped_round(list(blame.partings))
+    skip = skipped_round(blame.partings)
     if early and skip is not None:
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
     out = _way_out(case, loop, left)
