@@ -38,9 +38,9 @@ def crossed_tags(case: Case) -> CrossedTags | None:
     pairs = list(_crossed(case))
     often = Counter(rank for pair in pairs for rank in (pair.sender, pair.receiver))
     common = [rank for rank, count in often.items() if count == len(pairs) > 1]
-    for pair in pairs if len(common) == 1 else ():
-        return replace(pair, strayed=common[0])
-    return next(iter(pairs), None)
+    if len(common) == 1:
+        return replace(pairs[0], strayed=common[0])
+    return pairs[0] if pairs else None
 
 
 def _crossed(case: Case) -> Iterator[CrossedTags]:
