@@ -18,7 +18,6 @@ GONE = frozenset({"exited", "zombie", "absent"})
 _DONE_BY_CHILDREN = frozenset({"waiting-for-child", "waiting-for-worker", "compiling"})
 
 # The innermost frames decide; deeper ones belong to whoever called.
-_LAUNCHERS_SIGNALS = frozenset({2, 9, 15})
 _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_object_list", "send_object_list"})
 
 
@@ -120,9 +119,8 @@ def exit_text(rank: RankSnapshot) -> str:
     end = rank.exit
     if end is None:
         return "ended"
-    # A rank that failed and was then ended by its launcher failed.
-    if end.signal and not (end.exception and end.signal in _LAUNCHERS_SIGNALS):
-        return f"killed by signal {end.signal}"
+    if end.fatal_signal:
+        return f"killed by signal {end.fatal_signal}"
     if end.exception:
         return f"ended with {end.exception}"
     if end.status is not None:

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE, UNSEEN, describe
+from hangdoc.diagnosis.activity import GONE, describe
 from hangdoc.diagnosis.branch import Values
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
@@ -18,18 +18,6 @@ from hangdoc.model.process import Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
-
-
-def with_every_member(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
-    known = {rank.rank for rank in job.ranks}
-    # Every journal lists the members of the same few groups.
-    groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
-    named = {member for members in groups for member in members}
-    if named <= known:
-        return job
-    unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
-    return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))
 
 
 def with_native_frames(job: JobSnapshot) -> JobSnapshot:

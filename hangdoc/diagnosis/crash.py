@@ -21,6 +21,8 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame("nothing", confidence="certain", sure="every rank ended with status 0"), False
+    if not failed and all(snapshot.exit is not None for snapshot in case.ranks.values()):
+        return Blame("nothing", confidence="likely", sure="every rank ended with status 0"), True
     first = _own_failures(case, failed)
     raised = bool(first) and bool(failed[first[0]].exception)
     aborted = None if raised else _aborted_in_a_call(case, failed)

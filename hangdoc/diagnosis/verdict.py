@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
-from hangdoc.diagnosis.case import Case, with_every_member, with_native_frames
+from hangdoc.diagnosis.case import Case, with_native_frames
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -25,6 +25,7 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
+from hangdoc.diagnosis.members import with_every_member, with_shared_members
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.ties import stack_of
@@ -46,7 +47,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 
 
 def _diagnose(job: JobSnapshot) -> Diagnosis:
-    case = Case(with_native_frames(with_every_member(job)))
+    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
         return waiting_for_nodes(job) or _nobody(job)
     if job.ended:
@@ -168,10 +169,21 @@ def _no_hang(case: Case) -> Finding:
     return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")
 
 
+def _status_text(status: int | None) -> str:
+    return f"signal {-status}" if status is not None and status < 0 else f"status {status}"
+
+
 def _unnamed(case: Case, found: Blame) -> Finding:
     """Culprit, lines and an honest 'cause unknown'."""
     if found.kind == "nothing" and all(a.kind == "store-wait" for a in case.activities.values()):
         return _all_meet(case)
+    if found.kind == "nothing" and case.job.ended:
+        return Finding(
+            "",
+            f"The command ended with {_status_text(case.job.exit_status)}, although every rank had ended well.",
+            "the launcher failed after its ranks, or an earlier job that it had started did",
+            "read the command's own last lines",
+        )
     if found.kind == "nothing":
         busy = sorted({a.kind for a in case.activities.values()})
         text = f"no rank waits for another; they are {', '.join(busy)}."

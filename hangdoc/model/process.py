@@ -129,3 +129,9 @@ class ProcessExit:
     """Where the exception was raised, innermost first."""
     leaving: bool = False
     """Its program had ended, and Python was shutting down: the probe had left its note."""
+
+    @property
+    def fatal_signal(self) -> int | None:
+        """The signal that ended it; None where an uncaught exception had, and a signal (the launcher's, or an abort of
+        native code in the shutdown) only followed."""
+        return None if self.exception and not self.oom_kills else self.signal

@@ -56,9 +56,17 @@ class Roster:
             elif (known := self._members.get(target.pid)) is not None:
                 self._members[target.pid] = replace(known, target=target)
             else:
+                if self._begins_anew(target):
+                    self._members.clear()
                 self._watch.add(target.pid)
                 process = _describe(target.pid, "rank")
                 self._members[target.pid] = Member(target, process, logs.log_paths(target.pid))
+
+    def _begins_anew(self, target: RankTarget) -> bool:
+        """Does the rank belong to a job that follows another? All of the other's ranks have ended, this one among
+        them; where it is not, they may have ended before this one came to join them."""
+        over = all(pid in self._exits for pid in self._members)
+        return over and any(member.target.rank == target.rank for member in self._members.values())
 
     def wait(self, seconds: float) -> bool:
         """Sleep until a rank or the launcher ends, at most ``seconds``; whether one did."""

@@ -73,7 +73,7 @@ def aborted_at_exit(case: Case, blame: Blame) -> Finding | None:
 
 def killed(case: Case, blame: Blame) -> Finding | None:
     """HD402: ended by a signal that nobody of the job sent as a consequence."""
-    dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal)
+    dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.fatal_signal)
     if not dead or blame.kind != "gone":
         return None
     end = case.ranks[dead[0]].exit
@@ -154,19 +154,23 @@ def exited(case: Case, blame: Blame) -> Finding | None:
     if case.job.ended and not failed and not last:
         waiting = _where_the_others_were(case, others)
     why = condition_text(case, blame)
+    raised = _raised_at(case, first.rank)
     if not why:
         why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
+        if raised and first.exit is not None:
+            why = f"nothing caught the {first.exit.exception} of {raised}"
         said = case.last_words(first.rank)
         why += f"; its log ends with: {said}" if said else ""
     launch = launch_stack(case)
-    if launch and not last:
+    if launch and not last and not raised:
         why += (
             f"; it never joined: the launch at {place(launch[0])} runs this program again for the other ranks, from "
             "its first line, in a world that rank 0 may have changed meanwhile"
         )
     return Finding(
         "HD401",
-        capital(f"{name_ranks(blame.culprits)} {exit_text(first)}" + (f" after {last}" if last else "")
+        capital(f"{name_ranks(blame.culprits)} {exit_text(first)}"
+                + (f" at {raised}" if raised else f" after {last}" if last else "")
                 + (f"; {waiting}" if waiting else "") + "."),
         why,
         "mend the failure of that rank; the others only wait for it"
@@ -181,11 +185,13 @@ def _two_calls_met(gap: Gap) -> bool:
     return len(sides) == 2 and sides[0].site != sides[1].site
 
 
+def _raised_at(case: Case, rank: int) -> str:
+    """Where its uncaught exception came from; '' where none was seen."""
+    end, where = case.ranks[rank].exit, case.activities[rank].where
+    return place(where) if end is not None and end.exception and end.stack and where else ""
+
+
 def _last_place(case: Case, rank: int) -> str:
-    end = case.ranks[rank].exit
-    activity = case.activities[rank]
-    if end is not None and end.stack and activity.where:
-        return f"an error at {place(activity.where)}"
     program = case.programs.get(rank)
     if program is None or not program.tokens:
         return ""

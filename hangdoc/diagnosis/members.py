@@ -1,0 +1,51 @@
+"""Who belongs to the groups of a job. Every journal lists the members of the same few groups, thousands of numbers
+each: they are compared once, and from then on recognised at a glance."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+from hangdoc.diagnosis.activity import UNSEEN
+from hangdoc.model.journal import Journal
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+
+class Members(tuple[int, ...]):
+    """The global ranks of a group, as a key that is hashed only once."""
+
+    @cached_property
+    def _hash(self) -> int:
+        return super().__hash__()
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
+def with_shared_members(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with one object for the members of a group, whoever lists them."""
+    known: dict[tuple[int, ...], Members] = {}
+
+    def shared(members: tuple[int, ...]) -> Members:
+        found = known.get(members)
+        if found is None:
+            found = known[members] = Members(members)
+        return found
+
+    def rewritten(journal: Journal) -> Journal:
+        groups = tuple(replace(group, members=shared(group.members)) for group in journal.groups)
+        return replace(journal, groups=groups)
+
+    ranks = (replace(rank, journal=rewritten(rank.journal)) if rank.journal else rank for rank in job.ranks)
+    return replace(job, ranks=tuple(ranks))
+
+
+def with_every_member(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
+    known = {rank.rank for rank in job.ranks}
+    groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
+    named = {member for members in groups for member in members}
+    if named <= known:
+        return job
+    unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
+    return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))
