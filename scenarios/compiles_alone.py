@@ -6,6 +6,7 @@ takes some seconds in which rank 0 waits in the all_reduce.
 
 # /// hangdoc
 # launch = "torchrun --standalone --nproc-per-node 2"
+# timeout = 150
 # outcome = "slow"
 # cause = "HD502"
 # culprits = [1]

@@ -3,7 +3,7 @@ the line of the call that hangs."""
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.landmarks import below_user, plain, words
+from hangdoc.diagnosis.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.sequences import RankProgram, Token, group_label, site_of, user_stack
 from hangdoc.diagnosis.threads import at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
@@ -157,7 +157,12 @@ def _what(
             return kind, call_text(pending, program), pending, None
         op = python_op(stack)
         if op in _P2P:
-            return ("send" if "send" in op else "recv"), op, None, _peer_from_locals(stack)
+            return (
+                ("send" if "send" in op else "recv"),
+                op,
+                None,
+                number_below_user(stack, "dst", "src", "group_dst", "group_src"),
+            )
         if thread is not None and thread.state != "R":
             return kind, op or words(stack) or "a collective", None, None
     rest, text = at_rest(process, thread, stack)
@@ -214,11 +219,3 @@ def python_op(stack: Stack) -> str:
         if frame.file.endswith("torch/distributed/distributed_c10d.py"):
             return plain(frame.function)
     return ""
-
-
-def _peer_from_locals(stack: Stack) -> int | None:
-    for frame in below_user(stack):
-        for local in frame.locals:
-            if local.name in ("dst", "src", "group_dst", "group_src") and local.value.lstrip("-").isdigit():
-                return int(local.value)
-    return None

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.inferred import ROOTED
-from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.landmarks import number_below_user
 from hangdoc.diagnosis.sequences import GroupHistory, Token
-from hangdoc.model.process import Stack
 
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
 _GROUP_ROOT_LOCALS = ("group_src", "group_dst")
@@ -70,8 +69,8 @@ def _standing_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     for rank, tokens in history.tokens.items():
         standing.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
     for alike in standing.values():
-        roots = {rank: root_in(case.activities[rank].stack, _GROUP_ROOT_LOCALS) for rank in alike}
-        values = {rank: root for rank, root in roots.items() if root is not None}
+        roots = {rank: number_below_user(case.activities[rank].stack, *_GROUP_ROOT_LOCALS) for rank in alike}
+        values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1:
             return Disagreement("root", history, alike, values)
     return None
@@ -90,18 +89,9 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
             return history.members[token.root] if token.root < len(history.members) else token.root
         if not any(word in token.op for word in ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
             return None
-        return root_in(case.activities[rank].stack) if token.pending else None
+        return number_below_user(case.activities[rank].stack, *_ROOT_LOCALS) if token.pending else None
 
     return root
-
-
-def root_in(stack: Stack, names: tuple[str, ...] = _ROOT_LOCALS) -> str | None:
-    """The root of the rooted call that the stack stands in, from the locals of torch.distributed's frames."""
-    for frame in below_user(stack):
-        for local in frame.locals:
-            if local.name in names and local.value.lstrip("-").isdigit():
-                return local.value
-    return None
 
 
 def missing_partners(case: Case) -> list[tuple[int, int]]:

@@ -107,6 +107,16 @@ def plain(function: str) -> str:
     return function.rsplit(".", 1)[-1]
 
 
+def number_below_user(stack: Stack, *names: str) -> int | None:
+    """A whole number that a library frame below the user's code holds in a local of one of these names: the root, the
+    peer or the tag of the call, from torch.distributed's frames."""
+    for frame in below_user(stack):
+        for local in frame.locals:
+            if local.name in names and local.value.lstrip("-").isdigit():
+                return int(local.value)
+    return None
+
+
 def below_user(stack: Stack) -> Stack:
     """The library frames between the innermost user frame and the end of the stack, innermost first."""
     for index, frame in enumerate(stack):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.activity import pending_p2p
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.landmarks import number_below_user
 from hangdoc.diagnosis.moment import passages
 from hangdoc.diagnosis.sequences import site_of, user_stack
 from hangdoc.model.diagnosis import Activity
@@ -84,18 +84,10 @@ def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint
 def _from_stacks(receiver: Activity, sender: Activity) -> CrossedTags | None:
     if sender.kind != "send" or sender.peer != receiver.rank:
         return None
-    wanted, sent = _tag(receiver), _tag(sender)
+    wanted, sent = number_below_user(receiver.stack, "tag"), number_below_user(sender.stack, "tag")
     if wanted is None or sent is None or wanted == sent:
         return None
     return CrossedTags(receiver.rank, sender.rank, wanted, sent, sender.where, None)
-
-
-def _tag(activity: Activity) -> int | None:
-    for frame in below_user(activity.stack):
-        for local in frame.locals:
-            if local.name == "tag" and local.value.isdigit():
-                return int(local.value)
-    return None
 
 
 @dataclass(frozen=True, slots=True)

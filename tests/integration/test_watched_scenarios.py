@@ -22,17 +22,26 @@ TORCHRUN = "torchrun --standalone --nproc-per-node "
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 LONGEST = 150.0
 """Seconds for one run, within the deadline of a test."""
+# What torchrun is to a job, one hang of each family of causes shows, and every job that does not hang; by hand, where
+# torch is imported once for all ranks, the others take half the time.
+BY_TORCHRUN = [found for found in ALL if found.launch.startswith(TORCHRUN)]
+HANGS = [found for found in BY_TORCHRUN if found.outcome == "hang" and found.cause]
+FIRST = {(found.cause or "")[:3]: found for found in reversed(HANGS)}
+REPEATED = [found for found in HANGS if found not in FIRST.values()]
+OTHERS = [found for found in ALL if found not in BY_TORCHRUN]
 GROUPS = 6
-# What torchrun does for a job that ends well, the hung variants show; by hand, and torch imported once for several of
-# them, it takes a fraction of the time.
-UNDER_TORCHRUN = [found for found in ALL if found.launch.startswith(TORCHRUN) and not found.environment]
-OTHERS = [found for found in ALL if found not in UNDER_TORCHRUN]
+
+
+def by_hand(group: list[scenarios.Scenario]) -> list[str]:
+    jobs = [f"{scenario.launch.removeprefix(TORCHRUN)}:{scenario.path}" for scenario in group]
+    return [sys.executable, str(BY_HAND), *jobs]
 
 
 def run(watch: Watch, scenario: scenarios.Scenario, *, fixed: bool = False) -> Finished:
     environment = dict(scenario.environment) | ({"FIXED": "1"} if fixed else {"FIXED": ""})
     deadline = min(scenario.timeout, LONGEST)
-    return watch(scenarios.command(scenario), *scenario.watch, env=environment, deadline=deadline)
+    command = by_hand([scenario]) if scenario in REPEATED else scenarios.command(scenario)
+    return watch(command, *scenario.watch, env=environment, deadline=deadline)
 
 
 def letters(text: str) -> str:
@@ -110,11 +119,8 @@ def test_the_verdict_is_the_expected_one(scenario: scenarios.Scenario, watch: Wa
 
 @pytest.mark.parametrize("number", range(GROUPS))
 def test_corrected_variants_end_healthy_one_after_the_other(number: int, watch: Watch) -> None:
-    group = UNDER_TORCHRUN[number::GROUPS]
-    jobs = [f"{scenario.launch.removeprefix(TORCHRUN)}:{scenario.path}" for scenario in group]
-    finished = unless_torch_aborts(
-        lambda: watch([sys.executable, str(BY_HAND), *jobs], env={"FIXED": "1"}, deadline=LONGEST)
-    )
+    group = BY_TORCHRUN[number::GROUPS]
+    finished = unless_torch_aborts(lambda: watch(by_hand(group), env={"FIXED": "1"}, deadline=LONGEST))
     rows = scenarios.compare_fixed(finished.document or {}, finished.status)
     assert not (wrong := differences(rows, finished)), wrong
     assert all(f"\n{scenario.name} 0" in f"\n{finished.stdout}" for scenario in group), finished.explain()

@@ -40,10 +40,10 @@ def test_its_document_has_the_published_shape(path):
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(2))
 def test_odd_data_gets_a_verdict_all_the_same(path, seed):
     """Values replaced by others of their type: absurd, valid, and no reason for a traceback."""
-    chance = random.Random(seed)
+    chance = random.Random(f"{path.stem} {seed}")
     document = json.loads(gzip.decompress(path.read_bytes()))
     places = [place for place in leaves(document) if len(place) > 1]
     diagnosed = 0
