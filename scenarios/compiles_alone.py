@@ -10,7 +10,7 @@ takes some seconds in which rank 0 waits in the all_reduce.
 # outcome = "slow"
 # cause = "HD502"
 # culprits = [1]
-# lines = [37]
+# lines = [38]
 # code = ["loss = step(batch).mean()"]
 # source = "constructed"
 # ///

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import socket as socket_module
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hangdoc.capture import launchers, procfs, stacks
-from hangdoc.capture.journal import ProbeClient, ProbeCounters
+from hangdoc.capture.census import take_census
+from hangdoc.capture.journal import ProbeClient, ProbeCounters, read_introduction
 from hangdoc.capture.launchers import Carrier, number
-from hangdoc.capture.spawned import spawned_rank
+from hangdoc.capture.spawned import find_spawned, spawned_rank
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_ABSENT = 100_000
@@ -52,15 +53,17 @@ def find_ranks(
     socket_dir: Path | None = None,
     *,
     counters: Mapping[int, ProbeCounters] | None = None,
+    known: Sequence[RankTarget] = (),
     deep: bool = False,
     deadline: float = 0.3,
 ) -> list[RankTarget]:
     """The ranks of the job below ``root_pid`` (itself included) on this machine, sorted by rank.
 
     ``counters`` by pid: answers of probes that the caller already has; other probes are asked, each for at
-    most ``deadline`` seconds. ``deep``: where nothing else tells, read the ranks of mp.spawn from the
-    stacks (py-spy). Of several restarts the latest counts. Ranks that the world size promises and nobody
-    saw have no pid. Empty if no process carries a rank.
+    most ``deadline`` seconds. ``deep``: where nothing else tells, read the ranks that multiprocessing
+    started from the stacks (py-spy); who was found so before (``known``) stays.
+    Of several restarts the latest counts. Ranks that the world size promises and nobody saw have no pid.
+    Empty if no process carries a rank.
     """
     processes = procfs.table()
     order = procfs.descendants(root_pid, processes)
@@ -71,10 +74,11 @@ def find_ranks(
         if pid not in answers and (answer := _ask(path, deadline)) is not None:
             answers[pid] = answer
     found = _from_probes(tree, answers)
-    known = {target.pid for target in found}
-    found += [target for target in _from_environment(tree) if target.pid not in known]
+    registered = {target.pid for target in found}
+    found += [target for target in _from_environment(tree) if target.pid not in registered]
     if not found and deep:
         found = _from_locals(tree)
+    found += _missing(found, tree, known, deep)
     host = host_name()
     chosen = [
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
@@ -101,7 +105,7 @@ def _sockets(folder: Path | None, tree: Mapping[int, _Member]) -> dict[int, Path
 def _ask(path: Path, deadline: float) -> ProbeCounters | None:
     client = ProbeClient(path)
     try:
-        return client.counters(deadline)
+        return client.counters(deadline) or read_introduction(path.with_suffix(".rank"))
     finally:
         client.close()
 
@@ -186,6 +190,35 @@ def _from_locals(tree: Mapping[int, _Member]) -> list[RankTarget]:
     return [replace(target, world_size=len(found)) for target in found]
 
 
+def _missing(
+    found: Sequence[RankTarget], tree: Mapping[int, _Member], known: Sequence[RankTarget], deep: bool
+) -> list[RankTarget]:
+    """Ranks that stand before their first store, so that nothing but their stacks tells which they are: siblings of
+    those that are found."""
+    missing = {target.rank for target in absent(found, "")}
+    kept = [target for target in known if target.identity == "locals" and target.pid in tree]
+    kept = [target for target in kept if target.rank in missing]
+    missing -= {target.rank for target in kept}
+    if not missing or not deep:
+        return kept
+    ranks = {target.pid: target.rank for target in found if target.pid is not None}
+    families = find_spawned(take_census(), {tree[pid].ppid for pid in ranks})
+    fitting = [family.ranks for family in families if _agrees(family.ranks, ranks)]
+    world = found[0].world_size
+    return kept + [
+        RankTarget(rank=rank, pid=pid, identity="locals", world_size=world)
+        for family in fitting
+        for pid, rank in family.items()
+        if rank in missing and pid in tree
+    ]
+
+
+def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:
+    """Are those of the family that are known the ranks that their arguments say?"""
+    both = family.keys() & ranks.keys()
+    return bool(both) and all(family[pid] == ranks[pid] for pid in both)
+
+
 def _one_per_rank(found: list[RankTarget]) -> list[RankTarget]:
     """Of the latest restart one process per rank: the probe's word outranks the environment's."""
     latest = max((target.restart for target in found), default=0)
@@ -196,7 +229,7 @@ def _one_per_rank(found: list[RankTarget]) -> list[RankTarget]:
     return list(chosen.values())
 
 
-def absent(found: list[RankTarget], host: str) -> list[RankTarget]:
+def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
     """Ranks of a job on one machine that the world size promises and nobody is."""
     world = max((target.world_size or 0 for target in found), default=0)
     if world > _MAX_ABSENT or any(_many_nodes(dict(target.environment), target, world) for target in found):

@@ -162,6 +162,14 @@ def read_bye(path: Path) -> ProbeBye | None:
     return ProbeBye(details, float(at), exception[:200] if isinstance(exception, str) else None, raised)
 
 
+def read_introduction(path: Path) -> ProbeCounters | None:
+    """The note ``<pid>.rank``: who the rank was when its probe began, without a count of anything; None as above."""
+    try:
+        return probe_answers.introduction(_note(path)[0])
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
 def read_answer(path: Path) -> ProbeDetails | Unavailable:
     """A long answer that was written to a file, by a rank that has no probe of its own."""
     try:

@@ -74,6 +74,11 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
     return _plain_counters(header, groups)
 
 
+def introduction(header: dict[str, Any]) -> ProbeCounters:
+    """The first word of a probe. ValueError or TypeError if it makes no sense."""
+    return _plain_counters(header, {})
+
+
 def _plain_counters(header: dict[str, Any], groups: dict[str, tuple[int, int]]) -> ProbeCounters:
     return ProbeCounters(
         pid=_whole(header.get("pid")),

@@ -196,7 +196,9 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
         )
     if not found.culprits:
-        return Finding("", "The job does not move and no rank stands out.", "the wait-for graph names nobody", "")
+        what = "The job has ended" if case.job.ended else "The job does not move"
+        why = "nothing tells which rank failed first" if case.job.ended else "the wait-for graph names nobody"
+        return Finding("", f"{what} and no rank stands out.", why, "")
     others = others_of(case, found)
     first = case.activities[found.culprits[0]]
     link = "" if first.text.startswith(_PARTICIPLES) else "in "

@@ -3,7 +3,8 @@
 Protocol, version 1: the client sends one JSON object per line, ``{"q": "counters"}`` or ``{"q": "details"}``.
 The answer is one line of JSON whose ``bytes`` tells how many raw bytes follow: c10d's own JSON of counters,
 or the flight recorders' pickles, one behind the other
-(``parts`` tells their sizes). The note left at exit (``<pid>.bye``) has the same form as a details answer.
+(``parts`` tells their sizes). Two notes have that form as well: ``<pid>.rank`` says from the start who answers here,
+``<pid>.bye`` is a details answer left at exit.
 
 The thread is plain (``_thread``): nothing of ``threading`` knows it, nobody joins it, no profiler is told.
 """
@@ -54,12 +55,29 @@ def start(state):
         listener.close()
         return
     state.listener = listener
+    _introduce(state)
     state.allow = _permission(state.folder)
     state.allow()
     os.register_at_fork(after_in_child=lambda: _forget(state))
     atexit.register(_at_exit, state)
     _at_exit_of_multiprocessing(state)
     start_new_thread(_serve, (state,))
+
+
+def _introduce(state):
+    """Leave ``<pid>.rank``: a process that is stopped, or whose GIL is held, cannot say any more who it is."""
+    header = {
+        "pid": state.pid,
+        "rank": state.rank,
+        "world_size": state.world_size,
+        "local_rank": hangdoc_probe.count(os.environ.get("LOCAL_RANK")),
+        "restart": hangdoc_probe.count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+    }
+    try:
+        with open(os.path.join(state.folder, f"{state.pid}.rank"), "wb", opener=_private) as file:
+            file.write(_framed(header, []))
+    except OSError:  # a full disk
+        return
 
 
 def _permission(folder):

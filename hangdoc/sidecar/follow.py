@@ -112,14 +112,16 @@ class Follower:
             return since > 0
         return since >= RESCAN_SECONDS
 
-    def search(self, now: float) -> bool:
-        """Find the ranks anew; returns whether ranks or ports came or went."""
+    def search(self, now: float, *, thorough: bool = False) -> bool:
+        """Find the ranks anew; returns whether ranks or ports came or went. ``thorough``: nobody may be missing."""
         self._searched_at = now
         began = time.thread_time()
         answers = {pid: entry.counters for pid, entry in self._followed.items() if entry.counters is not None}
         # Reading stacks to find ranks that nothing else shows is dear: ever more rarely.
         deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
-        self.targets = find_ranks(self.launcher, self.socket_folder, counters=answers, deep=deep)
+        self.targets = find_ranks(
+            self.launcher, self.socket_folder, counters=answers, known=self.targets, deep=deep or thorough
+        )
         found = {target.pid: target for target in self.targets if target.pid is not None}
         self.has_agent = any(_is_agent(pid) for pid in (self.launcher, *procfs.children(self.launcher)))
         self._empty_searches = 0 if found else self._empty_searches + 1

@@ -50,7 +50,7 @@ class SocketFolder:
         os.close(self._lock)
         try:
             for entry in list(self.path.iterdir()):
-                if entry.suffix in (".sock", ".bye", ".pid", ".tmp"):
+                if entry.suffix in (".sock", ".rank", ".bye", ".pid", ".tmp"):
                     entry.unlink(missing_ok=True)
             self.path.rmdir()
         except OSError:

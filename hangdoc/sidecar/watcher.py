@@ -104,7 +104,7 @@ class Watcher:
     def _look_closely(self, quiet: float, patience: float) -> bool:
         from hangdoc.sidecar.snapshots import stalled_job
 
-        self._follower.search(time.monotonic())  # nobody may be missing when we judge
+        self._follower.search(time.monotonic(), thorough=True)
         self._roster.update(self._follower.targets)
         snapshot = stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
         assert self._recaptures is not None

@@ -11,7 +11,7 @@ import pytest
 from hangdoc.capture import discovery, procfs
 from hangdoc.capture.discovery import RankTarget, find_ranks
 from hangdoc.capture.journal import ProbeCounters
-from hangdoc.capture.spawned import spawned_rank
+from hangdoc.capture.spawned import Spawned, spawned_rank
 from hangdoc.model.process import Frame, Local
 
 
@@ -206,3 +206,42 @@ def test_the_environment_is_kept(tree: Tree) -> None:
     torchrun(tree, 1, MASTER_ADDR="localhost")
     environment: Mapping[str, str] = dict(find_ranks(10)[0].environment)
     assert environment["MASTER_ADDR"] == "localhost"
+
+
+def test_a_probe_that_cannot_answer_left_its_rank(tree: Tree, tmp_path: Path) -> None:
+    tree.add(10, 1)
+    tree.add(20, 10)
+    tree.add(21, 10)
+    for pid, note in ((20, '{"protocol": 1, "bytes": 0, "pid": 20, "rank": 1, "world_size": 2}\n'), (21, "{rubbish")):
+        (tmp_path / f"{pid}.sock").touch()  # nobody listens there
+        (tmp_path / f"{pid}.rank").write_text(note)
+    found = find_ranks(10, tmp_path)
+    assert pids(found) == {0: None, 1: 20}
+    assert found[1].identity == "probe"
+
+
+def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.add(10, 1)
+    for pid in (20, 21, 22):
+        tree.add(pid, 10)
+    families = [Spawned(10, {20: 0, 21: 1, 22: 2}, by_torch=False)]
+    monkeypatch.setattr(discovery, "take_census", lambda: None)
+    monkeypatch.setattr(discovery, "find_spawned", lambda census, parents: families if parents == {10} else [])
+    answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
+    assert pids(find_ranks(10, counters=answers)) == {0: 20, 1: None, 2: 22}  # not asked to read stacks
+    found = find_ranks(10, counters=answers, deep=True)
+    assert pids(found) == {0: 20, 1: 21, 2: 22}
+    # It stays while it lives, and is taken at its probe's word when that speaks.
+    assert pids(find_ranks(10, counters=answers, known=found)) == {0: 20, 1: 21, 2: 22}
+    assert find_ranks(10, counters=answers | {21: counters(21, 1, 3)}, known=found)[1].identity == "probe"
+    tree.add(21, 10, "Z")
+    assert pids(find_ranks(10, counters=answers, known=found)) == {0: 20, 1: None, 2: 22}
+
+
+def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree.add(10, 1)
+    for pid in (20, 21):
+        tree.add(pid, 10)
+    monkeypatch.setattr(discovery, "take_census", lambda: None)
+    monkeypatch.setattr(discovery, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
+    assert pids(find_ranks(10, counters={20: counters(20, 1)}, deep=True)) == {0: None, 1: 20}

@@ -67,7 +67,7 @@ class Scripted:
             return self.during.pop(0) if self.during else STILL
         return self.beats.pop(0) if len(self.beats) > 1 else self.beats[0]
 
-    def search(self, now: float) -> bool:
+    def search(self, now: float, *, thorough: bool = False) -> bool:
         self.looking = True
         return False
 

@@ -1,0 +1,49 @@
+"""Jobs whose processes do not say by themselves who they are, or that are several, one after the other."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from conftest import Watch
+
+PROGRAMS = Path(__file__).parent / "programs"
+BY_HAND = Path(__file__).parents[1] / "by_hand.py"
+
+
+def line_of(program: str, text: str) -> int:
+    lines = (PROGRAMS / program).read_text().splitlines()
+    return 1 + next(number for number, line in enumerate(lines) if text in line)
+
+
+@pytest.mark.parametrize("how", ["process", "spawn"])
+def test_a_rank_that_stands_before_its_first_store_is_found_among_its_siblings(
+    how: str, watch: Watch, tmp_path: Path
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    finished = watch([sys.executable, str(PROGRAMS / "late.py"), how, str(port), str(tmp_path / "never")],
+                     "--give-up-after", "8")  # fmt: skip
+    assert finished.document is not None, finished.explain()
+    assert finished.document["outcome"] == "hang"
+    assert finished.document["culprits"] == [1], finished.explain()
+    assert finished.document["cause"]["code"] == "HD508", finished.explain()
+    assert f"late.py:{line_of('late.py', 'time.sleep')}" in finished.document["verdict"], finished.explain()
+    assert not finished.survivors
+
+
+def test_a_job_that_follows_another_is_not_mixed_with_it(watch: Watch) -> None:
+    program = PROGRAMS / "shares.py"
+    finished = watch([sys.executable, str(BY_HAND), f"3:{program}", f"2:{program}"])
+    assert finished.status != 0
+    assert finished.document is not None, finished.explain()
+    assert finished.document["outcome"] == "crashed"
+    assert sorted(rank["rank"] for rank in finished.document["ranks"]) == [0, 1], finished.explain()
+    assert finished.document["culprits"] == [1], finished.explain()
+    assert f"LookupError at shares.py:{line_of('shares.py', 'raise')}" in finished.document["verdict"]
