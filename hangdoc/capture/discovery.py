@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hangdoc.capture import launchers, procfs, stacks
-from hangdoc.capture.census import take_census
+from hangdoc.capture.census import Census, take_census
 from hangdoc.capture.journal import ProbeClient, ProbeCounters, read_introduction
 from hangdoc.capture.launchers import Carrier, number
-from hangdoc.capture.spawned import find_spawned, spawned_rank
+from hangdoc.capture.spawned import find_spawned, siblings, spawned_rank
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_ABSENT = 100_000
@@ -24,7 +24,7 @@ class RankTarget:
     rank: int
     pid: int | None
     identity: str
-    """'probe', 'environment', 'launcher', 'locals' or 'expected', as in ``RankSnapshot``."""
+    """'probe', 'environment', 'launcher', 'locals', 'expected' or 'unseen', as in ``RankSnapshot``."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -78,13 +78,17 @@ def find_ranks(
     found += [target for target in _from_environment(tree) if target.pid not in registered]
     if not found and deep:
         found = _from_locals(tree)
-    found += _missing(found, tree, known, deep)
+    census = take_census() if deep and absent(found, "") else None
+    found += _missing(found, tree, known, census)
     host = host_name()
     chosen = [
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
         for target in _one_per_rank(found)
     ]
-    return sorted(chosen + absent(chosen, host), key=lambda target: target.rank)
+    gone = absent(chosen, host)
+    if gone and census is not None and _strangers(chosen, tree, census):
+        gone = [replace(target, identity="unseen") for target in gone]
+    return sorted(chosen + gone, key=lambda target: target.rank)
 
 
 def _member(entry: procfs.Stat) -> _Member:
@@ -191,7 +195,7 @@ def _from_locals(tree: Mapping[int, _Member]) -> list[RankTarget]:
 
 
 def _missing(
-    found: Sequence[RankTarget], tree: Mapping[int, _Member], known: Sequence[RankTarget], deep: bool
+    found: Sequence[RankTarget], tree: Mapping[int, _Member], known: Sequence[RankTarget], census: Census | None
 ) -> list[RankTarget]:
     """Ranks that stand before their first store, so that nothing but their stacks tells which they are: siblings of
     those that are found."""
@@ -199,10 +203,10 @@ def _missing(
     kept = [target for target in known if target.identity == "locals" and target.pid in tree]
     kept = [target for target in kept if target.rank in missing]
     missing -= {target.rank for target in kept}
-    if not missing or not deep:
+    if not missing or census is None:
         return kept
     ranks = {target.pid: target.rank for target in found if target.pid is not None}
-    families = find_spawned(take_census(), {tree[pid].ppid for pid in ranks})
+    families = find_spawned(census, {tree[pid].ppid for pid in ranks})
     fitting = [family.ranks for family in families if _agrees(family.ranks, ranks)]
     world = found[0].world_size
     return kept + [
@@ -211,6 +215,12 @@ def _missing(
         for pid, rank in family.items()
         if rank in missing and pid in tree
     ]
+
+
+def _strangers(found: Sequence[RankTarget], tree: Mapping[int, _Member], census: Census) -> bool:
+    """Is there a sibling of the ranks that may be one as well, and does not say which?"""
+    pids = {target.pid for target in found if target.pid is not None}
+    return any(set(siblings(census, tree[pid].ppid)) - pids for pid in pids)
 
 
 def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:

@@ -41,11 +41,11 @@ def spawned_rank(stack: Stack) -> int | None:
 
 def find_spawned(census: Census, parents: Iterable[int]) -> list[Spawned]:
     """For each of ``parents`` that started ranks by multiprocessing: which. Others are left out."""
-    siblings = {parent: found for parent in parents if (found := _candidates(census, parent))}
+    families = {parent: found for parent in parents if (found := siblings(census, parent))}
     # All at once: each answer takes some 10 ms.
-    answers = census.stacks([pid for family in siblings.values() for pid in family])
+    answers = census.stacks([pid for family in families.values() for pid in family])
     spawned = []
-    for parent, family in siblings.items():
+    for parent, family in families.items():
         mains = {pid: _main_stack(pid, answers[pid]) for pid in family}
         torch = {pid: rank for pid, stack in mains.items() if (rank := spawned_rank(stack)) is not None}
         ranks = torch or _by_argument(mains)
@@ -54,7 +54,7 @@ def find_spawned(census: Census, parents: Iterable[int]) -> list[Spawned]:
     return spawned
 
 
-def _candidates(census: Census, parent: int) -> list[int]:
+def siblings(census: Census, parent: int) -> list[int]:
     """Children of ``parent`` that may be ranks: living Python, neither a DataLoader's worker nor a helper."""
     if not census.is_python(parent):
         return []

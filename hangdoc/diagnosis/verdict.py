@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.case import Case, with_native_frames
@@ -204,6 +205,11 @@ def _unnamed(case: Case, found: Blame) -> Finding:
     link = "" if first.text.startswith(_PARTICIPLES) else "in "
     what = f"{name_ranks(found.culprits)} {verb(found.culprits, 'is', 'are')} {link}{doing(first)}"
     waiting = wait_sentence(case, others)
+    if all(case.ranks[rank].identity == UNSEEN for rank in found.culprits):
+        what = f"nothing is known of {name_ranks(found.culprits)}"
+        why = "no process says that it is this rank: one that has not joined yet does not, nor one on another machine"
+        fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
+        return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
     why = {
         "cycle": "every one of them waits for another: " + _circle(case),
         "outside": f"{name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for something outside "

@@ -225,8 +225,9 @@ def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.Monke
     for pid in (20, 21, 22):
         tree.add(pid, 10)
     families = [Spawned(10, {20: 0, 21: 1, 22: 2}, by_torch=False)]
-    monkeypatch.setattr(discovery, "take_census", lambda: None)
+    monkeypatch.setattr(discovery, "take_census", object)
     monkeypatch.setattr(discovery, "find_spawned", lambda census, parents: families if parents == {10} else [])
+    monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21, 22])
     answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
     assert pids(find_ranks(10, counters=answers)) == {0: 20, 1: None, 2: 22}  # not asked to read stacks
     found = find_ranks(10, counters=answers, deep=True)
@@ -242,6 +243,9 @@ def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, mo
     tree.add(10, 1)
     for pid in (20, 21):
         tree.add(pid, 10)
-    monkeypatch.setattr(discovery, "take_census", lambda: None)
+    monkeypatch.setattr(discovery, "take_census", object)
     monkeypatch.setattr(discovery, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
-    assert pids(find_ranks(10, counters={20: counters(20, 1)}, deep=True)) == {0: None, 1: 20}
+    monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21])
+    found = find_ranks(10, counters={20: counters(20, 1)}, deep=True)
+    assert pids(found) == {0: None, 1: 20}
+    assert found[0].identity == "unseen"  # 21 may be it: nobody says that it never came
