@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -108,7 +109,8 @@ class StackTable:
         return cls([], {})
 
     def add(self, stack: Stack) -> int:
-        """Index of ``stack``; -1 for an empty one."""
+        """Index of ``stack``, without what started the process; -1 for an empty one."""
+        stack = own_frames(stack)
         if not stack:
             return -1
         found = self._index.get(stack)

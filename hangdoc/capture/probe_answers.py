@@ -9,6 +9,7 @@ from typing import Any
 
 from hangdoc.capture import flight_recorder
 from hangdoc.capture.flight_recorder import Recorded, StackTable
+from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -223,8 +224,9 @@ def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]
 
 
 def stack(rows: Any) -> Stack:
-    """[[file, line, function], …] → frames; what is no frame is left out."""
-    return tuple(Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
+    """[[file, line, function], …] → frames; what is no frame is left out, and what started the process."""
+    frames = (Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
+    return own_frames(tuple(frames))
 
 
 def _environment(value: Any) -> tuple[tuple[str, str], ...]:

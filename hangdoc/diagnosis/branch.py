@@ -98,6 +98,8 @@ def parted(
         passed = together and (a, b)[1 - index][at].line > chain[at].line
         for frame in chain[at + 1 if together else at :]:
             for guard in _guards_of(sources, frame, callees):
+                if guard.condition == "finally:":
+                    continue  # every way through the function leads there
                 found += _scored(values, guard, frame, index, ranks, passed)
     return sorted(found, key=lambda p: -p.score)
 
@@ -173,6 +175,8 @@ def _in_common_function(
             if guard.kind == "return" and other_line < guard.line:
                 continue  # the other side has not come to it yet
             outside = not guard.span[0] <= other_line <= guard.span[1]
+            if guard.condition == "finally:" and outside:
+                continue  # every way leads there; only a side that is still inside shows that this one was thrown out
             both = guard.kind in ("if", "expression") and (guard.place, not guard.taken) in shared
             scored = _scored(values, guard, frames[index], index, ranks, outside)
             found += [replace(p, both_arms=both) for p in scored]
@@ -235,11 +239,17 @@ def _scored(
     ]
 
 
+_HIDDEN = re.compile(r"…|\.\.\.|<\w")
+"""What stands in a value for something that is not told."""
+
+
 def _sides_differ(per_rank: dict[int, str], ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool | None:
     """True or False where values of both sides were seen, else None."""
     sides = [{per_rank[r] for r in side if r in per_rank} for side in ranks]
     if not sides[0] or not sides[1]:
         return None
+    if any(_HIDDEN.search(value) for value in sides[0] & sides[1]):
+        return None  # a masked string, a tensor: looks alike and need not be
     return sides[0].isdisjoint(sides[1])
 
 
@@ -272,7 +282,7 @@ def describe(
         by_value: dict[str, list[int]] = {}
         for rank, value in values.of(parting.file, parting.function, name).items():
             by_value.setdefault(value, []).append(rank)
-        if guard.kind == "loop" and len(by_value) < 2:
+        if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
             continue
         if past and not _RANK_NAME.search(name):
             continue  # what it holds now is not what it held then

@@ -106,7 +106,7 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     round less."""
     loop = partings[0]
     first, last = loop.guard.span
-    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return"))
+    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return", "try"))
     return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
 
 

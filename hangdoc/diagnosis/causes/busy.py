@@ -103,6 +103,9 @@ _KINDS = {
     ),
 }
 
+_EXIT_HOOKS = "_exit_function"
+"""Of multiprocessing: what its children run in place of the interpreter's own."""
+
 _FAILED = _Outside(
     "HD701",
     "at its end, by {failure}, and does not exit: {text}",
@@ -221,12 +224,17 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
 
 
 def _at_exit(case: Case, rank: int) -> bool:
-    """Does the interpreter run an exit hook? Then no module's body is below it any more."""
+    """Does the interpreter run an exit hook? Then no module's body is below it any more; in a child of multiprocessing
+    there never was one."""
     process = case.ranks[rank].process
     main = process.last.main if process is not None and process.last is not None else None
     if main is None or not main.frames:
         return False
+    if any(frame.file.endswith("/multiprocessing/util.py") for frame in main.frames if frame.function == _EXIT_HOOKS):
+        return True
     outermost = main.frames[-1]
+    if outermost.function.endswith("_bootstrap"):
+        return False
     return not outermost.function.startswith("<") and not outermost.file.startswith("<frozen runpy")
 
 

@@ -44,7 +44,7 @@ def place(frame: Frame | None) -> str:
 
 def short(frame: Frame | None) -> str:
     """'train.py:61'."""
-    return place(frame).split(" ", 1)[0]
+    return f"{PurePosixPath(frame.file).name}:{frame.line}" if frame is not None else place(None)
 
 
 def call_name(token: Token | None) -> str:

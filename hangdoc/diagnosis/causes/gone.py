@@ -187,8 +187,10 @@ def _two_calls_met(gap: Gap) -> bool:
 
 def _raised_at(case: Case, rank: int) -> str:
     """Where its uncaught exception came from; '' where none was seen."""
-    end, where = case.ranks[rank].exit, case.activities[rank].where
-    return place(where) if end is not None and end.exception and end.stack and where else ""
+    end = case.ranks[rank].exit
+    if end is None or not end.exception or not end.stack:
+        return ""
+    return place(case.activities[rank].where or end.stack[0])
 
 
 def _last_place(case: Case, rank: int) -> str:
