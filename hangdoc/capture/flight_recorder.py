@@ -245,9 +245,10 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
     found = []
     for number, values in list(status.items())[:_MOST_MEMBERS]:
         if isinstance(values, dict):
-            enqueued = _whole(values.get("last_enqueued_collective"))
-            completed = _whole(values.get("last_completed_collective"))
-            found.append((names.get(_text(number), _text(number)), enqueued, completed))
+            with contextlib.suppress(ValueError):  # no number at all
+                enqueued = _whole(values.get("last_enqueued_collective"))
+                completed = _whole(values.get("last_completed_collective"))
+                found.append((names.get(_text(number), _text(number)), enqueued, completed))
     return tuple(found)
 
 

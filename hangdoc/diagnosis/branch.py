@@ -175,6 +175,9 @@ def _in_common_function(
             if guard.kind == "return" and other_line < guard.line:
                 continue  # the other side has not come to it yet
             outside = not guard.span[0] <= other_line <= guard.span[1]
+            again = any(g.kind == "loop" and g in other for g in mine[index])
+            if guard.kind == "loop" and other_line < guard.span[0] and not again:
+                continue  # nor has it come to this
             if guard.condition == "finally:" and outside:
                 continue  # every way leads there; only a side that is still inside shows that this one was thrown out
             both = guard.kind in ("if", "expression") and (guard.place, not guard.taken) in shared

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hangdoc.capture import flight_recorder
@@ -182,6 +182,7 @@ def test_no_value_in_a_dump_raises(of_entry: dict[str, Any], of_dump: dict[str, 
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 400), st.integers(0, 255))
+@example(206, 104)  # a count that is no number
 def test_a_damaged_dump_never_raises(at: int, value: int) -> None:
     data = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
     data[at % len(data)] = value
