@@ -7,11 +7,13 @@ from dataclasses import replace
 from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
+from hangdoc.diagnosis.branch import parted
 from hangdoc.diagnosis.case import Case, with_native_frames
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import (
     Finding,
     capital,
+    condition_text,
     doing,
     others_of,
     place,
@@ -211,13 +213,23 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
         return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
     why = {
-        "cycle": "every one of them waits for another: " + _circle(case),
+        "cycle": "every one of them waits for another: " + _circle(case) + _parted_now(case, found, others),
         "outside": f"{name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for something outside "
         "the job that hangdoc has no name for"
         if not found.alternatives
         else f"what {name_ranks(found.culprits)} {verb(found.culprits, 'waits', 'wait')} for could not be seen",
     }.get(found.kind, "no cause of the catalogue fits")
     return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, "")
+
+
+def _parted_now(case: Case, found: Blame, others: tuple[int, ...]) -> str:
+    """The condition by which the culprits stand where the others do not; '' where none can be seen."""
+    if not others:
+        return ""
+    stacks = (case.activities[found.culprits[0]].stack, case.activities[others[0]].stack)
+    partings = parted(case.sources, case.values, stacks, (found.culprits, others))
+    told = condition_text(case, replace(found, partings=tuple(p for p in partings if not p.uneven)[:1]))
+    return f"; {told}" if told else ""
 
 
 def _all_meet(case: Case) -> Finding:
