@@ -79,10 +79,13 @@ def parted(
     values: Values,
     sides: tuple[Stack, Stack],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    own: bool = False,
 ) -> list[Parting]:
     """The guards that can have parted the sides, most telling first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. ``own``: the
+    second is a way that the first side itself has always gone.
     """
     a, b = (list(reversed(user_stack(s))) for s in sides)
     callees = {**_callees(sides[0]), **_callees(sides[1])}
@@ -98,8 +101,8 @@ def parted(
         passed = together and (a, b)[1 - index][at].line > chain[at].line
         for frame in chain[at + 1 if together else at :]:
             for guard in _guards_of(sources, frame, callees):
-                if guard.condition == "finally:":
-                    continue  # every way through the function leads there
+                if guard.condition == "finally:" or (guard.condition == "try:" and index == 1 and not own):
+                    continue  # every way leads there, or the culprits were never in it: nothing threw them out
                 found += _scored(values, guard, frame, index, ranks, passed)
     return sorted(found, key=lambda p: -p.score)
 

@@ -87,7 +87,8 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if is_own(gap):
         # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
         sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-        return [p for p in parted(case.sources, case.values, sides, (culprits, culprits)) if p.guard.kind == "try"]
+        found = parted(case.sources, case.values, sides, (culprits, culprits), own=True)
+        return [p for p in found if p.guard.kind == "try"]
     found = parted(
         case.sources,
         case.values,

@@ -39,6 +39,8 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
 _MOST_EDITS = 24
+_THINGS = ("io", "pipe", "lock", "file-lock", "store-wait")
+"""Kinds of activities whose names do not say what a rank does."""
 _PARTICIPLES = ("blocked", "held", "opening", "polling", "reading", "running", "stopped", "stuck", "waiting")
 """How texts of activities begin that need no 'in' before them."""
 
@@ -188,7 +190,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "read the command's own last lines",
         )
     if found.kind == "nothing":
-        busy = sorted({a.kind for a in case.activities.values()})
+        busy = sorted({a.text if a.kind in _THINGS else a.kind for a in case.activities.values()})
         text = f"no rank waits for another; they are {', '.join(busy)}."
         return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
     if found.kind == "arrived" and not case.programs:

@@ -88,7 +88,7 @@ class Job:
 
     def __init__(self, folder: Path, seconds: float, *, watched: bool) -> None:
         script, turns, results = folder / "job.py", folder / "turns", folder / "results"
-        folder.mkdir()
+        folder.mkdir(parents=True)
         script.write_text(JOB)
         for fifo in (turns, results):
             os.mkfifo(fifo)

@@ -244,7 +244,7 @@ def _is_lock(case: Case, rank: int) -> bool:
     if activity.text != UNTOLD:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
-    return line is not None and any(word in line for word in (".acquire(", "lock", ".join("))
+    return line is not None and any(word in line.lower() for word in (".acquire(", "lock", ".join("))
 
 
 def _waiting(case: Case, blame: Blame) -> str:

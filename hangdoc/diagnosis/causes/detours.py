@@ -36,12 +36,15 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
     finding = parted_finding(case, blame, gap)
     where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
     said = case.last_words(blame.culprits[0])
+    repeats = gap.kind == "delete"
+    led = "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
     return Finding(
         "HD103",
         finding.verdict,
-        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(blame.culprits)} "
-        "past the collectives that the others still issue" + (f"; it last wrote: {said}" if said else ""),
-        "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them skips",
+        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(blame.culprits)} {led}"
+        + (f"; it last wrote: {said}" if said else ""),
+        "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
+        + ("calls again" if repeats else "skips"),
     )
 
 

@@ -170,7 +170,8 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
             f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
         ),
         condition_text(case, blame) or no_condition(case, blame, gap),
-        "issue the same operation in both arms of the condition, or take the collective out of it",
+        "issue the same operation in both arms of the condition, or take the collective out of it; where the ranks are "
+        "at different elements of a loop, give the loop one order on all ranks (`sorted`)",
     )
 
 
