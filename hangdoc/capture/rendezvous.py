@@ -121,15 +121,19 @@ def torch_version(pid: int) -> tuple[int, int] | None:
     return (int(found[1]), int(found[2])) if found else None
 
 
+_RANK_AND_WORLD = (("rank", "world_size"), ("group_rank", "group_size"), ("rank", "world"))
+
+
 def rank_in_locals(stack: Stack) -> tuple[int, int] | None:
-    """Rank and world size from the frames of torch.distributed that join the job (2.0 to 2.13), outermost first."""
-    for frame in reversed(stack):
-        if "torch/distributed/" not in frame.file:
-            continue
-        values = {local.name: local.value for local in frame.locals}
-        for rank, world in (("rank", "world_size"), ("group_rank", "group_size")):
-            if values.get(rank, "").isdigit() and values.get(world, "").isdigit() and int(values[world]) > 0:
-                return int(values[rank]), int(values[world])
+    """Rank and world size from the frames of torch.distributed that join the job (2.0 to 2.13), outermost first; else
+    from those of the program that call them so."""
+    outermost_first = stack[::-1]
+    for frame in sorted(outermost_first, key=lambda frame: "torch/distributed/" not in frame.file):
+        numbers = (local for local in frame.locals if local.value.isdecimal() and len(local.value) < 8)
+        values = {local.name: int(local.value) for local in numbers}
+        for rank, world in _RANK_AND_WORLD:
+            if rank in values and values[rank] < values.get(world, 0):
+                return values[rank], values[world]
     return None
 
 

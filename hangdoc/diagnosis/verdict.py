@@ -237,10 +237,14 @@ def _parted_now(case: Case, found: Blame, others: tuple[int, ...]) -> str:
 def _all_meet(case: Case) -> Finding:
     """Nobody is missing, and yet they wait for each other on the store."""
     first = case.activities[min(case.activities)]
+    counted = all(snapshot.identity != "order" for snapshot in case.ranks.values())
+    who, rest = (
+        ("All ranks are there and", "; none of them is missing") if counted else ("All ranks that were found", "")
+    )
     where = f" at {place(first.where)}" if first.where is not None else ""
     return Finding(
         "",
-        f"All ranks are there and wait for each other in {first.text}{where}; none of them is missing.",
+        f"{who} wait for each other in {first.text}{where}{rest}.",
         "they may be waiting on different stores, or on one that holds the keys of an earlier run (a file:// that was "
         "left over, a port that another job uses)",
         "compare MASTER_ADDR, MASTER_PORT and init_method of the ranks, and begin with a fresh file or port",
