@@ -112,7 +112,7 @@ def number_below_user(stack: Stack, *names: str) -> int | None:
     peer or the tag of the call, from torch.distributed's frames."""
     for frame in below_user(stack):
         for local in frame.locals:
-            if local.name in names and local.value.lstrip("-").isdigit():
+            if local.name in names and local.value.removeprefix("-").isdecimal():
                 return int(local.value)
     return None
 
