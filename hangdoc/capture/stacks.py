@@ -53,6 +53,10 @@ _REMEDIES = (
 )
 
 
+_MOVED = "failed to get stack traces"
+_MORE_TRIES = 2
+
+
 @dataclass(frozen=True, slots=True)
 class PythonThread:
     """One Python thread as py-spy saw it. ``tid`` as the process itself sees it (its own pid namespace)."""
@@ -96,7 +100,7 @@ def dump(
         return {}
     workers = min(len(wanted), 2 + (os.cpu_count() or 1), 64)
     with ThreadPoolExecutor(workers, thread_name_prefix="py-spy") as pool:
-        results = pool.map(lambda pid: _dump_one(program, pid, until, keep_strings), wanted)
+        results = pool.map(lambda pid: _dump_moving(program, pid, until, keep_strings), wanted)
         return dict(zip(wanted, results, strict=True))
 
 
@@ -128,6 +132,16 @@ def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> Pro
             )
         merged.append(thread)
     return replace(state, threads=tuple(merged))
+
+
+def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
+    """A busy process changes its frames while py-spy reads them without stopping it: look again."""
+    answer = _dump_one(program, pid, until, keep_strings)
+    for _ in range(_MORE_TRIES):
+        if not isinstance(answer, Unavailable) or _MOVED not in answer.why.lower():
+            break
+        answer = _dump_one(program, pid, until, keep_strings)
+    return answer
 
 
 def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:

@@ -190,6 +190,12 @@ def test_py_spy_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, message: 
     assert remedy in found.remedy
 
 
+def test_a_process_that_moved_meanwhile_is_read_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    moved = "Error: Failed to get stack traces: Bad address (os error 14)"
+    script = f"test -e {tmp_path}/tried && echo '[]' && exit 0; touch {tmp_path}/tried; echo '{moved}' >&2; exit 1"
+    assert dump_with(monkeypatch, fake_py_spy(tmp_path, script)) == ()
+
+
 def test_py_spy_talks_rubbish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     found = dump_with(monkeypatch, fake_py_spy(tmp_path, "echo hello"))
     assert isinstance(found, Unavailable)
