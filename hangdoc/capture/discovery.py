@@ -78,8 +78,9 @@ def find_ranks(
     found += [target for target in _from_environment(tree) if target.pid not in registered]
     if not found and deep:
         found = _from_locals(tree)
-    census = take_census() if deep and absent(found, "") else None
-    found += _missing(found, tree, known, census)
+    missing = {target.rank for target in absent(found, "")}
+    census = take_census() if deep and missing else None
+    found += _missing(missing, found, tree, known, census)
     host = host_name()
     chosen = [
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
@@ -195,14 +196,17 @@ def _from_locals(tree: Mapping[int, _Member]) -> list[RankTarget]:
 
 
 def _missing(
-    found: Sequence[RankTarget], tree: Mapping[int, _Member], known: Sequence[RankTarget], census: Census | None
+    missing: set[int],
+    found: Sequence[RankTarget],
+    tree: Mapping[int, _Member],
+    known: Sequence[RankTarget],
+    census: Census | None,
 ) -> list[RankTarget]:
     """Ranks that stand before their first store, so that nothing but their stacks tells which they are: siblings of
     those that are found."""
-    missing = {target.rank for target in absent(found, "")}
     kept = [target for target in known if target.identity == "locals" and target.pid in tree]
     kept = [target for target in kept if target.rank in missing]
-    missing -= {target.rank for target in kept}
+    missing = missing - {target.rank for target in kept}
     if not missing or census is None:
         return kept
     ranks = {target.pid: target.rank for target in found if target.pid is not None}

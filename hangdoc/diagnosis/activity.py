@@ -157,12 +157,8 @@ def _what(
             return kind, call_text(pending, program), pending, None
         op = python_op(stack)
         if op in _P2P:
-            return (
-                ("send" if "send" in op else "recv"),
-                op,
-                None,
-                number_below_user(stack, "dst", "src", "group_dst", "group_src"),
-            )
+            peer = number_below_user(stack, "dst", "src", "group_dst", "group_src")
+            return ("send" if "send" in op else "recv"), op, None, peer
         if thread is not None and thread.state != "R":
             return kind, op or words(stack) or "a collective", None, None
     rest, text = at_rest(process, thread, stack)

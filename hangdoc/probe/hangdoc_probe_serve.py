@@ -66,16 +66,9 @@ def start(state):
 
 def _introduce(state):
     """Leave ``<pid>.rank``: a process that is stopped, or whose GIL is held, cannot say any more who it is."""
-    header = {
-        "pid": state.pid,
-        "rank": state.rank,
-        "world_size": state.world_size,
-        "local_rank": hangdoc_probe.count(os.environ.get("LOCAL_RANK")),
-        "restart": hangdoc_probe.count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
-    }
     try:
         with open(os.path.join(state.folder, f"{state.pid}.rank"), "wb", opener=_private) as file:
-            file.write(_framed(header, []))
+            file.write(_framed(_who(state), []))
     except OSError:  # a full disk
         return
 
@@ -270,6 +263,17 @@ def recorded(state, function, *arguments):
     return parts
 
 
+def _who(state):
+    """Who answers here."""
+    return {
+        "pid": state.pid,
+        "rank": state.rank,
+        "world_size": state.world_size,
+        "local_rank": hangdoc_probe.count(os.environ.get("LOCAL_RANK")),
+        "restart": hangdoc_probe.count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+    }
+
+
 def counters(state):
     """The cheap facts, taken once a second."""
     main = threading.main_thread().ident
@@ -279,11 +283,7 @@ def counters(state):
         group = _c10d().ProcessGroup  # not through a subclass of the user's
         state.rank, state.world_size = group.rank(default), group.size(default)
     return {
-        "pid": state.pid,
-        "rank": state.rank,
-        "world_size": state.world_size,
-        "local_rank": hangdoc_probe.count(os.environ.get("LOCAL_RANK")),
-        "restart": hangdoc_probe.count(os.environ.get("TORCHELASTIC_RESTART_COUNT")) or 0,
+        **_who(state),
         "groups": len(world.pg_names),
         "initialized": default is not None,
         "point_to_points": state.point_to_points,

@@ -37,14 +37,16 @@ def place(frame: Frame | None) -> str:
     """'train.py:61 train()'; '' where no frame is known."""
     if frame is None:
         return ""
-    name = frame.file if frame.file.startswith("<") else PurePosixPath(frame.file).name
     function = plain(frame.function)
-    return f"{name}:{frame.line}" + ("" if function.startswith("<") else f" {function}()")
+    return short(frame) + ("" if function.startswith("<") else f" {function}()")
 
 
 def short(frame: Frame | None) -> str:
     """'train.py:61'."""
-    return f"{PurePosixPath(frame.file).name}:{frame.line}" if frame is not None else place(None)
+    if frame is None:
+        return ""
+    name = frame.file if frame.file.startswith("<") else PurePosixPath(frame.file).name
+    return f"{name}:{frame.line}"
 
 
 def call_name(token: Token | None) -> str:
