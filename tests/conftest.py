@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -124,6 +125,13 @@ def _describe(process: psutil.Process) -> str:
     with contextlib.suppress(psutil.Error):
         return f"{process.pid} {process.status()} {' '.join(process.cmdline())[:120]}"
     return f"{process.pid} (gone)"
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -209,6 +209,11 @@ def own_store_call(stack: Stack) -> bool:
     return not any("torch/distributed/" in f.file for f in below_user(stack))
 
 
+def waits_for_a_key(activity: Activity) -> bool:
+    """Is it in a store.get or store.wait of the user's own?"""
+    return activity.kind == "store-wait" and own_store_call(activity.stack)
+
+
 def python_op(stack: Stack) -> str:
     """The torch.distributed function nearest to user code."""
     for frame in reversed(below_user(stack)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-from hangdoc.diagnosis.activity import own_store_call
+from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
@@ -72,7 +72,7 @@ def blame(case: Case) -> Blame:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
     left = tuple(sorted(set(case.activities) - case.ended))
-    if case.ended and left and all(_waits_for_a_key(case, rank) for rank in left):
+    if case.ended and left and all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; who was to set it cannot be seen"
         return Blame("gone", tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
     if case.ended and left:
@@ -268,11 +268,6 @@ def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
             passed[joined.culprits] = joined
     fewest = min(map(len, passed), default=0)
     return [joined for ranks, joined in passed.items() if len(ranks) == fewest]
-
-
-def _waits_for_a_key(case: Case, rank: int) -> bool:
-    activity = case.activities[rank]
-    return activity.kind == "store-wait" and own_store_call(activity.stack)
 
 
 def _divergence(case: Case) -> Blame | None:

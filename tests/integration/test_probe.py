@@ -81,13 +81,6 @@ Start = Callable[..., Job]
 
 
 @pytest.fixture
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@pytest.fixture
 def start(tmp_path: Path, mark: str) -> Iterator[Start]:
     """Start a command with the probe on its path; ``env`` adds variables, None takes one away."""
     with tempfile.TemporaryDirectory(prefix="hd-", dir="/tmp", ignore_cleanup_errors=True) as folder:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,12 +22,9 @@ def line_of(program: str, text: str) -> int:
 
 @pytest.mark.parametrize("how", ["process", "spawn"])
 def test_a_rank_that_stands_before_its_first_store_is_found_among_its_siblings(
-    how: str, watch: Watch, tmp_path: Path
+    how: str, watch: Watch, tmp_path: Path, free_port: int
 ) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    finished = watch([sys.executable, str(PROGRAMS / "late.py"), how, str(port), str(tmp_path / "never")],
+    finished = watch([sys.executable, str(PROGRAMS / "late.py"), how, str(free_port), str(tmp_path / "never")],
                      "--give-up-after", "8")  # fmt: skip
     assert finished.document is not None, finished.explain()
     assert finished.document["outcome"] == "hang"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.activity import own_store_call
+from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -83,11 +83,7 @@ def _unlike_groups(case: Case, blame: Blame, making: list[tuple[Token, Frame | N
 
 def key_never_set(case: Case, blame: Blame) -> Finding | None:
     """HD305: a rank waits for a store key that nobody sets."""
-    waiting = tuple(
-        r
-        for r in blame.culprits
-        if case.activities[r].kind == "store-wait" and own_store_call(case.activities[r].stack)
-    )
+    waiting = tuple(r for r in blame.culprits if waits_for_a_key(case.activities[r]))
     if blame.kind != "outside" or not waiting:
         return None
     first = case.activities[waiting[0]]
