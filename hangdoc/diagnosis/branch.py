@@ -79,13 +79,10 @@ def parted(
     values: Values,
     sides: tuple[Stack, Stack],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
-    *,
-    own: bool = False,
 ) -> list[Parting]:
     """The guards that can have parted the sides, most telling first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. ``own``: the
-    second is a way that the first side itself has always gone.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
     """
     a, b = (list(reversed(user_stack(s))) for s in sides)
     callees = {**_callees(sides[0]), **_callees(sides[1])}
@@ -101,10 +98,15 @@ def parted(
         passed = together and (a, b)[1 - index][at].line > chain[at].line
         for frame in chain[at + 1 if together else at :]:
             for guard in _guards_of(sources, frame, callees):
-                if guard.condition == "finally:" or (guard.condition == "try:" and index == 1 and not own):
-                    continue  # every way leads there, or the culprits were never in it: nothing threw them out
+                if guard.condition == "finally:":
+                    continue  # every way leads there
                 found += _scored(values, guard, frame, index, ranks, passed)
     return sorted(found, key=lambda p: -p.score)
+
+
+def is_left_by_exception(parting: Parting) -> bool:
+    """Is the guarded side in a try body, or past it, and the other one was thrown out?"""
+    return parting.guard.kind == "try" and (parting.guard.condition == "try:" or not parting.guard.taken)
 
 
 def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
-from hangdoc.diagnosis.branch import Parting, is_behind, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.branch import Parting, is_behind, is_left_by_exception, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
@@ -69,11 +69,12 @@ def _was_interrupted(case: Case, gap: Gap | None) -> bool:
 
 def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
     """Which of two equally good stories to tell first: who did what the condition made special. That is the side
-    whose call stands under it, but for an early return and a loop that ended the other one."""
+    whose call stands under it, but for an early return, a loop that ended and a try body that was left the other."""
     if alignment.first is None or not found:
         return 0.0
     top = found[0]
-    special = 1 - top.guarded if top.guard.kind in ("return", "loop") else top.guarded
+    leaves = top.guard.kind in ("return", "loop") or is_left_by_exception(top)
+    special = 1 - top.guarded if leaves else top.guarded
     return top.score if special == 0 else -top.score
 
 
@@ -87,15 +88,16 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if is_own(gap):
         # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
         sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-        found = parted(case.sources, case.values, sides, (culprits, culprits), own=True)
+        found = parted(case.sources, case.values, sides, (culprits, culprits))
         return [p for p in found if p.guard.kind == "try"]
-    found = parted(
-        case.sources,
-        case.values,
-        (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others)),
-        (culprits, others),
-    )
-    possible = [p for p in found if _can_have_parted(case, gap, p, (culprits, others))]
+    sides = (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others))
+    found = parted(case.sources, case.values, sides, (culprits, others))
+    possible = [
+        p
+        for p in found
+        if _can_have_parted(case, gap, p, (culprits, others))
+        and (p.guarded == 0 or _could_be_thrown_out(p, found, sides[0]))
+    ]
     skipped = skipped_round(possible) if gap.past and possible and possible[0].uneven else None
     if skipped is not None:  # the loop has gone round as ever since: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
@@ -111,6 +113,16 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
 
 
+def _could_be_thrown_out(parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
+    """No exception leads out of a try body that one was never in: culprits who are in that function still, or have
+    left a loop there, were in it."""
+    return (
+        parting.guard.condition != "try:"
+        or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
+        or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
+    )
+
+
 def _awaited(gap: Gap) -> bool:
     """Does a side wait for an asynchronous call? Its line is not the one that issued the call."""
     return any(
@@ -120,7 +132,7 @@ def _awaited(gap: Gap) -> bool:
 
 def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
     if not parting.uneven:
-        return not _refuted(case, parting, sides)
+        return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
     # A call that is missing here is no further round of ours.
     if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
@@ -128,14 +140,12 @@ def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[
     return left_early(case, parting, sides, (gap.mine, gap.theirs))
 
 
-def _refuted(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """A condition on the rank alone did not part the sides if the other side has gone through it as well."""
-    if not parting.always:
-        return False
-    other = {rank: case.programs[rank] for rank in sides[1 - parting.guarded] if rank in case.programs}
+def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> bool:
+    """Have they, too, called from the line under the guard? A condition on the rank alone then parted nobody."""
+    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
     return any(
         frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
-        for program, _ in distinct(other)
+        for program, _ in distinct(programs)
         for stack in program.recording.issued_from
         for frame in stack
     )

@@ -127,6 +127,8 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     confidence, sure = found.confidence, found.sure
     if outcome == "hang" and not found.proved and confidence == "certain":
         confidence = "likely"
+    if named.doubt:
+        confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
     if outcome == "hang" and not found.proved:
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if case.job.stalled_for else ""
     return Diagnosis(

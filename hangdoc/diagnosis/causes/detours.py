@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import Parting
+from hangdoc.diagnosis.branch import Parting, is_left_by_exception
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -37,11 +37,15 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
     where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
+    thrown = blame.culprits
     led = "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
+    if is_left_by_exception(parting) and parting.guarded == 0:
+        thrown, led = others_of(case, blame), f"past the call that {name_ranks(blame.culprits)} still issue"
+        led += "s" if len(blame.culprits) == 1 else ""
     return Finding(
         "HD103",
         finding.verdict,
-        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(blame.culprits)} {led}"
+        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(thrown)} {led}"
         + (f"; it last wrote: {said}" if said else ""),
         "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
         + ("calls again" if repeats else "skips"),

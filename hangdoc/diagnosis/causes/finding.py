@@ -20,12 +20,14 @@ _COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A named cause. ``verdict`` is one sentence; ``why`` and ``fix`` speak of the user's own code."""
+    """A named cause. ``verdict`` is one sentence; ``why`` and ``fix`` speak of the user's own code; ``doubt`` says that
+    something else would look the same."""
 
     code: str
     verdict: str
     why: str
     fix: str
+    doubt: str = ""
 
 
 def capital(sentence: str) -> str:

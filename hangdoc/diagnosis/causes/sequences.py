@@ -50,7 +50,9 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
     skip = skipped_round(blame.partings)
+    doubt = ""
     if early and skip is not None:
+        doubt = "a loop that ended early and a round without the call look the same"
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
     out = _way_out(case, loop, left)
     why += out
@@ -64,6 +66,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         (stop if out else "")
         + "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
         "first), or wrap the loop in `torch.distributed.algorithms.Join`",
+        doubt,
     )
 
 
