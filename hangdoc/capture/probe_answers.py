@@ -137,8 +137,8 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         for op, keys, called_at, since, thread in _rows(header.get("store_wait_calls"), 5)
     )
     attributes = tuple(
-        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value))
-        for file, line, function, name, value in _rows(header.get("attributes"), 5)
+        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
+        for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
     )
     recorded, unavailable = _recorded(header, body, table, groups)
     members = {group.name: group.members for group in groups}

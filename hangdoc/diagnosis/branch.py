@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.syntax import Guard, Sources, assignments, guards, guards_in_expression
+from hangdoc.diagnosis.syntax import Guard, Sources, assignments, called_methods, guards, guards_in_expression
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
@@ -54,7 +54,7 @@ class Parting:
 
 
 class Values:
-    """Plain local values and attributes, by rank, of the frames that are on the stacks now."""
+    """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
 
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
@@ -66,7 +66,7 @@ class Values:
                         key = (frame.file, plain(frame.function), local.name)
                         self._now.setdefault(key, {}).setdefault(rank.rank, local.value)
             for item in rank.journal.attributes if rank.journal else ():
-                dotted = item.name if item.name.startswith("self.") else f"self.{item.name}"
+                dotted = f"{item.owner}.{item.name}" if item.owner else item.name
                 self._now.setdefault((item.file, plain(item.function), dotted), {}).setdefault(rank.rank, item.value)
 
     def of(self, file: str, function: str, name: str) -> dict[int, str]:
@@ -316,7 +316,8 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
         per_rank = values.of(parting.file, parting.function, name)
         if parting.rank_like and not _RANK_NAME.search(name) and not _equals_rank(per_rank):
             continue
-        if tree is None or not any(first < line <= last for line in assignments(tree, name)):
+        changed = {*assignments(tree, name), *called_methods(tree, name)} if tree is not None else ()
+        if not any(first < line <= last for line in changed):
             found.append(name)
     return found
 

@@ -401,6 +401,18 @@ def assignments(tree: ast.AST, name: str) -> list[int]:
     return sorted(lines)
 
 
+def called_methods(tree: ast.AST, name: str) -> list[int]:
+    """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and _dotted(node.value.func.value) == name
+    ]
+
+
 def first_assigned_value(tree: ast.AST, line: int) -> str:
     """The source of the assignment at that line, shortened."""
     for node in ast.walk(tree):

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
-from hangdoc.diagnosis.sequences import END, RankProgram, Token, distinct
+from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
 from hangdoc.model.process import Frame, Stack
 
 
@@ -36,6 +36,9 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
         return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
+    odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
+    if len(odd) == 1:
+        return odd[0][0], f"ranks of other groups went as {told_ranks(_others(odd[0][0]))} did", odd[0][1]
     # Where others have ended as well, ending is what the program does there.
     gone = [
         (a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended and not _others_strayed(case, a)
@@ -83,8 +86,7 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []
-    culprits = alignment.culprits
-    others = tuple(r for r in alignment.history.members if r not in culprits)
+    culprits, others = alignment.culprits, _others(alignment)
     if is_own(gap):
         # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
         sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
@@ -151,6 +153,10 @@ def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> boo
     )
 
 
+def _others(alignment: Alignment) -> tuple[int, ...]:
+    return tuple(r for r in alignment.history.members if r not in alignment.culprits)
+
+
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     """The stack of a side: of its call, or of what it does now where it has issued nothing."""
     if token is not None and token.stack:
@@ -163,8 +169,7 @@ def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...
     gap = alignment.first
     if gap is None:
         return ()
-    others = tuple(r for r in alignment.history.members if r not in alignment.culprits)
-    sides = (alignment.culprits, others)
+    sides = (alignment.culprits, _others(alignment))
     top = found[0] if found else None
     if top is not None and top.rank_like:
         return sides[top.guarded]
@@ -213,14 +218,46 @@ def _may_end_a_loop(case: Case, gap: Gap) -> bool:
 
 
 def _is_new_step(program: RankProgram | None, token: Token) -> bool:
-    """Did the rank never before go from its previous call's site to this one?"""
+    """Did the rank never before go from its previous call to this one, or take another step on the way here from its
+    previous call in the group?"""
     if program is None or token.order >= len(program.tokens):
         return True  # it ended: nobody ends twice
-    calls = program.tokens
     if token.order <= 0:
         return True
-    step = (calls[token.order - 1].site, token.site)
-    return not any((calls[i - 1].site, calls[i].site) == step for i in range(1, token.order))
+    steps, known = _way_to(program, token)
+    return not steps <= known
+
+
+_Step = tuple[Site, Site]
+
+
+def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
+    """Did the culprits come to their call in a way that no rank outside the group ever took, and the others not?"""
+    gap, members = alignment.first, set(alignment.history.members)
+    outside = {rank: program for rank, program in case.programs.items() if rank not in members}
+    if gap is None or gap.mine is None or gap.theirs is None or not outside:
+        return False
+    taken = {
+        (before.site, after.site)
+        for program, _ in distinct(outside)
+        for before, after in zip(program.tokens, program.tokens[1:], strict=False)
+    }
+    ways = []
+    for token in (gap.mine, gap.theirs):
+        program = case.programs.get(token.rank)
+        if program is None or not 0 < token.order < len(program.tokens):
+            return False
+        ways.append(_way_to(program, token)[0] <= taken)
+    return ways == [False, True]
+
+
+def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]:
+    """From which site to which did the rank go since its previous call in the group, and which such steps before."""
+    calls = program.tokens
+    earlier = (i for i in range(token.order - 1, -1, -1) if calls[i].group == token.group)
+    start = next(earlier, token.order - 1)
+    steps = {(calls[i - 1].site, calls[i].site) for i in range(start + 1, token.order + 1)}
+    return steps, {(calls[i - 1].site, calls[i].site) for i in range(1, start + 1)}
 
 
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
@@ -262,7 +299,8 @@ def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
     others = {
         r: case.programs[r] for r in alignment.history.members if r not in alignment.culprits and r in case.programs
     }
-    return any(t.site == call.site for program, _ in distinct(others) for t in program.tokens)
+    alike = (call.site, call.sizes, call.dtypes)
+    return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
 
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:

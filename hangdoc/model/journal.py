@@ -80,13 +80,18 @@ class StoreWait:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """A plain instance attribute of ``self`` in a user frame: read after a confirmed stall, strings masked."""
+    """A plain value that a user frame can see and py-spy does not show: an attribute, or a global.
+
+    Read after a confirmed stall, strings masked.
+    """
 
     file: str
     line: int
     function: str
     name: str
     value: str
+    owner: str = "self"
+    """Whose attribute: 'self', 'self.config', 'args'; '' for a global."""
 
 
 @dataclass(frozen=True, slots=True)

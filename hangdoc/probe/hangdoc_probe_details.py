@@ -11,6 +11,7 @@ from _thread import get_ident
 
 MOST_ATTRIBUTES = 400
 MOST_KEYS = 64
+STEPS = 2
 LONGEST_TEXT = 300
 
 
@@ -57,7 +58,7 @@ def collect(state, header, attributes, newest):
     header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
     header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
     header["first_store"] = stacks.add(state.first_store)
-    header["attributes"] = _attributes() if attributes else []
+    header["attributes"] = _values() if attributes else []
     header["stacks"] = stacks.listed
     header["python"] = platform.python_version()
     header["torch"] = str(sys.modules["torch"].__version__)
@@ -180,8 +181,9 @@ def _cwd():
         return ""
 
 
-def _attributes():
-    """Plain instance attributes of ``self`` in the user's frames of all threads; runs no user code."""
+def _values():
+    """What the user's frames of all threads can see and no debugger shows: instance attributes of ``self``, globals and
+    attributes of theirs that the frame's code names. Plain values only; runs no user code."""
     found = []
     roots = tuple(root.rstrip("/") + "/" for root in library_roots())
     me = get_ident()
@@ -191,37 +193,53 @@ def _attributes():
             if frame is None or len(found) >= MOST_ATTRIBUTES:
                 break
             code = frame.f_code
-            first = code.co_varnames[:1] if code.co_argcount else ()
-            if first == ("self",) and not code.co_filename.startswith((*roots, "<")):
-                # On Python <= 3.12 this keeps the frame's locals alive until it ends: only after a stall.
-                found += _plain(frame.f_locals.get("self"), code.co_filename, frame.f_lineno, code.co_name)
+            if not code.co_filename.startswith((*roots, "<")):
+                place = (code.co_filename, frame.f_lineno, code.co_name)
+                found += [[*place, name, shown, owner] for owner, name, shown in _seen_by(frame, code)]
             frame = frame.f_back
         del frame, top
     return found[:MOST_ATTRIBUTES]
 
 
-def _plain(owner, file, line, function):
-    names = _instance_names(owner)
-    found = []
-    for name, value in list(names.items())[:200]:
-        if type(name) is not str:
-            continue
+def _seen_by(frame, code):
+    """(owner, name, value): 'self', 'warm', 'True' for `self.warm`; '' for a global."""
+    used = _names_in(code)
+    if code.co_argcount and code.co_varnames[0] == "self":
+        # On Python <= 3.12 this keeps the frame's locals alive until it ends: only after a stall, and only for self.
+        yield from plain("self", instance_names(frame.f_locals.get("self")), used)
+    if type(frame.f_globals) is dict:
+        yield from plain("", frame.f_globals, used)
+
+
+def _names_in(code, deep=3):
+    """The globals and attributes that a function names, in the functions that it holds as well."""
+    inner = (_names_in(one, deep - 1) for one in code.co_consts if deep and type(one) is types.CodeType)
+    names = {*code.co_names, *(name for names in inner for name in names)}
+    return {name for name in names if not name.startswith("__")}
+
+
+def plain(owner, names, used, steps=STEPS):
+    """The plain ones among ``names`` that are ``used``, and up to ``steps`` attributes further."""
+    for name in sorted(used):
+        value = names.get(name, names)
         kind = type(value)
         if kind is str:
             shown = "'…'"
         elif value is None or kind in (bool, float) or (kind is int and value.bit_length() <= 64):
             shown = repr(value)
         else:
+            if steps and value is not names:
+                yield from plain(f"{owner}.{name}" if owner else name, instance_names(value), used, steps - 1)
             continue
-        found.append([file, line, function, name[:LONGEST_TEXT], shown])
-    return found
+        yield owner[:LONGEST_TEXT], name[:LONGEST_TEXT], shown
 
 
-def _instance_names(owner):
-    """The instance's own ``__dict__``, past any property or ``__getattribute__`` of the user's."""
+def instance_names(owner):
+    """The ``__dict__`` of an instance or module itself, past any property or ``__getattribute__`` of the user's."""
     for base in type.__dict__["__mro__"].__get__(type(owner)):
         own = type.__dict__["__dict__"].__get__(base).get("__dict__")
         if own is not None:
-            found = own.__get__(owner) if type(own) is types.GetSetDescriptorType else None
+            mine = type(own) in (types.GetSetDescriptorType, types.MemberDescriptorType)
+            found = own.__get__(owner) if mine else None
             return found if type(found) is dict else {}
     return {}

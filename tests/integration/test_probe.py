@@ -152,8 +152,8 @@ def test_torchrun_and_everything_a_rank_can_say(start: Start) -> None:
     assert "everything" in [frame.function for frame in journal.stack(last.stack)]
     assert last.thread_id == world[0].thread_id
 
-    attributes = {(found.name, found.value) for found in job.details(1).journal.attributes}
-    assert attributes == {("warm", "True"), ("token", "'…'"), ("epochs", "3")}
+    attributes = {(found.owner, found.name, found.value) for found in job.details(1).journal.attributes}
+    assert attributes == {("self", "warm", "True"), ("self", "token", "'…'"), ("self", "epochs", "3")}
     assert "hunter2" not in str(job.details(1))
     assert any(root.endswith("site-packages") for root in details.library_roots)
     assert set(job.text().split()) == {"ready"}, "the probe prints nothing"

@@ -346,7 +346,7 @@ def details_answer(**changes: Any) -> bytes:
         "group_table": [["0", [0, 1], "default_pg", "gloo", 1]],
         "point_to_point_calls": [["send", "0", 6, 1, 0, 0, 123, False, 55]],
         "store_wait_calls": [["wait", ["key"], 0, 5, 55]],
-        "attributes": [["/job/a.py", 3, "f", "warm", "True"]],
+        "attributes": [["/job/a.py", 3, "f", "warm", "True", "self.options"]],
         "first_store": 1,
         "torch": "2.13.0",
         "library_roots": ["/usr/lib/python3"],
@@ -367,7 +367,7 @@ def test_details_join_the_recorder_and_the_probe(tmp_path: Path) -> None:
     assert (sent.op, sent.peer, sent.op_id, sent.completed) == ("send", 1, 6, False)
     assert journal.stack(sent.stack) == (Frame("/job/a.py", 3, "f"),)
     assert journal.store_waits[0].keys == ("key",)
-    assert journal.attributes[0].name == "warm"
+    assert (journal.attributes[0].owner, journal.attributes[0].name) == ("self.options", "warm")
     assert found.library_roots == ("/usr/lib/python3",)
 
 

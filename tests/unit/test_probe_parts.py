@@ -122,14 +122,32 @@ class Loud:
 
 
 def test_attributes_are_plain_values_read_without_user_code(details: types.ModuleType) -> None:
-    found = details._plain(Loud(), "a.py", 3, "f")
-    assert {(name, value) for *_, name, value in found} == {
-        ("on", "True"),
-        ("count", "3"),
-        ("secret", "'…'"),
-        ("ratio", "0.5"),
-        ("none", "None"),
+    own = details.instance_names(Loud())
+    assert set(details.plain("self", own, {*own, "absent"})) == {
+        ("self", "on", "True"),
+        ("self", "count", "3"),
+        ("self", "secret", "'…'"),
+        ("self", "ratio", "0.5"),
+        ("self", "none", "None"),
     }
+    assert list(details.plain("self", own, {"ratio"})) == [("self", "ratio", "0.5")]
+
+
+def test_values_are_followed_a_few_attributes_far(details: types.ModuleType) -> None:
+    module = types.ModuleType("settings")
+    module.EVERY = 5  # type: ignore[attr-defined]
+    deep = types.SimpleNamespace(more=types.SimpleNamespace(more=types.SimpleNamespace(every=7), every=3), every=2)
+    names = {"settings": module, "args": deep, "loud": Loud(), "cls": Loud}
+    found = set(details.plain("", names, {"settings", "EVERY", "args", "more", "every", "loud", "count", "cls"}))
+    assert found == {
+        ("settings", "EVERY", "5"),
+        ("args", "every", "2"),
+        ("args.more", "every", "3"),
+        ("loud", "count", "3"),
+    }
+    circle = types.SimpleNamespace()
+    circle.me = circle
+    assert list(details.plain("", {"circle": circle}, {"circle", "me"})) == []
 
 
 def test_owners_without_a_dictionary_of_their_own_have_no_attributes(details: types.ModuleType) -> None:
@@ -144,7 +162,7 @@ def test_owners_without_a_dictionary_of_their_own_have_no_attributes(details: ty
             raise RuntimeError("user code ran")
 
     for owner in (Slots(), Property(), 5, None, object()):
-        assert details._plain(owner, "a.py", 3, "f") == []
+        assert details.instance_names(owner) == {}
 
 
 def test_entry_point_is_quiet_about_everything(

@@ -10,6 +10,7 @@ import pytest
 from hangdoc.diagnosis.syntax import (
     Sources,
     assignments,
+    called_methods,
     ends_alike,
     first_assigned_value,
     fixed_rounds,
@@ -252,6 +253,14 @@ def test_assignments():
     assert assignments(tree, "d") == [15]
     assert first_assigned_value(tree, 11) == "self.a = 1"
     assert first_assigned_value(tree, 16) == ""
+
+
+def test_methods_called_for_their_effect():
+    text = "def f(self, todo):\n    todo.clear()\n    n = todo.count(1)\n    self.todo.append(n)\n    clear(todo)"
+    tree = Sources((SourceText(FILE, "f", 10, text),)).function(FILE, 11)
+    assert tree is not None
+    assert called_methods(tree, "todo") == [11]
+    assert called_methods(tree, "self.todo") == [13]
 
 
 LOOP = """

@@ -269,6 +269,15 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
     finding = parted_finding(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
+    if blame.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+        return Finding(
+            "HD109",
+            finding.verdict,
+            f"{library} at {place(token.frame)} issues more calls in one go on {name_ranks(blame.culprits)} than on "
+            f"{name_ranks(others_of(case, blame))}: what it works on is not the same, or set up differently",
+            "build it alike on every rank: the same parameters in the same order, the same options (for DDP: "
+            "find_unused_parameters, static_graph, bucket_cap_mb)",
+        )
     fix = (
         f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
         "part"
@@ -282,6 +291,15 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
         f"{library} is a collective of all ranks. " + capital(finding.why),
         fix + (f" ({cure})" if cure else ""),
     )
+
+
+def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
+    """Is the extra call a further one of the very line that issued the last call that still matched?"""
+    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
+        return False
+    known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]
+    before = [case.programs[token.rank].token(token.order - 1).site for token in known]
+    return gap.theirs.site != gap.mine.site and before == [gap.mine.site, gap.mine.site]
 
 
 def collective_on_some_ranks(case: Case, blame: Blame) -> Finding | None:

@@ -28,7 +28,7 @@ class Trainer:
 
     def fit(self):
         for step in range(6):
-            if step == 4:
+            if step == self.epoch + 1 and self.token:
                 before = itself()
                 self.wait()
             loss = self.model(torch.full((4, 6), 0.1 * (step + self.rank))).pow(2).mean()

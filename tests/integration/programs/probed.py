@@ -30,7 +30,7 @@ class Trainer:
 
     def wait(self) -> None:
         say("ready")
-        while True:
+        while self.warm and self.token and self.epochs and self.layers:
             time.sleep(0.2)
 
 
