@@ -21,7 +21,7 @@ from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
-from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged
+from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.waits import IMMOVABLE
@@ -282,7 +282,8 @@ def _divergence(case: Case) -> Blame | None:
     for offered in (found, every) if case.programs else ():
         enough = enough or completing(case.programs, case.histories, case.ended, offered)
     candidates = enough or min(found, key=lambda group: min(a.when for a in group))
-    stuck = bool(case.graph.stuck & set(candidates[0].history.members))
+    history = candidates[0].history
+    stuck = bool(case.graph.stuck & set(history.members)) or met_unlike(history)
     blamed = _decide(case, candidates, proved=stuck)
     unproven = blamed.confidence == "certain" and not enough
     return replace(blamed, confidence="likely") if unproven else blamed

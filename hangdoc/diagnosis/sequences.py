@@ -97,6 +97,17 @@ class GroupHistory:
         return next((t for t in calls if t.sequence == sequence), None)
 
 
+def met_unlike(history: GroupHistory) -> bool:
+    """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
+    sends, and no rank is missing."""
+    waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    for sequence in waiting:
+        met = [history.at(rank, sequence) for rank in history.members] if history.arrived(sequence) else []
+        if len({(t.op, t.sizes) for t in met if t is not None}) > 1:
+            return True
+    return False
+
+
 def user_stack(stack: Stack) -> Stack:
     """The user frames, innermost first."""
     return tuple(f for f in stack if not library(f.file))

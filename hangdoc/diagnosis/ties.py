@@ -287,7 +287,11 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
     if partings:
         missing = partings[0].guarded == 1
     else:
-        missing = _made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs)
+        # Who still stands in front of the others' call has left nothing out.
+        before = is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+        missing = not before and (
+            _made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs)
+        )
     if not missing:
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _from_there_on(alignment, gap.theirs)
