@@ -85,6 +85,8 @@ def blame(case: Case) -> Blame:
         return Blame(
             "gone", still, proved=not _looked_at(case, still), confidence="certain", sure=_seen_states(case, still)
         )
+    if case.activities and all(a.kind in ("send", "recv") and not a.moving for a in case.activities.values()):
+        return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
 

@@ -51,6 +51,8 @@ class Parting:
     """Each side stands in another arm of the same condition."""
     uneven: bool = False
     """A loop that one side has left and the other not, with nothing that speaks against it."""
+    level: int = 0
+    """How far in the guard's function is, counted in user frames from the outermost."""
 
 
 class Values:
@@ -96,17 +98,23 @@ def parted(
     for index, chain in enumerate((a, b)):
         # The other side stands behind the line that this one went in by: it has left every loop further in.
         passed = together and (a, b)[1 - index][at].line > chain[at].line
-        for frame in chain[at + 1 if together else at :]:
+        for level, frame in enumerate(chain[at + 1 if together else at :], at + 1):
             for guard in _guards_of(sources, frame, callees):
                 if guard.condition == "finally:":
                     continue  # every way leads there
-                found += _scored(values, guard, frame, index, ranks, passed)
+                scored = _scored(values, guard, frame, index, ranks, passed)
+                found += [replace(p, level=level) for p in scored]
     return sorted(found, key=lambda p: -p.score)
 
 
 def is_left_by_exception(parting: Parting) -> bool:
     """Is the guarded side in a try body, or past it, and the other one was thrown out?"""
-    return parting.guard.kind == "try" and (parting.guard.condition == "try:" or not parting.guard.taken)
+    return parting.guard.kind == "try" and (is_tried(parting) or not parting.guard.taken)
+
+
+def is_tried(parting: Parting) -> bool:
+    """Does the guarded side stand in the body of a try, or of a `with` that swallows exceptions?"""
+    return parting.guard.kind == "try" and parting.guard.condition.startswith(("try:", "with "))
 
 
 def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
@@ -169,12 +177,16 @@ def _in_common_function(
     callees: _Callees,
 ) -> list[Parting]:
     mine = [_guards_of(sources, frame, callees) for frame in frames]
+    # In one round of a loop that both are in, what counts the rounds is the same on both.
+    rounds = {name for guard in mine[0] if guard.kind == "loop" and guard in mine[1] for name in guard.rounds}
     found: list[Parting] = []
     for index in (0, 1):
         other = mine[1 - index]
         shared = {(g.place, g.taken) for g in other}
         for guard in mine[index]:
-            if (guard.place, guard.taken) in shared:
+            if (guard.place, guard.taken) in shared or guard.kind == "decorator":
+                continue
+            if guard.kind != "loop" and guard.names and rounds.issuperset(guard.names):
                 continue
             other_line = frames[1 - index].line
             if guard.kind == "return" and other_line < guard.line:
@@ -223,7 +235,10 @@ def _scored(
         score -= 0.2
     elif guard.kind == "try":
         # An except suite says outright what happened; to have left a try body early is only one way out of it.
-        score = {"try:": 0.6, "finally:": 1.2}.get(guard.condition, 4.5 if guard.taken else 1.4)
+        body = guard.condition.startswith(("try:", "with "))
+        score = 0.6 if body else 1.2 if guard.condition == "finally:" else 4.5 if guard.taken else 1.4
+    elif guard.kind == "decorator":
+        rank_like = _RANK_WRAPPERS.search(guard.condition) is not None
     if differs:
         score += 3
     if rank_like and guard.kind not in ("try",):

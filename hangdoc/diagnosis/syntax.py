@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -21,8 +22,9 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 class Guard:
     """One condition on the way to a line. ``taken``: the truth it must have for the line to run.
 
-    ``kind``: 'if', 'loop', 'try', 'match', 'expression', or 'return' for an earlier `if …: return` that was
-    not taken. ``names`` are the plain and dotted names it tests; ``span`` the lines of the whole statement.
+    ``kind``: 'if', 'loop', 'try', 'match', 'expression', 'decorator', or 'return' for an earlier `if …: return` that
+    was not taken. ``names`` are the plain and dotted names it tests; ``span`` the lines of the whole statement.
+    ``rounds`` are those of a loop's names that count its rounds, from the same start on every rank.
     """
 
     kind: str
@@ -33,6 +35,7 @@ class Guard:
     span: tuple[int, int]
     depth: int = 0
     counters: tuple[str, ...] = field(default=())
+    rounds: tuple[str, ...] = field(default=())
 
     @property
     def place(self) -> tuple[int, str]:
@@ -97,13 +100,26 @@ def _parse(text: SourceText) -> ast.AST | None:
 def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> list[Guard]:
     """The guards of ``line``, outermost first. ``called``: names of the functions that are being called from it,
     which tell the call apart from others on the line."""
-    found: list[Guard] = []
     node: ast.AST = _enclosing_function(tree, line)
+    found = _decorators(node)
     while True:
         inner = _step(node, line, found, called)
         if inner is None:
             return found
         node = inner
+
+
+_TELLING_DECORATORS = re.compile(
+    r"(?:^|\.)(?:lru_cache|cache|cached\w*|memoize\w*|rank_zero_only|on_(?:local_)?main_process)(?:$|\()"
+)
+"""Those that decide whether a call of the function runs it: where its result is kept, or on one rank only."""
+
+
+def _decorators(node: ast.AST) -> list[Guard]:
+    texts = [(each, _text(each)) for each in getattr(node, "decorator_list", ())]
+    return [
+        _guard("decorator", each, f"@{text}", True, None, 0) for each, text in texts if _TELLING_DECORATORS.search(text)
+    ]
 
 
 def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> list[Guard]:
@@ -163,6 +179,10 @@ def _has_blocks(node: ast.stmt) -> bool:
     return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
 
 
+_SWALLOWS = re.compile(r"(?:^|\.)suppress\(")
+"""Of contextlib: a `try` with an empty handler."""
+
+
 def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     """The guard that a compound statement puts on one of its blocks."""
     if isinstance(node, ast.If) and name in ("body", "orelse"):
@@ -175,6 +195,10 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
         if name == "body" and getattr(node, "handlers", None):
             return _guard("try", node, "try:", True, None, depth)
         return None
+    if isinstance(node, ast.With | ast.AsyncWith):
+        texts = [_text(item.context_expr) for item in node.items]
+        swallows = next((text for text in texts if _SWALLOWS.search(text)), None)
+        return _guard("try", node, f"with {swallows}:", True, None, depth) if swallows else None
     if isinstance(node, ast.ExceptHandler):
         what = f"except {_text(node.type)}:" if node.type else "except:"
         return _guard("try", node, what, True, None, depth)
@@ -196,7 +220,23 @@ def _loop(node: ast.AST, depth: int) -> Guard:
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
             counters.update(_names(inner.target))
     guard = _guard("loop", node, text, True, test, depth)
-    return Guard(guard.kind, guard.line, guard.condition, True, guard.names, guard.span, depth, tuple(counters))
+    return replace(guard, counters=tuple(counters), rounds=_rounds(node))
+
+
+def _rounds(loop: ast.AST) -> tuple[str, ...]:
+    """`i` of `for i in range(n)` and of `for i, batch in enumerate(loader)`."""
+    call = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
+    if not isinstance(call, ast.Call) or not call.args or isinstance(call.args[0], ast.Starred):
+        return ()
+    assert isinstance(loop, ast.For | ast.AsyncFor)
+    name, target = _dotted(call.func), loop.target
+    further = (call.args[:1] + call.args[2:]) if name == "range" and len(call.args) > 1 else []
+    if name == "enumerate" and isinstance(target, ast.Tuple):
+        further, target = [*call.args[1:], *(k.value for k in call.keywords)], target.elts[0]
+    elif name != "range":
+        return ()
+    alike = all(isinstance(each, ast.Constant) for each in further)
+    return (target.id,) if alike and isinstance(target, ast.Name) else ()
 
 
 def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
@@ -346,14 +386,18 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant)
     call = loop.iter if loop is not None else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return not any(isinstance(each, ast.Starred) for each in call.elts)
     fixed = isinstance(call, ast.Call) and _dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
 
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:
-    """How often a `for … in range(…)` of constants at that line goes round; 0 where it is none."""
+    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
     loop = _loop_at(tree, line)
     call = loop.iter if isinstance(loop, ast.For) else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return len(call.elts) if ends_alike(tree, line) else 0
     if not isinstance(call, ast.Call) or _dotted(call.func) != "range":
         return 0
     numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
-from hangdoc.diagnosis.branch import Parting, is_behind, is_left_by_exception, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.branch import Parting, is_behind, is_left_by_exception, is_tried, parted, wrapped_for_one_rank
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.syntax import ends_alike, ways_out
 from hangdoc.model.process import Frame, Stack
 
 
@@ -98,10 +99,11 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         p
         for p in found
         if _can_have_parted(case, gap, p, (culprits, others))
-        and (p.guarded == 0 or _could_be_thrown_out(p, found, sides[0]))
+        and (p.guarded == 0 or _could_be_thrown_out(p, found, sides[0]) or _came_from_within(case, gap, p))
     ]
-    skipped = skipped_round(possible) if gap.past and possible and possible[0].uneven else None
-    if skipped is not None:  # the loop has gone round as ever since: a condition in it is the better reason
+    uneven = bool(possible) and possible[0].uneven
+    skipped = skipped_round(possible) if uneven and (gap.past or goes_round_alike(case, possible[0])) else None
+    if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
     return possible
 
@@ -111,17 +113,44 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     round less."""
     loop = partings[0]
     first, last = loop.guard.span
-    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in ("if", "return", "try"))
-    return next((p for p in inside if p.file == loop.file and first < p.guard.line <= last), None)
+    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
+    return next(
+        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
+    )
+
+
+_SKIPS = ("if", "return", "try", "expression", "decorator")
+
+
+def goes_round_alike(case: Case, loop: Parting) -> bool:
+    """Does the loop go round equally often on every rank, with no way out that its source shows?"""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
 def _could_be_thrown_out(parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
     """No exception leads out of a try body that one was never in: culprits who are in that function still, or have
     left a loop there, were in it."""
     return (
-        parting.guard.condition != "try:"
+        not is_tried(parting)
         or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
         or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
+    )
+
+
+def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
+    """Did both sides make their call before this one from the body of the same try?"""
+    first, last = parting.guard.span
+    before = [
+        case.programs[token.rank].token(token.order - 1)
+        for token in (gap.mine, gap.theirs)
+        if token is not None and token.order > 0 and token.rank in case.programs
+    ]
+    return len(before) == 2 and all(
+        any(
+            f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in t.stack
+        )
+        for t in before
     )
 
 
@@ -133,6 +162,8 @@ def _awaited(gap: Gap) -> bool:
 
 
 def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    if parting.guard.kind == "decorator" and not parting.rank_like:
+        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else it had no result to keep
     if not parting.uneven:
         return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
@@ -289,9 +320,7 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
     else:
         # Who still stands in front of the others' call has left nothing out.
         before = is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
-        missing = not before and (
-            _made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs)
-        )
+        missing = not before and (_made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs))
     if not missing:
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _from_there_on(alignment, gap.theirs)

@@ -202,6 +202,13 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "no call sequences could be read, and the stacks alone do not show the past",
             "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
         )
+    if found.kind == "messages":
+        return Finding(
+            "",
+            "All ranks wait for messages of each other, and none arrives.",
+            "every rank stands in a send or recv; whom for, the stacks do not show",
+            "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+        )
     if not found.culprits:
         what = "The job has ended" if case.job.ended else "The job does not move"
         why = "nothing tells which rank failed first" if case.job.ended else "the wait-for graph names nobody"

@@ -63,7 +63,9 @@ def _handler(case: Case, blame: Blame) -> Parting | None:
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
-    return next((p for p in blame.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None)
+    handler = next((p for p in blame.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None)
+    # Who raised and goes on all the same was caught, perhaps by a library.
+    return handler or (first if first.guarded == 1 else None)
 
 
 def shut_down_early(case: Case, blame: Blame) -> Finding | None:

@@ -137,11 +137,30 @@ def condition_text(case: Case, blame: Blame) -> str:
         if parting.guarded == 1:
             told.reverse()  # the culprits' side first
         text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
+        text += _also_on_the_way(blame)
+    if guard.kind == "decorator" and parting.rank_like:
+        text += f" lets {name_ranks(here)} alone run {parting.function}()"
+    elif guard.kind == "decorator":
+        text += (
+            f" keeps results: {name_ranks(there)} may have had this one already, without running {parting.function}()"
+        )
     for name in telling_names(case.sources, case.values, parting) if not blame.past else ():
         per_rank = case.values.of(parting.file, parting.function, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
     return text
+
+
+def _also_on_the_way(blame: Blame) -> str:
+    """Further conditions that the call stands under and that would explain it as well as the first."""
+    first, *more = blame.partings
+    if first.rank_like or first.differs or first.both_arms:
+        return ""
+    also = [
+        p for p in more if p.guarded == first.guarded and p.guard.kind == first.guard.kind and p.level > first.level
+    ]
+    told = [f"`{p.guard.condition}` ({PurePosixPath(p.file).name}:{p.guard.line})" for p in also[:2]]
+    return f", or it was {' or '.join(told)}" if told else ""
 
 
 def told_values(per_rank: dict[int, str], separator: str = ", ") -> str:

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import advice, is_implicit, words
 from hangdoc.diagnosis.rounds import fell_out
-from hangdoc.diagnosis.sequences import END, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
 from hangdoc.diagnosis.syntax import ends_alike, ways_out
 from hangdoc.diagnosis.ties import skipped_round
 from hangdoc.model.wording import name_ranks
@@ -91,9 +91,22 @@ def _iterations(case: Case, blame: Blame) -> str:
     if gap is None or alignment is None or alignment.history.first > 1:
         return ""
     inside = gap.theirs if blame.parting and blame.parting.guarded == 1 else gap.mine
+    return _calls_from(case, blame, alignment.history, inside)
+
+
+def _counts(case: Case, blame: Blame) -> str:
+    """The same for the call that is one too many or too few; '' where it does not come often."""
+    gap, alignment = blame.gap, blame.alignment
+    if gap is None or alignment is None or alignment.history.first > 1:
+        return ""
+    told = _calls_from(case, blame, alignment.history, gap.token)
+    return "" if told.endswith(" against 0") or told.startswith(": 0 ") else told
+
+
+def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token | None) -> str:
     if inside is None or not inside.site:
         return ""
-    history, lines = alignment.history, lines_of(inside.site)
+    lines = lines_of(inside.site)
     counts = [
         sum(lines_of(t.site) == lines and t.op == inside.op for t in history.tokens.get(ranks[0], ()))
         for ranks in (blame.culprits, others_of(case, blame))
@@ -239,12 +252,8 @@ def two_threads(case: Case, blame: Blame) -> Finding | None:
     ]
     if not several or not names or gap.mine.site == gap.theirs.site:
         return None
-    crossed = [
-        case.programs[r]
-        for r in several
-        if {gap.mine.site, gap.theirs.site} <= {t.site for t in case.programs[r].tokens}
-    ]
-    if not crossed:
+    # Both sides make both calls, in another order: a call that never comes is another story.
+    if not _comes_later(case, gap.mine, gap.theirs) and not _comes_later(case, gap.theirs, gap.mine):
         return None
     return Finding(
         "HD108",
@@ -256,6 +265,12 @@ def two_threads(case: Case, blame: Blame) -> Finding | None:
         "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
         "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
     )
+
+
+def _comes_later(case: Case, call: Token, other: Token) -> bool:
+    """Has the rank of ``call`` made, behind it, what ``other`` is?"""
+    program = case.programs.get(call.rank)
+    return program is not None and any(t.site == other.site for t in program.tokens[max(call.order, 0) + 1 :])
 
 
 def implicit_collective(case: Case, blame: Blame) -> Finding | None:
@@ -273,10 +288,11 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
         return Finding(
             "HD109",
             finding.verdict,
-            f"{library} at {place(token.frame)} issues more calls in one go on {name_ranks(blame.culprits)} than on "
-            f"{name_ranks(others_of(case, blame))}: what it works on is not the same, or set up differently",
-            "build it alike on every rank: the same parameters in the same order, the same options (for DDP: "
-            "find_unused_parameters, static_graph, bucket_cap_mb)",
+            f"{library} at {place(token.frame)} issues more calls on {name_ranks(blame.culprits)} than on "
+            f"{name_ranks(others_of(case, blame))}{_counts(case, blame)}: what it works on is not the same there, is "
+            "set up differently, or was left out of other rounds (no_sync)",
+            "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
+            "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
         )
     fix = (
         f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
@@ -360,7 +376,8 @@ def no_condition(case: Case, blame: Blame, gap: Gap) -> str:
     """Both calls, where no condition can be told."""
     mine = _call_at(gap.mine) if gap.mine else _now(case, blame.culprits)
     theirs = _call_at(gap.theirs) if gap.theirs else "nothing yet"
-    return f"the call sequences part at {mine} against {theirs}; the condition that parted them could not be seen"
+    parted = f"the call sequences part at {mine} against {theirs}{_counts(case, blame)}"
+    return f"{parted}; the condition that parted them could not be seen"
 
 
 def _call_at(token: Token) -> str:
@@ -370,9 +387,11 @@ def _call_at(token: Token) -> str:
 def _fix(blame: Blame, gap: Gap) -> str:
     parting: Parting | None = blame.parting
     call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
-    if parting is None or parting.guard.kind not in ("if", "return", "expression"):
+    if parting is None or parting.guard.kind not in ("if", "return", "expression", "decorator"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
+    if parting.guard.kind == "decorator" and not parting.rank_like:
+        return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
     if parting.rank_like:
         return f"move the {call} of {where} out of the part that depends on `{condition}`, so that every rank calls it"
     return (
