@@ -117,6 +117,20 @@ def is_tried(parting: Parting) -> bool:
     return parting.guard.kind == "try" and parting.guard.condition.startswith(("try:", "with "))
 
 
+def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+    """The try around a function that side 0 has begun anew, where side 1 has come further in it."""
+    a, b = (list(reversed(user_stack(s))) for s in sides)
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), 0)
+    if not at or not _same_function(a[at], b[at]) or a[at].line >= b[at].line:
+        return []
+    found = []
+    for level, frame in reversed(list(enumerate(b[:at]))):
+        for guard in reversed(_guards_of(sources, frame, _callees(sides[1]))):
+            parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
+            found += [parting] if is_tried(parting) else []
+    return found[:1]
+
+
 def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
     """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
 

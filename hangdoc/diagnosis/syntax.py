@@ -416,6 +416,18 @@ def leads_to(tree: ast.AST, line: int, function: str) -> bool:
     return False
 
 
+def works_before(tree: ast.AST, tried: int, line: int) -> bool:
+    """Does the body of the try or `with` at ``tried`` call anything on the way to ``line``, which may raise?"""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
+            continue
+        ahead = [s for s in body if s.lineno <= line]
+        before = [s for s in ahead if not _holds(s, line)]
+        return any(_calls(before)) or sum(1 for _ in _calls([s for s in ahead if _holds(s, line)])) > 1
+    return False
+
+
 def raises(tree: ast.AST, line: int) -> bool:
     """Does the `if` at that line raise an exception?"""
     return any(

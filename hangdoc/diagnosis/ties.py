@@ -7,14 +7,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
-from hangdoc.diagnosis.branch import Parting, is_behind, is_left_by_exception, is_tried, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.branch import (
+    Parting,
+    caught_outside,
+    is_behind,
+    is_left_by_exception,
+    is_tried,
+    parted,
+    wrapped_for_one_rank,
+)
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
-from hangdoc.diagnosis.syntax import ends_alike, ways_out
+from hangdoc.diagnosis.syntax import ends_alike, ways_out, works_before
 from hangdoc.model.process import Frame, Stack
 
 
@@ -99,8 +107,10 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         p
         for p in found
         if _can_have_parted(case, gap, p, (culprits, others))
-        and (p.guarded == 0 or _could_be_thrown_out(p, found, sides[0]) or _came_from_within(case, gap, p))
+        and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
     ]
+    if not possible and gap.kind == "insert":
+        possible = caught_outside(case.sources, sides)
     uneven = bool(possible) and possible[0].uneven
     skipped = skipped_round(possible) if uneven and (gap.past or goes_round_alike(case, possible[0])) else None
     if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
@@ -128,11 +138,14 @@ def goes_round_alike(case: Case, loop: Parting) -> bool:
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
-def _could_be_thrown_out(parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
+def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
     """No exception leads out of a try body that one was never in: culprits who are in that function still, or have
-    left a loop there, were in it."""
+    left a loop there, were in it. And where the body does something before it calls, they may have been."""
+    if not is_tried(parting):
+        return True
+    tree = case.sources.function(parting.file, parting.line)
     return (
-        not is_tried(parting)
+        (tree is not None and works_before(tree, parting.guard.line, parting.line))
         or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
         or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
     )
