@@ -90,6 +90,24 @@ class Alignment:
         return min(self.gaps, key=lambda g: (g.token.created_ns or 0, g.token.sequence)) if self.gaps else None
 
 
+def crossed_before(alignment: Alignment) -> Token | None:
+    """A call of the culprits that, in front of the repair, met one from a line that they call from as well, while its
+    own line is unknown to the others: the sides may have parted there already."""
+    gap, history = alignment.first, alignment.history
+    if gap is None or gap.theirs is None or history.inferred:
+        return None
+    mine, theirs = (history.tokens.get(rank, []) for rank in (gap.ranks[0], gap.theirs.rank))
+    known = {t.site for t in mine}, {t.site for t in theirs}
+    numbered = {t.sequence: t for t in theirs}
+    for token in mine:
+        met = numbered.get(token.sequence)
+        if token.sequence >= gap.token.sequence or met is None:
+            continue
+        if token.site not in known[1] and met.site in known[0]:
+            return token
+    return None
+
+
 def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
     """Ranks with equal behaviour together, the most common first, longer ones before shorter."""
     blind = frozenset(history.blind)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
-from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, repairs
+from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
@@ -304,6 +304,9 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
+    if confidence == "certain" and (own := crossed_before(chosen)) is not None:
+        confidence = "likely"
+        sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
     return Blame(
         "divergence",
         chosen.culprits,

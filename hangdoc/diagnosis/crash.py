@@ -55,13 +55,13 @@ def crashed(case: Case) -> tuple[Blame, bool]:
 
 
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | None:
-    """One rank aborted itself, and the others fell out of a collective: gloo does that to a rank that gets
-    more bytes than it expects. It need not be the rank that differs."""
-    ends = [end for end in failed.values() if end.signal == signal.SIGABRT and not end.exception]
+    """A rank aborted itself, and the others fell out of a collective or aborted as well: gloo does that to a rank that
+    gets more bytes than it expects. It need not be the rank that differs."""
+    ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
     others_fell = any(e.exception and _in_collective(e) for e in failed.values())
-    if len(ends) != 1 or not (others_fell or case.gloo_refused):
+    if not ends or not (case.gloo_refused or (others_fell and len(ends) == 1)):
         return None
-    aborted = next(rank for rank, end in failed.items() if end is ends[0])
+    aborted = min(ends, key=ends.__getitem__)
     differing = disagreement(case, ended=True)
     if differing is not None and not _at_one_place(differing):
         parted = blame(case)
@@ -69,14 +69,10 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
             return replace(parted, confidence="likely") if parted.confidence == "certain" else parted
     if differing is not None:
         return replace(blame_of(differing), confidence="possible")
-    # It differs from the others, or one of those that left no journal does.
-    unseen = [rank for rank in case.ranks if rank != aborted and (rank not in case.programs or not others_fell)]
-    if not unseen:
-        return Blame("gone", (aborted,), proved=True, confidence="likely", sure="the only one that aborted")
-    others = tuple((rank,) for rank in unseen)
-    return Blame(
-        "gone", (aborted,), others, proved=True, sure="the one that aborted; the calls of others were not seen"
-    )
+    # Whoever receives too much aborts, be it that it expects too little or that another one sends too much.
+    others = tuple((rank,) for rank in case.ranks if rank != aborted)
+    who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
+    return Blame("gone", (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
 
 
 def _at_one_place(found: Disagreement) -> bool:

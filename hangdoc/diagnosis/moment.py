@@ -77,6 +77,41 @@ def own_counterpart(alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=(replace(gap, kind="insert", token=own),))
 
 
+def partner_aside(alignment: Alignment) -> Alignment:
+    """Of two equal calls in a row one is too many, and the other has the others' call for a partner: that is the one
+    from the same function. `if rank == 0: barrier()` at the end of a function meets `if rank != 0: barrier()` at its
+    beginning, and not a barrier from somewhere else."""
+    gap, history = alignment.first, alignment.history
+    if gap is None or gap.kind != "delete" or len(alignment.gaps) != 1 or history.inferred or gap.theirs is None:
+        return alignment
+    before, met = (history.at(rank, gap.token.sequence - 1) for rank in (gap.ranks[0], gap.theirs.rank))
+    if before is None or met is None or not before.op == met.op == gap.token.op:
+        return alignment
+    if not _one_function(gap.token, met) or _one_function(gap.token, before):
+        return alignment
+    return replace(alignment, gaps=(replace(gap, token=before, mine=before, theirs=met),))
+
+
+def has_partner_behind(alignment: Alignment, gap: Gap) -> bool:
+    """Is the call that the culprits make behind the one too many what the others' call there belongs to?"""
+    behind = alignment.history.at(gap.ranks[0], gap.token.sequence + 1)
+    if behind is None or gap.theirs is None or behind.op != gap.theirs.op:
+        return False
+    return _one_function(behind, gap.theirs) and not _one_function(behind, gap.token)
+
+
+def _one_function(a: Token, b: Token) -> bool:
+    return (
+        a.frame is not None
+        and b.frame is not None
+        and (a.frame.file, a.frame.function)
+        == (
+            b.frame.file,
+            b.frame.function,
+        )
+    )
+
+
 def is_own(gap: Gap) -> bool:
     """Is the missing call one that the culprits have made before, and not the others'?"""
     return gap.kind == "insert" and gap.theirs is not None and gap.token.site != gap.theirs.site

@@ -284,6 +284,8 @@ def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
+            if not any(calls.isdisjoint(ast.walk(arm)) for arm in (node.body, node.orelse)):
+                continue  # both arms call, and nothing tells which of them it was
             for arm, taken in ((node.body, True), (node.orelse, False)):
                 if not calls.isdisjoint(ast.walk(arm)):
                     found.append(_guard("expression", node, f"if {_text(node.test)}", taken, node.test, depth))
@@ -425,6 +427,16 @@ def works_before(tree: ast.AST, tried: int, line: int) -> bool:
         ahead = [s for s in body if s.lineno <= line]
         before = [s for s in ahead if not _holds(s, line)]
         return any(_calls(before)) or sum(1 for _ in _calls([s for s in ahead if _holds(s, line)])) > 1
+    return False
+
+
+def tries_again(tree: ast.AST, tried: int) -> bool:
+    """Does the try at that line end a loop around it when its body comes to its end? Then only an exception leads to
+    another round."""
+    for loop in ast.walk(tree):
+        for node in ast.walk(loop) if isinstance(loop, _LOOPS) else ():
+            if isinstance(node, ast.Try) and node.lineno == tried:
+                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
     return False
 
 

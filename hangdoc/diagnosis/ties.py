@@ -18,7 +18,7 @@ from hangdoc.diagnosis.branch import (
 )
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
-from hangdoc.diagnosis.moment import is_own, own_counterpart, settle
+from hangdoc.diagnosis.moment import has_partner_behind, is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
@@ -28,7 +28,7 @@ from hangdoc.model.process import Frame, Stack
 
 def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
     """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
-    settled = [own_counterpart(settle(case, alignment)) for alignment in candidates]
+    settled = [partner_aside(own_counterpart(settle(case, alignment))) for alignment in candidates]
     partings = [(a, partings_of(case, a)) for a in settled]
     if len(candidates) == 1:
         return settled[0], "", partings[0][1]
@@ -109,6 +109,8 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         if _can_have_parted(case, gap, p, (culprits, others))
         and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
     ]
+    if gap.kind == "delete" and has_partner_behind(alignment, gap):
+        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
     if not possible and gap.kind == "insert":
         possible = caught_outside(case.sources, sides)
     uneven = bool(possible) and possible[0].uneven

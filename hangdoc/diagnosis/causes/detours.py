@@ -22,7 +22,7 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, user_stack
-from hangdoc.diagnosis.syntax import leads_to, raises
+from hangdoc.diagnosis.syntax import leads_to, raises, tries_again
 from hangdoc.diagnosis.ties import interrupting
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
@@ -39,7 +39,9 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
     repeats = gap.kind == "delete"
     thrown = blame.culprits
     led = "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
-    if is_left_by_exception(parting) and parting.guarded == 0:
+    tree = case.sources.function(parting.file, parting.guard.line)
+    again = tree is not None and tries_again(tree, parting.guard.line)
+    if is_left_by_exception(parting) and parting.guarded == 0 and not again:
         thrown, led = others_of(case, blame), f"past the call that {name_ranks(blame.culprits)} still issue"
         led += "s" if len(blame.culprits) == 1 else ""
     return Finding(
