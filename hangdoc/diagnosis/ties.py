@@ -330,7 +330,9 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
         return alignment
     if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
         return alignment
-    if partings:
+    if is_shared(case, gap):
+        missing = True  # others are in that very call: it is not one too many
+    elif partings:
         missing = partings[0].guarded == 1
     else:
         # Who still stands in front of the others' call has left nothing out.
@@ -340,6 +342,17 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _from_there_on(alignment, gap.theirs)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
+
+
+def is_shared(case: Case, gap: Gap) -> bool:
+    """Have others, too, issued what the culprits are in, a call of another group than the one that is waited for?"""
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or mine.group == theirs.group:
+        return False
+    history = next((h for h in case.histories if h.key == mine.group), None)
+    others = [r for r in history.members if r not in gap.ranks] if history is not None else []
+    met = [history.at(rank, mine.sequence) for rank in others] if history is not None else []
+    return any(t is not None and t.site == mine.site for t in met)
 
 
 def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:

@@ -28,7 +28,7 @@ from hangdoc.diagnosis.landmarks import advice, is_implicit, words
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
 from hangdoc.diagnosis.syntax import ends_alike, ways_out
-from hangdoc.diagnosis.ties import skipped_round
+from hangdoc.diagnosis.ties import is_shared, skipped_round
 from hangdoc.model.wording import name_ranks
 
 
@@ -118,8 +118,10 @@ def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token |
 
 def order_across_groups(case: Case, blame: Blame) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment = blame.gap, blame.alignment
-    if gap is None or alignment is None or gap.mine is None or gap.theirs is None or blame.parting is not None:
+    gap, alignment, parting = blame.gap, blame.alignment, blame.parting
+    if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
+        return None
+    if parting is not None and not (parting.both_arms and is_shared(case, gap)):
         return None
     if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
         return None
