@@ -162,9 +162,19 @@ def _what(
         if thread is not None and thread.state != "R":
             return kind, op or words(stack) or "a collective", None, None
     rest, text = at_rest(process, thread, stack)
-    if pending is not None and rest in ("lock", "not-visible") and thread is not None and thread.state == "S":
+    waits = rest in ("lock", "not-visible") and thread is not None and thread.state == "S"
+    if pending is not None and waits and not _of_another(pending, process, thread):
         return "in-collective", call_text(pending, program), pending, None
     return rest, text, None, None
+
+
+def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:
+    """Does another thread, which issued the call, stand in it itself?"""
+    if not call.thread_id or thread is None or call.thread_id == thread.python_id or process.last is None:
+        return False
+    issuer = next((t for t in process.last.threads if t.python_id == call.thread_id), None)
+    mark = kind_mark(issuer.frames) if issuer is not None else None
+    return mark is not None and mark.kind == "in-collective"
 
 
 def call_text(token: Token, program: RankProgram | None) -> str:
