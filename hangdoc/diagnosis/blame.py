@@ -11,6 +11,7 @@ from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
+from hangdoc.diagnosis.branch import is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
@@ -66,7 +67,7 @@ def blame(case: Case) -> Blame:
             # It may as well be a collective, or a message, of those that wait.
             waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
             return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
-        return Blame("outside", roots, confidence="likely", sure=_how_many_wait(case))
+        return _unless_gone_by(case, Blame("outside", roots, confidence="likely", sure=_how_many_wait(case)))
     if any(a.kind == "in-collective" for a in case.activities.values()):
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
@@ -88,6 +89,18 @@ def blame(case: Case) -> Blame:
     if case.activities and all(a.kind in ("send", "recv") and not a.moving for a in case.activities.values()):
         return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
+
+
+def _unless_gone_by(case: Case, found: Blame) -> Blame:
+    """Where most ranks wait at one place by hand, on the store or by polling, those who are elsewhere may have gone by
+    it: then they are the ones to blame."""
+    waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
+    stand = {case.activities[r].where for r in found.culprits}
+    by_hand = all(case.activities[r].kind in ("sleeping", "store-wait") for r in found.culprits)
+    if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
+        return found
+    sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
+    return replace(found, alternatives=(waiting,), confidence="possible", sure=sure)
 
 
 def _separate_meetings(case: Case) -> Blame | None:
@@ -303,6 +316,8 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
     elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
+    elif history.inferred and not partings and _left_behind(case, chosen):
+        tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
     confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
     if confidence == "certain" and (own := crossed_before(chosen)) is not None:
         confidence = "likely"
@@ -317,6 +332,14 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         chosen,
         tuple(partings),
     )
+
+
+def _left_behind(case: Case, alignment: Alignment) -> bool:
+    """Do the others stand behind the call that the culprits are said to make alone? Then they have come by it."""
+    gap = alignment.first
+    if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
+        return False
+    return is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:

@@ -107,7 +107,7 @@ def _holders(case: Case, process: Process) -> list[str]:
         return [f"{file.target} is held by {name_ranks(ranks)}"]
     if file.peers:
         return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
-    return [] if file.fd < 0 else [f"nobody alive holds the other end of {file.target}"]
+    return [] if file.fd < 0 else [f"no other process holds the other end of {file.target}"]
 
 
 def _lock_owners(case: Case, process: Process) -> list[str]:

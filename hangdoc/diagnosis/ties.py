@@ -309,7 +309,8 @@ def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     """Does ``mine`` stand behind the place of ``theirs``, which its rank has not been to this time?
 
-    In a loop that holds both, or where no source tells, it has been there if that was its call before.
+    In a loop that holds both, or where no source tells, it has been there if that was its call before; where nobody
+    knows its calls, the one further on has left something out.
     """
     together = is_behind(case.sources, mine.stack, theirs.stack)
     if together is None:
@@ -317,7 +318,9 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     if together == "behind":
         return True
     program = case.programs.get(mine.rank)
-    before = program.tokens[mine.order - 1] if program is not None and 0 < mine.order < len(program.tokens) else None
+    if program is None:
+        return True
+    before = program.tokens[mine.order - 1] if 0 < mine.order < len(program.tokens) else None
     return before is not None and before.site != theirs.site
 
 

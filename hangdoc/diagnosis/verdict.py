@@ -123,6 +123,8 @@ def _blind(case: Case, why: str) -> Diagnosis:
 
 def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -> Diagnosis:
     named = _no_hang(case) if outcome == "healthy" and not case.job.ended else finding or _unnamed(case, found)
+    if found.kind == "outside" and found.alternatives:
+        named = replace(named, why=named.why + _parted_now(case, found, found.alternatives[0]))
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == "hang" and not found.proved and confidence == "certain":

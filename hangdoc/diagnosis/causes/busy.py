@@ -68,7 +68,7 @@ _KINDS = {
     "lock": _Outside(
         "HD505",
         "{text}",
-        "another thread of the process holds what this one waits for",
+        "another thread of the process holds, or was to set, what this one waits for",
         "take locks in one order, never hold one over a collective, and give waits a timeout",
     ),
     "gil-held": _Outside(

@@ -46,7 +46,10 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     sides = [token for token in (gap.mine, gap.theirs) if token is not None]
     if gap.kind == "delete" and [token.op for token in sides] == ["new_group", "new_group"]:
         here, there = telling(gap)
-        return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, others)])
+        # Of a group that a rank is no member of, its journal says nothing.
+        history = blame.alignment.history if blame.alignment is not None else None
+        seen = tuple(r for r in others if history is None or history.at(r, gap.token.sequence) is not None)
+        return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, seen or others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     elsewhere = case.activities[missing[0]] if missing else None
     now = f"; {name_ranks(missing)} {verb(missing, 'is', 'are')} in {doing(elsewhere)}" if elsewhere else ""
@@ -95,7 +98,7 @@ def key_never_set(case: Case, blame: Blame) -> Finding | None:
             f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for a store key that nobody sets: {first.text} "
             f"at {place(first.where)}{rest}."
         ),
-        "the key is not in the store, and no rank is on its way to set it",
+        "no rank is on its way to set it",
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
 
