@@ -10,8 +10,9 @@ import re
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.reading import assignments, called_methods
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.syntax import Guard, Sources, assignments, called_methods, guards, guards_in_expression
+from hangdoc.diagnosis.syntax import Guard, Sources, guards, guards_in_expression
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.reading import ends_alike, fixed_rounds, ways_out
 from hangdoc.diagnosis.sequences import Token, distinct
-from hangdoc.diagnosis.syntax import ends_alike, fixed_rounds, ways_out
 
 
 def runs(tokens: list[Token], parting: Parting) -> list[int]:

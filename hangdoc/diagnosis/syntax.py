@@ -14,8 +14,8 @@ from hangdoc.model.snapshot import SourceText
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 _REGISTERS = ("signal.signal", "weakref.finalize", "gc.callbacks.append", "atexit.register")
 _EXITS = ("exit", "quit", "sys.exit", "os._exit", "os.abort")
-_LOOPS = (ast.For, ast.AsyncFor, ast.While)
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +73,8 @@ class Sources:
         """Is the function registered in that file to be called by the interpreter at any moment?"""
         return any(
             isinstance(node, ast.Call)
-            and _dotted(node.func) in _REGISTERS
-            and any(_dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
+            and dotted(node.func) in _REGISTERS
+            and any(dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
             for _, tree in self.trees(file)
             for node in ast.walk(tree)
         )
@@ -116,7 +116,7 @@ _TELLING_DECORATORS = re.compile(
 
 
 def _decorators(node: ast.AST) -> list[Guard]:
-    texts = [(each, _text(each)) for each in getattr(node, "decorator_list", ())]
+    texts = [(each, text_of(each)) for each in getattr(node, "decorator_list", ())]
     return [
         _guard("decorator", each, f"@{text}", True, None, 0) for each, text in texts if _TELLING_DECORATORS.search(text)
     ]
@@ -124,7 +124,7 @@ def _decorators(node: ast.AST) -> list[Guard]:
 
 def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> list[Guard]:
     """Those of the guards that stand within the one statement: all that a frame of a comprehension has of its own."""
-    statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not _has_blocks(n) and _holds(n, line)]
+    statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)]
     return _in_expression(statements[-1], line, 0, called) if statements else []
 
 
@@ -132,14 +132,15 @@ def _enclosing_function(tree: ast.AST, line: int) -> ast.AST:
     """The innermost function definition around the line: its caller's conditions belong to the caller's frame."""
     best = tree
     for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _holds(node, line):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node, line):
             body_start = node.body[0].lineno
             if body_start <= line and (best is tree or node.lineno >= getattr(best, "lineno", 0)):
                 best = node
     return best
 
 
-def _holds(node: ast.AST, line: int) -> bool:
+def holds(node: ast.AST, line: int) -> bool:
+    """Does the line lie in the statement or expression, decorators included?"""
     first = getattr(node, "lineno", None)
     last = getattr(node, "end_lineno", None)
     if first is None or last is None:
@@ -159,10 +160,10 @@ def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) 
             if not _case_holds(child, line):
                 continue
             depth = len(found)
-            if not isinstance(node, _FUNCTIONS) or name == "body":
+            if not isinstance(node, FUNCTIONS) or name == "body":
                 found += [g for g in (_own(node, name, child, depth),) if g]
             found += [g for s in block[:index] if isinstance(s, ast.stmt) for g in _jump(s, len(found))]
-            if isinstance(child, ast.stmt) and not _has_blocks(child):
+            if isinstance(child, ast.stmt) and not has_blocks(child):
                 found += _in_expression(child, line, len(found), called)
             inner: ast.AST = child
             return inner
@@ -171,11 +172,12 @@ def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) 
 
 def _case_holds(child: ast.AST, line: int) -> bool:
     if isinstance(child, ast.match_case):
-        return any(_holds(s, line) for s in child.body)
-    return _holds(child, line)
+        return any(holds(s, line) for s in child.body)
+    return holds(child, line)
 
 
-def _has_blocks(node: ast.stmt) -> bool:
+def has_blocks(node: ast.stmt) -> bool:
+    """Is it a compound statement?"""
     return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
 
 
@@ -186,8 +188,8 @@ _SWALLOWS = re.compile(r"(?:^|\.)suppress\(")
 def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     """The guard that a compound statement puts on one of its blocks."""
     if isinstance(node, ast.If) and name in ("body", "orelse"):
-        return _guard("if", node, f"if {_text(node.test)}:", name == "body", node.test, depth)
-    if isinstance(node, _LOOPS) and name == "body":
+        return _guard("if", node, f"if {text_of(node.test)}:", name == "body", node.test, depth)
+    if isinstance(node, LOOPS) and name == "body":
         return _loop(node, depth)
     if isinstance(node, ast.Try) or type(node).__name__ == "TryStar":
         if name == "finalbody":
@@ -196,25 +198,25 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
             return _guard("try", node, "try:", True, None, depth)
         return None
     if isinstance(node, ast.With | ast.AsyncWith):
-        texts = [_text(item.context_expr) for item in node.items]
+        texts = [text_of(item.context_expr) for item in node.items]
         swallows = next((text for text in texts if _SWALLOWS.search(text)), None)
         return _guard("try", node, f"with {swallows}:", True, None, depth) if swallows else None
     if isinstance(node, ast.ExceptHandler):
-        what = f"except {_text(node.type)}:" if node.type else "except:"
+        what = f"except {text_of(node.type)}:" if node.type else "except:"
         return _guard("try", node, what, True, None, depth)
     if isinstance(node, ast.match_case):
-        return Guard("match", child.lineno, f"case {_text(node.pattern)}:", True, _names(node.guard), # type: ignore[attr-defined]
+        return Guard("match", child.lineno, f"case {text_of(node.pattern)}:", True, _names(node.guard), # type: ignore[attr-defined]
                      (child.lineno, child.lineno), depth)  # type: ignore[attr-defined]  # fmt: skip
     return None
 
 
 def _loop(node: ast.AST, depth: int) -> Guard:
     if isinstance(node, ast.While):
-        text, test = f"while {_text(node.test)}:", node.test
+        text, test = f"while {text_of(node.test)}:", node.test
         counters: set[str] = set()
     else:
         assert isinstance(node, ast.For | ast.AsyncFor)
-        text, test = f"for {_text(node.target)} in {_text(node.iter)}:", node.iter
+        text, test = f"for {text_of(node.target)} in {text_of(node.iter)}:", node.iter
         counters = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
     for inner in ast.walk(node):
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
@@ -229,7 +231,7 @@ def _rounds(loop: ast.AST) -> tuple[str, ...]:
     if not isinstance(call, ast.Call) or not call.args or isinstance(call.args[0], ast.Starred):
         return ()
     assert isinstance(loop, ast.For | ast.AsyncFor)
-    name, target = _dotted(call.func), loop.target
+    name, target = dotted(call.func), loop.target
     further = (call.args[:1] + call.args[2:]) if name == "range" and len(call.args) > 1 else []
     if name == "enumerate" and isinstance(target, ast.Tuple):
         further, target = [*call.args[1:], *(k.value for k in call.keywords)], target.elts[0]
@@ -250,17 +252,17 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
     node: ast.If | None = statement
     while node is not None:
         if node.body and _leaves(node.body[-1]):
-            found.append(_guard("return", node, f"if {_text(node.test)}:", False, node.test, depth))
+            found.append(_guard("return", node, f"if {text_of(node.test)}:", False, node.test, depth))
         following = node.orelse
         inner = following[0] if len(following) == 1 and isinstance(following[0], ast.If) else None
         if following and inner is None and _leaves(following[-1]):
-            found.append(_guard("return", node, f"if {_text(node.test)}:", True, node.test, depth))
+            found.append(_guard("return", node, f"if {text_of(node.test)}:", True, node.test, depth))
         node = inner
     return found
 
 
 def _skipped_handler(handler: ast.ExceptHandler, depth: int) -> Guard:
-    what = f"except {_text(handler.type)}:" if handler.type else "except:"
+    what = f"except {text_of(handler.type)}:" if handler.type else "except:"
     return _guard("try", handler, what, False, None, depth)
 
 
@@ -272,13 +274,13 @@ def _jumps_out(handler: ast.ExceptHandler) -> bool:
 def _leaves(statement: ast.stmt) -> bool:
     """Does the statement end the block: return, continue, break, raise, or an exit of the process?"""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return _dotted(statement.value.func) in _EXITS
+        return dotted(statement.value.func) in _EXITS
     return isinstance(statement, _JUMPS)
 
 
 def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
     """`x and call()`, `call() if x else None`, `[call() for …]`: conditions and loops inside one statement."""
-    calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and _holds(n, line)}
+    calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
     # Where a name tells which of them it is, what the others stand under is of no interest.
     calls = {n for n in calls if _dotted_end(n.func) in called} or calls
     found = []
@@ -288,11 +290,11 @@ def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset
                 continue  # both arms call, and nothing tells which of them it was
             for arm, taken in ((node.body, True), (node.orelse, False)):
                 if not calls.isdisjoint(ast.walk(arm)):
-                    found.append(_guard("expression", node, f"if {_text(node.test)}", taken, node.test, depth))
+                    found.append(_guard("expression", node, f"if {text_of(node.test)}", taken, node.test, depth))
         elif isinstance(node, ast.BoolOp):
             if any(not calls.isdisjoint(ast.walk(value)) for value in node.values[1:]):
                 first = node.values[0]
-                found.append(_guard("expression", node, _text(first), isinstance(node.op, ast.And), first, depth))
+                found.append(_guard("expression", node, text_of(first), isinstance(node.op, ast.And), first, depth))
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             found += _in_comprehension(node, calls, depth)
     return found
@@ -314,9 +316,9 @@ def _in_comprehension(
     for each in node.generators:
         if not each.ifs:  # a filter explains a missing element better than what it goes over
             counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
-            text = f"for {_text(each.target)} in {_text(each.iter)}"
+            text = f"for {text_of(each.target)} in {text_of(each.iter)}"
             found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
-        found += [_guard("expression", test, f"if {_text(test)}", True, test, depth) for test in each.ifs]
+        found += [_guard("expression", test, f"if {text_of(test)}", True, test, depth) for test in each.ifs]
     return found
 
 
@@ -330,9 +332,9 @@ def _names(test: ast.AST | None) -> tuple[str, ...]:
     found: list[str] = []
 
     def visit(node: ast.AST) -> None:
-        dotted = _dotted(node)
-        if dotted:
-            found.append(dotted)
+        name = dotted(node)
+        if name:
+            found.append(name)
             return
         for child in ast.iter_child_nodes(node):
             visit(child)
@@ -342,148 +344,19 @@ def _names(test: ast.AST | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _dotted(node: ast.AST) -> str:
+def dotted(node: ast.AST) -> str:
+    """'self.warm' of a name or of attributes of one; '' of anything else."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
-        base = _dotted(node.value)
+        base = dotted(node.value)
         return f"{base}.{node.attr}" if base else ""
     return ""
 
 
-def _text(node: ast.AST | None, limit: int = 80) -> str:
+def text_of(node: ast.AST | None, limit: int = 80) -> str:
+    """The source on one line, shortened."""
     if node is None:
         return ""
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
-    return next((n for n in ast.walk(tree) if isinstance(n, _LOOPS) and n.lineno == line), None)
-
-
-def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
-    """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
-    `if …: return` in it."""
-    loop = _loop_at(tree, line)
-    found: list[tuple[int, str]] = []
-
-    def visit(node: ast.AST, inner: bool) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, _FUNCTIONS):
-                continue
-            last = child.body[-1] if isinstance(child, ast.If) else None
-            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
-                found.append((child.lineno, f"if {_text(child.test)}:"))  # type: ignore[attr-defined]
-            visit(child, inner or isinstance(child, _LOOPS))
-
-    if loop is not None:
-        visit(loop, False)
-    return found
-
-
-def ends_alike(tree: ast.AST, line: int) -> bool:
-    """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
-    loop = _loop_at(tree, line)
-    if isinstance(loop, ast.While):
-        return isinstance(loop.test, ast.Constant)
-    call = loop.iter if loop is not None else None
-    if isinstance(call, ast.Tuple | ast.List):
-        return not any(isinstance(each, ast.Starred) for each in call.elts)
-    fixed = isinstance(call, ast.Call) and _dotted(call.func) in ("range", "itertools.count", "count")
-    return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
-
-
-def fixed_rounds(tree: ast.AST, line: int) -> int:
-    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
-    loop = _loop_at(tree, line)
-    call = loop.iter if isinstance(loop, ast.For) else None
-    if isinstance(call, ast.Tuple | ast.List):
-        return len(call.elts) if ends_alike(tree, line) else 0
-    if not isinstance(call, ast.Call) or _dotted(call.func) != "range":
-        return 0
-    numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]
-    return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
-
-
-def leads_to(tree: ast.AST, line: int, function: str) -> bool:
-    """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
-    for node in ast.walk(tree):
-        for _, block in ast.iter_fields(node):
-            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
-                continue
-            behind = [s for s in block if s.lineno > line]
-            if any(_holds(s, line) and not _has_blocks(s) for s in block):
-                return any(_dotted(n.func).endswith(function) for n in _calls(behind))
-    return False
-
-
-def works_before(tree: ast.AST, tried: int, line: int) -> bool:
-    """Does the body of the try or `with` at ``tried`` call anything on the way to ``line``, which may raise?"""
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
-            continue
-        ahead = [s for s in body if s.lineno <= line]
-        before = [s for s in ahead if not _holds(s, line)]
-        return any(_calls(before)) or sum(1 for _ in _calls([s for s in ahead if _holds(s, line)])) > 1
-    return False
-
-
-def tries_again(tree: ast.AST, tried: int) -> bool:
-    """Does the try at that line end a loop around it when its body comes to its end? Then only an exception leads to
-    another round."""
-    for loop in ast.walk(tree):
-        for node in ast.walk(loop) if isinstance(loop, _LOOPS) else ():
-            if isinstance(node, ast.Try) and node.lineno == tried:
-                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
-    return False
-
-
-def raises(tree: ast.AST, line: int) -> bool:
-    """Does the `if` at that line raise an exception?"""
-    return any(
-        isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
-        for node in ast.walk(tree)
-    )
-
-
-def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
-    for statement in statements:
-        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
-
-
-def assignments(tree: ast.AST, name: str) -> list[int]:
-    """Lines that assign to a plain or dotted name."""
-    lines = []
-    for node in ast.walk(tree):
-        targets: list[ast.AST] = []
-        if isinstance(node, ast.Assign):
-            targets = list(node.targets)
-        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
-            targets = [node.target]
-        for target in targets:
-            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-            if any(_dotted(part) == name for part in parts):
-                lines.append(getattr(node, "lineno", 0))
-    return sorted(lines)
-
-
-def called_methods(tree: ast.AST, name: str) -> list[int]:
-    """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
-    return [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and isinstance(node.value.func, ast.Attribute)
-        and _dotted(node.value.func.value) == name
-    ]
-
-
-def first_assigned_value(tree: ast.AST, line: int) -> str:
-    """The source of the assignment at that line, shortened."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
-            return _text(node)
-    return ""

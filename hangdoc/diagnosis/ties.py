@@ -20,9 +20,9 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.origin import library
+from hangdoc.diagnosis.reading import ends_alike, ways_out, works_before
 from hangdoc.diagnosis.rounds import left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
-from hangdoc.diagnosis.syntax import ends_alike, ways_out, works_before
 from hangdoc.model.process import Frame, Stack
 
 

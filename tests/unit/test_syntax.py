@@ -7,17 +7,15 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.syntax import (
-    Sources,
+from hangdoc.diagnosis.reading import (
     assignments,
     called_methods,
     ends_alike,
     first_assigned_value,
     fixed_rounds,
-    guards,
-    guards_in_expression,
     ways_out,
 )
+from hangdoc.diagnosis.syntax import Sources, guards, guards_in_expression
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/home/me/train.py"

@@ -20,9 +20,9 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.reading import leads_to, raises, tries_again
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, user_stack
-from hangdoc.diagnosis.syntax import leads_to, raises, tries_again
 from hangdoc.diagnosis.ties import interrupting
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks

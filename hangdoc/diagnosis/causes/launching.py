@@ -12,8 +12,9 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
+from hangdoc.diagnosis.reading import assignments, first_assigned_value
 from hangdoc.diagnosis.sequences import END, user_stack
-from hangdoc.diagnosis.syntax import assignments, first_assigned_value, guards
+from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 

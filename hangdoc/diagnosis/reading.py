@@ -1,0 +1,139 @@
+"""Questions about a piece of source that no guard answers: how a loop ends, what raises, where a name is set."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, has_blocks, holds, text_of
+
+
+def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
+    return next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
+
+
+def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
+    """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
+    `if …: return` in it."""
+    loop = _loop_at(tree, line)
+    found: list[tuple[int, str]] = []
+
+    def visit(node: ast.AST, inner: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, FUNCTIONS):
+                continue
+            last = child.body[-1] if isinstance(child, ast.If) else None
+            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
+                found.append((child.lineno, f"if {text_of(child.test)}:"))  # type: ignore[attr-defined]
+            visit(child, inner or isinstance(child, LOOPS))
+
+    if loop is not None:
+        visit(loop, False)
+    return found
+
+
+def ends_alike(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
+    loop = _loop_at(tree, line)
+    if isinstance(loop, ast.While):
+        return isinstance(loop.test, ast.Constant)
+    call = loop.iter if loop is not None else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return not any(isinstance(each, ast.Starred) for each in call.elts)
+    fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
+    return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def fixed_rounds(tree: ast.AST, line: int) -> int:
+    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
+    loop = _loop_at(tree, line)
+    call = loop.iter if isinstance(loop, ast.For) else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return len(call.elts) if ends_alike(tree, line) else 0
+    if not isinstance(call, ast.Call) or dotted(call.func) != "range":
+        return 0
+    numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]
+    return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
+
+
+def leads_to(tree: ast.AST, line: int, function: str) -> bool:
+    """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
+    for node in ast.walk(tree):
+        for _, block in ast.iter_fields(node):
+            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
+                continue
+            behind = [s for s in block if s.lineno > line]
+            if any(holds(s, line) and not has_blocks(s) for s in block):
+                return any(dotted(n.func).endswith(function) for n in _calls(behind))
+    return False
+
+
+def works_before(tree: ast.AST, tried: int, line: int) -> bool:
+    """Does the body of the try or `with` at ``tried`` call anything on the way to ``line``, which may raise?"""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
+            continue
+        ahead = [s for s in body if s.lineno <= line]
+        before = [s for s in ahead if not holds(s, line)]
+        return any(_calls(before)) or sum(1 for _ in _calls([s for s in ahead if holds(s, line)])) > 1
+    return False
+
+
+def tries_again(tree: ast.AST, tried: int) -> bool:
+    """Does the try at that line end a loop around it when its body comes to its end? Then only an exception leads to
+    another round."""
+    for loop in ast.walk(tree):
+        for node in ast.walk(loop) if isinstance(loop, LOOPS) else ():
+            if isinstance(node, ast.Try) and node.lineno == tried:
+                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
+    return False
+
+
+def raises(tree: ast.AST, line: int) -> bool:
+    """Does the `if` at that line raise an exception?"""
+    return any(
+        isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
+        for node in ast.walk(tree)
+    )
+
+
+def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
+    for statement in statements:
+        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def assignments(tree: ast.AST, name: str) -> list[int]:
+    """Lines that assign to a plain or dotted name."""
+    lines = []
+    for node in ast.walk(tree):
+        targets: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            targets = list(node.targets)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = [node.target]
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            if any(dotted(part) == name for part in parts):
+                lines.append(getattr(node, "lineno", 0))
+    return sorted(lines)
+
+
+def called_methods(tree: ast.AST, name: str) -> list[int]:
+    """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and dotted(node.value.func.value) == name
+    ]
+
+
+def first_assigned_value(tree: ast.AST, line: int) -> str:
+    """The source of the assignment at that line, shortened."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
+            return text_of(node)
+    return ""
