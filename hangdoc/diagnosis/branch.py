@@ -340,7 +340,7 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
     condition on the rank is explained by the rank; what else it tests may have changed since on those who went on."""
     guard = parting.guard
     tree = sources.function(parting.file, guard.line)
-    first, last = guard.span
+    first, last = guard.span[0], max(guard.span[1], parting.line)
     found = []
     for name in guard.names:
         per_rank = values.of(parting.file, parting.function, name)

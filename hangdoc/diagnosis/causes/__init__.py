@@ -7,7 +7,7 @@ The first rule that answers names the cause; none of them changes who is to blam
 from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes import busy, detours, gone, launching, network, pointed, sequences, starting
+from hangdoc.diagnosis.causes import busy, detours, gone, implicit, launching, network, pointed, sequences, starting
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.culprit import Blame
 
@@ -26,13 +26,13 @@ _RULES = (
     sequences.differing_arguments,
     sequences.two_threads,
     detours.asynchronous_code,
-    sequences.unused_parameters,
+    implicit.unused_parameters,
     sequences.uneven_iterations,
     detours.after_an_exception,
     sequences.order_across_groups,
     detours.shut_down_early,
     sequences.swapped_operation,
-    sequences.implicit_collective,
+    implicit.implicit_collective,
     sequences.collective_on_some_ranks,
     pointed.wrong_tag,
     pointed.cycle,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import Parting, counter_values, is_behind
+from hangdoc.diagnosis.branch import Parting, counter_values
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -24,10 +24,9 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
-from hangdoc.diagnosis.landmarks import advice, is_implicit, words
 from hangdoc.diagnosis.reading import ends_alike, ways_out
 from hangdoc.diagnosis.rounds import fell_out
-from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of
 from hangdoc.diagnosis.ties import is_shared, skipped_round
 from hangdoc.model.wording import name_ranks
 
@@ -94,7 +93,7 @@ def _iterations(case: Case, blame: Blame) -> str:
     return _calls_from(case, blame, alignment.history, inside)
 
 
-def _counts(case: Case, blame: Blame) -> str:
+def counts_told(case: Case, blame: Blame) -> str:
     """The same for the call that is one too many or too few; '' where it does not come often."""
     gap, alignment = blame.gap, blame.alignment
     if gap is None or alignment is None or alignment.history.first > 1:
@@ -193,52 +192,6 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def unused_parameters(case: Case, blame: Blame) -> Finding | None:
-    """HD111: one rank's backward issued fewer buckets than every time before, or none."""
-    gap = blame.gap
-    if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
-        return None
-    rank = blame.culprits[0]
-    program = case.programs.get(rank)
-    rounds = _rounds_at(program.tokens if program else [], gap)
-    # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
-    behind = gap.mine is not None and is_behind(case.sources, gap.mine.stack, gap.token.stack)
-    went_by = blame.parting is None and bool(behind)
-    if went_by:
-        rounds.append(0)
-    # Without a journal nobody knows how many there were before.
-    fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
-    if not fewer:
-        return None
-    others = others_of(case, blame)
-    return Finding(
-        "HD111",
-        capital(
-            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets "
-            f"than the others; {wait_sentence(case, others)}."
-        ),
-        f"DDP reduces a bucket when all of its parameters are ready: the forward of {name_ranks(blame.culprits)} left "
-        "parameters out (or ran under no_sync), and the others wait for their gradients",
-        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
-    )
-
-
-def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
-    """How many calls in a row came from the gap's line, each time it was reached, up to the gap."""
-    rounds: list[int] = []
-    inside = False
-    for token in tokens:
-        if gap.mine is not None and token.order >= gap.mine.order:
-            break
-        here = token.site == gap.token.site
-        if here and not inside:
-            rounds.append(0)
-        if here:
-            rounds[-1] += 1
-        inside = here
-    return rounds
-
-
 def two_threads(case: Case, blame: Blame) -> Finding | None:
     """HD108: two threads of a rank issue on one group; nothing fixes their order."""
     gap = blame.gap
@@ -273,51 +226,6 @@ def _comes_later(case: Case, call: Token, other: Token) -> bool:
     """Has the rank of ``call`` made, behind it, what ``other`` is?"""
     program = case.programs.get(call.rank)
     return program is not None and any(t.site == other.site for t in program.tokens[max(call.order, 0) + 1 :])
-
-
-def implicit_collective(case: Case, blame: Blame) -> Finding | None:
-    """HD109: as HD101, but a library communicates on its own."""
-    gap = blame.gap
-    if gap is None:
-        return None
-    token = gap.token
-    if token.op == END or not is_implicit(token.stack):
-        return None
-    finding = parted_finding(case, blame, gap)
-    library = words(token.stack) or f"{token.op} inside a library"
-    cure = advice(token.stack)
-    if blame.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
-        return Finding(
-            "HD109",
-            finding.verdict,
-            f"{library} at {place(token.frame)} issues more calls on {name_ranks(blame.culprits)} than on "
-            f"{name_ranks(others_of(case, blame))}{_counts(case, blame)}: what it works on is not the same there, is "
-            "set up differently, or was left out of other rounds (no_sync)",
-            "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
-            "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
-        )
-    fix = (
-        f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
-        "part"
-    )
-    if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
-        fix = "let every rank come to it, or none: look at what is called on some ranks only"
-    return Finding(
-        "HD109",
-        finding.verdict,
-        f"{short(token.frame) or f'What thread {token.thread} does'} does not look like communication, but it is: "
-        f"{library} is a collective of all ranks. " + capital(finding.why),
-        fix + (f" ({cure})" if cure else ""),
-    )
-
-
-def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
-    """Is the extra call a further one of the very line that issued the last call that still matched?"""
-    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
-        return False
-    known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]
-    before = [case.programs[token.rank].token(token.order - 1).site for token in known]
-    return gap.theirs.site != gap.mine.site and before == [gap.mine.site, gap.mine.site]
 
 
 def collective_on_some_ranks(case: Case, blame: Blame) -> Finding | None:
@@ -378,7 +286,7 @@ def no_condition(case: Case, blame: Blame, gap: Gap) -> str:
     """Both calls, where no condition can be told."""
     mine = _call_at(gap.mine) if gap.mine else _now(case, blame.culprits)
     theirs = _call_at(gap.theirs) if gap.theirs else "nothing yet"
-    parted = f"the call sequences part at {mine} against {theirs}{_counts(case, blame)}"
+    parted = f"the call sequences part at {mine} against {theirs}{counts_told(case, blame)}"
     return f"{parted}; the condition that parted them could not be seen"
 
 

@@ -1,0 +1,125 @@
+"""HD109, HD111: a library communicates on its own, in a call that does not look like it."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.alignment import Gap
+from hangdoc.diagnosis.branch import is_behind
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, wait_sentence
+from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.landmarks import advice, is_implicit, words
+from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
+from hangdoc.model.wording import name_ranks
+
+
+def unused_parameters(case: Case, blame: Blame) -> Finding | None:
+    """HD111: one rank's backward issued fewer buckets than every time before, or none."""
+    gap = blame.gap
+    if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
+        return None
+    rank = blame.culprits[0]
+    program = case.programs.get(rank)
+    rounds = _rounds_at(program.tokens if program else [], gap)
+    # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
+    behind = gap.mine is not None and is_behind(case.sources, gap.mine.stack, gap.token.stack)
+    went_by = blame.parting is None and bool(behind)
+    if went_by:
+        rounds.append(0)
+    # Without a journal nobody knows how many there were before.
+    fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
+    if not fewer:
+        return None
+    others = others_of(case, blame)
+    return Finding(
+        "HD111",
+        capital(
+            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets "
+            f"than the others; {wait_sentence(case, others)}."
+        ),
+        f"DDP reduces a bucket when all of its parameters are ready: the forward of {name_ranks(blame.culprits)} left "
+        "parameters out (or ran under no_sync), and the others wait for their gradients",
+        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
+    )
+
+
+def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
+    """How many calls in a row came from the gap's line, each time it was reached, up to the gap."""
+    rounds: list[int] = []
+    inside = False
+    for token in tokens:
+        if gap.mine is not None and token.order >= gap.mine.order:
+            break
+        here = token.site == gap.token.site
+        if here and not inside:
+            rounds.append(0)
+        if here:
+            rounds[-1] += 1
+        inside = here
+    return rounds
+
+
+def implicit_collective(case: Case, blame: Blame) -> Finding | None:
+    """HD109: as HD101, but a library communicates on its own."""
+    gap = blame.gap
+    if gap is None:
+        return None
+    token = gap.token
+    if token.op == END or not is_implicit(token.stack):
+        return None
+    finding = parted_finding(case, blame, gap)
+    culprits, others = name_ranks(blame.culprits), name_ranks(others_of(case, blame))
+    library = words(token.stack) or f"{token.op} inside a library"
+    cure = advice(token.stack)
+    if blame.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+        return Finding(
+            "HD109",
+            finding.verdict,
+            f"{library} at {place(token.frame)} issues more calls on {culprits} than on {others}"
+            f"{counts_told(case, blame)}: what it works on is not the same there, is set up differently, or was left "
+            "out of other rounds (no_sync)",
+            "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
+            "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
+        )
+    if blame.parting is None and gap.kind == "insert" and _was_inside(case, gap):
+        return Finding(
+            "HD109",
+            capital(
+                f"{culprits} came out of {place(token.frame)} earlier than the others, without its "
+                f"last {call_name(token)}; {wait_sentence(case, others_of(case, blame))}."
+            ),
+            f"{library} is a collective of all ranks, and {place(token.frame)} issues fewer on {culprits} than on "
+            f"{others}{counts_told(case, blame)}: it went through fewer rounds there, or was told to stop",
+            "give every rank the same number of rounds there, and let all ranks agree on when to stop"
+            + (f" ({cure})" if cure else ""),
+        )
+    fix = (
+        f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
+        "part"
+    )
+    if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
+        fix = "let every rank come to it, or none: look at what is called on some ranks only"
+    return Finding(
+        "HD109",
+        finding.verdict,
+        f"{short(token.frame) or f'What thread {token.thread} does'} does not look like communication, but it is: "
+        f"{library} is a collective of all ranks. " + capital(finding.why),
+        fix + (f" ({cure})" if cure else ""),
+    )
+
+
+def _was_inside(case: Case, gap: Gap) -> bool:
+    """Did the culprits' last call before they went on come from the line whose call is missing now?"""
+    if gap.mine is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
+        return False
+    before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
+    return lines_of(before.site) == lines_of(gap.token.site) != lines_of(gap.mine.site)
+
+
+def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
+    """Is the extra call a further one of the very line that issued the last call that still matched?"""
+    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
+        return False
+    known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]
+    before = [case.programs[token.rank].token(token.order - 1).site for token in known]
+    return gap.theirs.site != gap.mine.site and before == [gap.mine.site, gap.mine.site]
