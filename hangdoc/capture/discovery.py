@@ -222,9 +222,11 @@ def _missing(
 
 
 def _strangers(found: Sequence[RankTarget], tree: Mapping[int, _Member], census: Census) -> bool:
-    """Is there a sibling of the ranks that may be one as well, and does not say which?"""
+    """Is there a sibling of the ranks that may be one as well, and does not say which, or has ended unreaped?"""
     pids = {target.pid for target in found if target.pid is not None}
-    return any(set(siblings(census, tree[pid].ppid)) - pids for pid in pids)
+    parents = {tree[pid].ppid for pid in pids}
+    dead = any(not census[child].alive for parent in parents for child in census.children.get(parent, ()))
+    return dead or any(set(siblings(census, parent)) - pids for parent in parents)
 
 
 def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:

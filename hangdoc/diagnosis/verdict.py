@@ -222,7 +222,8 @@ def _unnamed(case: Case, found: Blame) -> Finding:
     waiting = wait_sentence(case, others)
     if all(case.ranks[rank].identity == UNSEEN for rank in found.culprits):
         what = f"nothing is known of {name_ranks(found.culprits)}"
-        why = "no process says that it is this rank: one that has not joined yet does not, nor one on another machine"
+        why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
+        why += "does not"
         fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
         return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
     why = {
