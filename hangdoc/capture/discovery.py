@@ -11,7 +11,7 @@ from hangdoc.capture import launchers, procfs, stacks
 from hangdoc.capture.census import Census, take_census
 from hangdoc.capture.journal import ProbeClient, ProbeCounters, read_introduction
 from hangdoc.capture.launchers import Carrier, number
-from hangdoc.capture.spawned import find_spawned, siblings, spawned_rank
+from hangdoc.capture.spawned import find_spawned, siblings, spawned_rank, unreaped
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_ABSENT = 100_000
@@ -225,8 +225,7 @@ def _strangers(found: Sequence[RankTarget], tree: Mapping[int, _Member], census:
     """Is there a sibling of the ranks that may be one as well, and does not say which, or has ended unreaped?"""
     pids = {target.pid for target in found if target.pid is not None}
     parents = {tree[pid].ppid for pid in pids}
-    dead = any(not census[child].alive for parent in parents for child in census.children.get(parent, ()))
-    return dead or any(set(siblings(census, parent)) - pids for parent in parents)
+    return any(set(siblings(census, parent)) - pids or unreaped(census, parent) for parent in parents)
 
 
 def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:

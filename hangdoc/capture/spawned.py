@@ -69,6 +69,11 @@ def siblings(census: Census, parent: int) -> list[int]:
     ]
 
 
+def unreaped(census: Census, parent: int) -> list[int]:
+    """Children of ``parent`` that have ended and that it has not asked for yet."""
+    return [pid for pid in census.children.get(parent, ()) if not census[pid].alive]
+
+
 def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:
     """Forked, with the parent's command line (the fork server's, it may be), or started anew with
     multiprocessing's own, and not one of its helpers."""

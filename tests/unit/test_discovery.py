@@ -228,6 +228,7 @@ def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.Monke
     monkeypatch.setattr(discovery, "take_census", object)
     monkeypatch.setattr(discovery, "find_spawned", lambda census, parents: families if parents == {10} else [])
     monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21, 22])
+    monkeypatch.setattr(discovery, "unreaped", lambda *_: [])
     answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
     assert pids(find_ranks(10, counters=answers)) == {0: 20, 1: None, 2: 22}  # not asked to read stacks
     found = find_ranks(10, counters=answers, deep=True)
@@ -246,6 +247,11 @@ def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, mo
     monkeypatch.setattr(discovery, "take_census", object)
     monkeypatch.setattr(discovery, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
     monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21])
+    monkeypatch.setattr(discovery, "unreaped", lambda *_: [])
     found = find_ranks(10, counters={20: counters(20, 1)}, deep=True)
     assert pids(found) == {0: None, 1: 20}
     assert found[0].identity == "unseen"  # 21 may be it: nobody says that it never came
+    monkeypatch.setattr(discovery, "siblings", lambda *_: [20])
+    assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity != "unseen"
+    monkeypatch.setattr(discovery, "unreaped", lambda *_: [22])
+    assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity == "unseen"
