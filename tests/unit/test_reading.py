@@ -1,0 +1,101 @@
+"""What a piece of source tells besides its guards."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.reading import tries_again, works_before
+from hangdoc.diagnosis.syntax import guards
+
+
+def parse(source: str) -> tuple[ast.AST, int]:
+    """The tree, and the line that is marked with ``# here``."""
+    text = textwrap.dedent(source).strip("\n")
+    return ast.parse(text), next(i for i, line in enumerate(text.splitlines(), 1) if "# here" in line)
+
+
+@pytest.mark.parametrize(
+    ("body", "works"),
+    [
+        ("dist.all_reduce(x)  # here", False),
+        ("dist.all_reduce(load(x))  # here", True),
+        ("y = x + 1\n        dist.all_reduce(y)  # here", False),
+        ("y = load(x)\n        dist.all_reduce(y)  # here", True),
+        ("dist.all_reduce(x)  # here\n        log(x)", False),
+        ("if x:\n            log(x)\n        dist.all_reduce(x)  # here", True),
+    ],
+)
+def test_what_a_try_body_does_before_it_calls(body: str, works: bool) -> None:
+    for head, tail in (("try:", "\n    except ValueError:\n        pass"), ("with suppress(ValueError):", "")):
+        tree, line = parse(f"def f(x):\n    {head}\n        {body}{tail}")
+        assert works_before(tree, 2, line) is works
+
+
+@pytest.mark.parametrize(
+    ("source", "again"),
+    [
+        ("for k in range(3):\n    try:  # here\n        put()\n        break\n    except Busy:\n        wait()", True),
+        (
+            "while True:\n    try:  # here\n        put()\n    except Busy:\n        wait()\n    else:\n        break",
+            True,
+        ),
+        ("for k in range(3):\n    try:  # here\n        put()\n    except Busy:\n        wait()", False),
+        ("try:  # here\n    put()\nexcept Busy:\n    wait()", False),
+    ],
+)
+def test_a_loop_that_only_an_exception_goes_round(source: str, again: bool) -> None:
+    tree, line = parse(source)
+    assert tries_again(tree, line) is again
+
+
+@pytest.mark.parametrize(
+    ("head", "rounds"),
+    [
+        ("for i in range(n):", ("i",)),
+        ("for i in range(1, n, 2):", ("i",)),
+        ("for i in range(rank, n, world):", ()),
+        ("for i, batch in enumerate(loader):", ("i",)),
+        ("for i, batch in enumerate(loader, start=1):", ("i",)),
+        ("for i, batch in enumerate(loader, offset):", ()),
+        ("for i in mine:", ()),
+        ("for i in range(*bounds):", ()),
+        ("while i < n:", ()),
+    ],
+)
+def test_names_that_count_rounds_alike_on_every_rank(head: str, rounds: tuple[str, ...]) -> None:
+    tree, line = parse(f"def f():\n    {head}\n        g(i)  # here")
+    assert [g.rounds for g in guards(tree, line) if g.kind == "loop"] == [rounds]
+
+
+@pytest.mark.parametrize(
+    ("decorator", "tells"),
+    [
+        ("functools.lru_cache(maxsize=None)", True),
+        ("cache", True),
+        ("cached_property", True),
+        ("accelerator.on_main_process", True),
+        ("rank_zero_only", True),
+        ("functools.wraps(f)", False),
+        ("retry(3)", False),
+        ("uncached", False),
+    ],
+)
+def test_decorators_that_decide_whether_the_function_runs(decorator: str, tells: bool) -> None:
+    tree, line = parse(f"@{decorator}\ndef f():\n    barrier()  # here")
+    assert [g.condition for g in guards(tree, line)] == ([f"@{decorator}"] if tells else [])
+
+
+def test_a_suppressed_exception_is_a_try() -> None:
+    tree, line = parse("def f():\n    with open(p) as g, contextlib.suppress(OSError):\n        barrier()  # here")
+    assert [(g.kind, g.condition) for g in guards(tree, line)] == [("try", "with contextlib.suppress(OSError):")]
+    tree, line = parse("def f():\n    with open(p):\n        barrier()  # here")
+    assert guards(tree, line) == []
+
+
+def test_an_expression_both_of_whose_arms_call_tells_nothing() -> None:
+    tree, line = parse("def f(self):\n    return again(g) if self.again else g()  # here")
+    assert guards(tree, line, frozenset({"forward"})) == []
+    assert [g.taken for g in guards(tree, line, frozenset({"g"}))] == [False]
