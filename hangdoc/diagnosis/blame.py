@@ -19,7 +19,7 @@ from hangdoc.diagnosis.cycle import cycle, would_free_all
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
 from hangdoc.diagnosis.inferred import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
-from hangdoc.diagnosis.messages import crossed_tags, left_out
+from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
 from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
@@ -173,6 +173,11 @@ def _partner(case: Case) -> Blame | None:
 def _odd_message(case: Case) -> Blame | None:
     """A message was sent under one tag and is expected under another, or was left out for once."""
     found = crossed_tags(case)
+    elsewhere = wrong_peer(case) if found is None else None
+    if elsewhere is not None:
+        pair = sorted((elsewhere.took, elsewhere.waits))
+        sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
+        return Blame("peer", (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
     skipped = left_out(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"

@@ -54,7 +54,8 @@ def _journal(case: Case, found: Blame) -> list[Evidence]:
                 Evidence(
                     "journal",
                     gap.ranks,
-                    f"the sequences parted at call #{gap.token.sequence}, {behind} calls before the {then}",
+                    f"the sequences parted at call #{gap.token.sequence}, {behind} call{'s' if behind > 1 else ''} "
+                    f"before the {then}",
                 )
             )
     return lines

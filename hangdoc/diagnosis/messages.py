@@ -91,6 +91,54 @@ def _from_stacks(receiver: Activity, sender: Activity) -> CrossedTags | None:
 
 
 @dataclass(frozen=True, slots=True)
+class WrongPeer:
+    """One rank sends to another that never received from it, one waits for another that never sent to it, and ``rank``
+    is an end of both: it took ``took`` for its peer, where ``waits`` waits for it."""
+
+    rank: int
+    op: str
+    took: int
+    waits: int
+    frame: Frame | None
+    """Where it issued the message."""
+
+
+def wrong_peer(case: Case) -> WrongPeer | None:
+    """A message that went to, or is expected from, another rank than the one that waits for it."""
+    journals = {rank: snapshot.journal for rank, snapshot in case.ranks.items()}
+    sends: set[tuple[int, int]] = set()
+    recvs: set[tuple[int, int]] = set()
+    for rank, journal in journals.items():
+        for message in journal.point_to_points if journal is not None else ():
+            if message.peer < 0:
+                return None
+            if message.op == "send":
+                sends.add((rank, message.peer))
+            elif message.op == "recv":
+                recvs.add((message.peer, rank))
+    # Between two ranks that have spoken before, the partner may only be late.
+    sent, wanted = list(sends - recvs), list(recvs - sends)
+    if len(sent) != 1 or len(wanted) != 1 or not set(sent[0]) <= set(journals):
+        return None
+    (sender, to), (source, receiver) = sent[0], wanted[0]
+    if sender == source:
+        found = (sender, "send", to, receiver)
+    elif to == receiver:
+        found = (receiver, "recv", source, sender)
+    else:
+        return None
+    frame = _frame_of_last(journals[found[0]], found[1], found[2])
+    return WrongPeer(*found, frame) if found[0] in case.graph.stuck and frame is not None else None
+
+
+def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
+    for message in reversed(journal.point_to_points) if journal is not None else ():
+        if op in message.op and message.peer == peer and journal is not None:
+            return next(iter(user_stack(journal.stack(message.stack))), None)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """``rank`` once came by ``frame`` without the message that it had always passed to or from ``peer`` there."""
 

@@ -35,6 +35,7 @@ _RULES = (
     implicit.implicit_collective,
     sequences.collective_on_some_ranks,
     pointed.wrong_tag,
+    pointed.wrong_peer,
     pointed.cycle,
     pointed.missing_partner,
     network.partition,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis import messages
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -18,15 +20,54 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
     stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
     if blame.kind != "cycle" or not stuck or any(a.kind not in _KINDS for a in stuck):
         return None
-    ring = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in stuck[:8])
-    where = place(stuck[0].where)
-    verbs = {a.kind for a in stuck}
-    what = f"all {verbs.pop()} first" if len(verbs) == 1 else "wait for each other's messages"
+    ring = _ring(stuck)
+    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:8])
+    behind = tuple(a.rank for a in stuck if a not in ring)
+    places = list(dict.fromkeys(place(a.where) for a in ring))
+    where = f" at {' and '.join(places[:2])}" if places[0] else ""
+    verbs = {a.kind for a in ring}
+    what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
+    fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
+    if verbs == {"send"}:
+        fix = "let even ranks send first and odd ranks receive first, or " + fix
+    elif verbs == {"recv"}:
+        fix = "let one of them send before it receives, or " + fix
     return Finding(
         "HD201",
-        capital(f"{name_ranks(a.rank for a in stuck)} {what}{f' at {where}' if where else ''}, in a circle."),
-        ring,
-        "let even ranks send first and odd ranks receive first, or use batch_isend_irecv / isend with irecv",
+        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.")
+        + (" " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""),
+        told,
+        fix,
+    )
+
+
+def _ring(stuck: list[Activity]) -> list[Activity]:
+    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown."""
+    by_rank = {a.rank: a for a in stuck}
+    way: list[Activity] = []
+    here: Activity | None = stuck[0]
+    while here is not None and here not in way:
+        way.append(here)
+        here = by_rank.get(here.peer) if here.peer is not None else None
+    return way[way.index(here) :] if here is not None else stuck
+
+
+def wrong_peer(case: Case, blame: Blame) -> Finding | None:
+    """HD202: the message went to another rank than the one that waits for it, or is expected from another."""
+    found = messages.wrong_peer(case) if blame.kind == "peer" else None
+    if found is None:
+        return None
+    sends = found.op == "send"
+    line = place(found.frame)
+    does, missed = ("sends to", "waits for a message from it") if sends else ("waits for a message from", "sends to it")
+    what = f"Rank {found.rank} {does} rank {found.took} at {line}, and rank {found.waits} {missed}"
+    others = tuple(r for r in others_of(case, blame) if r not in (found.took, found.waits))
+    return Finding(
+        "HD202",
+        what + (f"; {wait_sentence(case, others)}." if others else "."),
+        f"all other messages have their partner; rank {found.took} never "
+        + ("receives from it" if sends else "sends to it"),
+        f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at {line}",
     )
 
 

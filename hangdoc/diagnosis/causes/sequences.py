@@ -263,7 +263,11 @@ def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
     if not blame.past or blame.alignment is None:
         return ""
     behind = blame.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
-    return f" (call #{gap.token.sequence}, {behind} calls before the {then})" if behind > 0 else ""
+    return (
+        f" (call #{gap.token.sequence}, {behind} call{'s' if behind > 1 else ''} before the {then})"
+        if behind > 0
+        else ""
+    )
 
 
 def _either(case: Case, blame: Blame, gap: Gap) -> str:
