@@ -51,7 +51,6 @@ _ON_DESCRIPTOR = {
 }
 _WRITERS = {"write", "pwrite64", "writev", "sendfile", "sendto", "sendmsg"}
 _ON_PATH = {"open": 0, "stat": 0, "lstat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
-_LOCKING = ("flock", "fcntl")
 _LOCK_COMMANDS = (7, 38)  # F_SETLKW, F_OFD_SETLKW
 _MAX_DESCRIPTORS = 64
 _MAX_LOCKED = 8
@@ -134,14 +133,14 @@ def find_peers(
     """
     pipes = {file.target for pid, files in wanted for file in files if _is_pipe(pid, file)}
     holders = _holders(pipes, first, time.monotonic() + deadline) if pipes else []
-    locking = any(file.operation in _LOCKING for _, files in wanted for file in files)
+    locking = any(file.is_locking for _, files in wanted for file in files)
     locks = (read_text("/proc/locks") or "") if locking else ""
     return {pid: tuple(_with_peers(pid, file, holders, locks) for file in files) for pid, files in wanted}
 
 
 def _with_peers(pid: int, file: OpenFile, holders: Iterable[_Holder], locks: str) -> OpenFile:
     peers = set(file.peers)
-    if file.operation in _LOCKING:
+    if file.is_locking:
         peers.update(lock_holders(locks, pid))
     for holder in holders:
         if holder.target != file.target or holder.pid == pid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.threads import UNNAMED
+from hangdoc.diagnosis.threads import UNNAMED, descendants
 from hangdoc.diagnosis.ties import told_ranks
 from hangdoc.diagnosis.waits import distinct_waits
 
@@ -17,9 +17,20 @@ def would_free_all(case: Case) -> list[int]:
     return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
 
 
+def lock_waiters(case: Case) -> tuple[int, ...]:
+    """The stuck ranks that wait for a file lock, by themselves or by a child."""
+    found = []
+    for rank in sorted(case.graph.stuck):
+        kind, process = case.activities[rank].kind, case.ranks[rank].process
+        below = descendants(process) if process is not None and kind == "waiting-for-child" else []
+        locking = any(file.is_locking for child in below for file in child.blocking_files)
+        found += [rank] if kind == "file-lock" or locking else []
+    return tuple(found)
+
+
 def lock_holders(case: Case) -> frozenset[int]:
-    """The stuck ranks that hold the file locks which other stuck ranks wait for."""
-    locks = [r for r in case.graph.stuck if case.activities[r].kind == "file-lock"]
+    """The stuck ranks that hold the file locks which other stuck ranks, or their children, wait for."""
+    locks = lock_waiters(case)
     return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
 
 

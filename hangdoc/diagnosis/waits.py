@@ -12,6 +12,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, own_store_call
 from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
+from hangdoc.diagnosis.threads import descendants
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -95,9 +96,11 @@ class _Builder:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == "store-wait" and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
-        if kind in ("file-lock", "pipe", "io"):
+        if kind in ("file-lock", "pipe", "io", "waiting-for-child"):
             process = self.snapshots[rank].process
-            files = process.blocking_files if process else ()
+            # What a child waits for, its parent waits for.
+            waiting = descendants(process) if process and kind == "waiting-for-child" else [process]
+            files = [file for each in waiting if each is not None for file in each.blocking_files]
             held_by = {self.owners[p] for f in files for p in f.peers if p in self.owners} - {rank}
             return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
         return None

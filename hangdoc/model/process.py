@@ -90,6 +90,11 @@ class OpenFile:
     operation: str = ""
     """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
 
+    @property
+    def is_locking(self) -> bool:
+        """Does the call wait for a lock on the file?"""
+        return self.operation in ("flock", "fcntl")
+
 
 @dataclass(frozen=True, slots=True)
 class Process:

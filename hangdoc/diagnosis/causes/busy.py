@@ -9,7 +9,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.cycle import lock_holders
+from hangdoc.diagnosis.cycle import lock_holders, lock_waiters
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.model.wording import name_ranks
@@ -134,17 +134,18 @@ _DESTROY = _Outside(
 def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
     """HD504: the holder of a file lock waits for a rank that waits for the lock."""
     holders = tuple(sorted(lock_holders(case)))
-    waiting = tuple(r for r in sorted(case.graph.stuck) if case.activities[r].kind == "file-lock")
+    waiting = lock_waiters(case)
     if blame.kind != "cycle" or not holders or not waiting:
         return None
     first, held = case.activities[waiting[0]], case.activities[holders[0]]
+    told = "; ".join([first.text, *follow(case, waiting[0])])
     return Finding(
         "HD504",
         capital(
             f"{name_ranks(holders)} {verb(holders, 'waits', 'wait')} in {doing(held)}, holding the lock that "
             f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for at {place(first.where)}."
         ),
-        f"{name_ranks(waiting)}: {first.text}; neither side can go on before the other",
+        f"{name_ranks(waiting)}: {told}; neither side can go on before the other",
         _KINDS["file-lock"].fix,
     )
 
