@@ -8,6 +8,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, describe
 from hangdoc.diagnosis.branch import Values
+from hangdoc.diagnosis.held import HeldLock, held_lock
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
@@ -104,7 +105,20 @@ class Case:
     @cached_property
     def graph(self) -> Graph:
         """Who waits for whom."""
-        return build(self.job, self.activities, self.histories)
+        return build(self.job, self.activities, self.histories, {rank: held.call for rank, held in self.held.items()})
+
+    @cached_property
+    def held(self) -> dict[int, HeldLock]:
+        """Rank → the lock that its main thread wants and another of its threads holds over a collective."""
+        found: dict[int, HeldLock] = {}
+        for rank, activity in self.activities.items():
+            process, program = self.ranks[rank].process, self.programs.get(rank)
+            if activity.kind not in ("lock", "not-visible") or process is None or program is None:
+                continue
+            held = held_lock(process, activity, program, self.sources)
+            if held is not None:
+                found[rank] = held
+        return found
 
     @cached_property
     def sources(self) -> Sources:

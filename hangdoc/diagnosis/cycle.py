@@ -51,7 +51,7 @@ def cycle(case: Case) -> Blame:
     found = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in found if len(ranks) == len(found[0])]
     # Who holds a lock and waits for those that want it has only to let go.
-    holders = lock_holders(case)
+    holders = lock_holders(case) | case.held.keys()
     odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
     if len(odd) == 1:
         sure = f"{circle}; {told_ranks(odd[0])} alone can break it"

@@ -6,7 +6,7 @@ Thousands of ranks wait in one call for the same others: what they wait for is c
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -49,9 +49,12 @@ class Graph:
         return found
 
 
-def build(job: JobSnapshot, activities: dict[int, Activity], groups: list[GroupHistory]) -> Graph:
-    """Join activities and journals into the graph."""
-    builder = _Builder(job, activities, {g.key: g for g in groups})
+def build(
+    job: JobSnapshot, activities: dict[int, Activity], groups: list[GroupHistory], held: Mapping[int, Token]
+) -> Graph:
+    """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
+    that its main thread wants."""
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held)
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
@@ -66,6 +69,7 @@ class _Builder:
     job: JobSnapshot
     activities: dict[int, Activity]
     groups: dict[GroupKey, GroupHistory]
+    held: Mapping[int, Token]
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -85,6 +89,11 @@ class _Builder:
     def wait_of(self, rank: int, activity: Activity) -> Wait | None:
         """Whom one rank waits for; None where it waits for no rank."""
         kind = activity.kind
+        if rank in self.held:
+            call = self.held[rank]
+            history = self.groups.get(call.group)
+            missing = self._call(history, call.sequence)[0] if history is not None else ()
+            return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
         if kind == "in-collective":
             history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
             if history is not None and activity.sequence is not None:

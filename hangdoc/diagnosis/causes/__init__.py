@@ -41,6 +41,7 @@ _RULES = (
     network.partition,
     network.all_arrived,
     busy.held_over_a_wait,
+    busy.held_over_a_call,
     busy.straggler,
     busy.sleeping,
     starting.key_never_set,

@@ -150,6 +150,23 @@ def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
     )
 
 
+def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
+    """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
+    rank = next((r for r in blame.culprits if r in case.held), None)
+    if rank is None or blame.kind not in ("cycle", "outside"):
+        return None
+    held, where = case.held[rank], place(case.activities[rank].where)
+    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    return Finding(
+        "HD505",
+        f"Rank {rank} waits for the lock `{held.name}` at {where}, which its thread {held.holder} holds over the "
+        f"{held.call.op} at {place(held.call.frame)}; {wait_sentence(case, others)}.",
+        f"`{held.name}` (taken at {place(held.frame)}) is let go only when the others answer that {held.call.op}, and "
+        f"they wait for what rank {rank} does behind {where}",
+        "never hold a lock over a collective: copy what it guards, let it go, then communicate",
+    )
+
+
 _NAMED_EVEN_IF_MOVING = frozenset({"compiling", "waiting-for-child", "waiting-for-worker"})
 
 
