@@ -53,8 +53,10 @@ _REMEDIES = (
 )
 
 
-_MOVED = "failed to get stack traces"
+_MOVED = ("failed to get stack traces", "failed to find a python interpreter")
+"""What py-spy says of a process that changes while it is read, or has only just begun."""
 _MORE_TRIES = 2
+_PAUSE = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +140,9 @@ def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tu
     """A busy process changes its frames while py-spy reads them without stopping it: look again."""
     answer = _dump_one(program, pid, until, keep_strings)
     for _ in range(_MORE_TRIES):
-        if not isinstance(answer, Unavailable) or _MOVED not in answer.why.lower():
+        if not isinstance(answer, Unavailable) or not any(said in answer.why.lower() for said in _MOVED):
             break
+        time.sleep(_PAUSE)
         answer = _dump_one(program, pid, until, keep_strings)
     return answer
 
