@@ -21,7 +21,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.reading import ends_alike, ways_out, works_before
-from hangdoc.diagnosis.rounds import left_early
+from hangdoc.diagnosis.rounds import fell_out, left_early
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
 from hangdoc.model.process import Frame, Stack
 
@@ -181,6 +181,9 @@ def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[
         return _has_been_there(case, parting, sides[1 - parting.guarded])  # else it had no result to keep
     if not parting.uneven:
         return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
+    if goes_round_alike(case, parting):
+        left = 1 - parting.guarded  # an exception may have led out of it, or the difference lies elsewhere
+        return fell_out(case, parting, sides[left], (gap.mine, gap.theirs)[left])
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
     # A call that is missing here is no further round of ours.
     if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
