@@ -59,11 +59,17 @@ def left_early(
     return True
 
 
+def goes_round_alike(case: Case, loop: Parting) -> bool:
+    """Does the loop go round equally often on every rank, with no way out that its source shows?"""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+
+
 def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
     """Did the ranks leave the loop in a way that its source does not show? It goes on equally long everywhere, nothing
     in it leaves it, and yet they have made fewer calls in it than the time before: only an exception does that."""
     tree = case.sources.function(loop.file, loop.guard.line)
-    if tree is None or not ends_alike(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
+    if tree is None or not goes_round_alike(case, loop):
         return False
     counts = [
         runs(_until(program.tokens, token), loop)

@@ -30,8 +30,8 @@ from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.members import with_every_member, with_shared_members
 from hangdoc.diagnosis.origin import looking_at
+from hangdoc.diagnosis.partings import stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
-from hangdoc.diagnosis.ties import stack_of
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame

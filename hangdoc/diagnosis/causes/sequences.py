@@ -24,10 +24,11 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
+from hangdoc.diagnosis.partings import skipped_round
 from hangdoc.diagnosis.reading import ends_alike, ways_out
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of
-from hangdoc.diagnosis.ties import is_shared, skipped_round
+from hangdoc.diagnosis.ties import is_shared
 from hangdoc.model.wording import name_ranks
 
 

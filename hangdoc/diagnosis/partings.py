@@ -1,0 +1,134 @@
+"""Which guards can have parted the sides of a divergence, given what the ranks did before and can still do?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hangdoc.diagnosis.alignment import Alignment, Gap
+from hangdoc.diagnosis.branch import Parting, caught_outside, is_tried, parted
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.moment import has_partner_behind, is_own
+from hangdoc.diagnosis.origin import library
+from hangdoc.diagnosis.reading import works_before
+from hangdoc.diagnosis.rounds import fell_out, goes_round_alike, left_early
+from hangdoc.diagnosis.sequences import Token, distinct
+from hangdoc.model.process import Stack
+
+
+def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
+    """What can have parted the culprits (side 0) from the others (side 1)."""
+    gap = alignment.first
+    if gap is None or (alignment.history.inferred and _awaited(gap)):
+        return []
+    culprits, others = alignment.culprits, others_in(alignment)
+    if is_own(gap):
+        # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
+        sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
+        found = parted(case.sources, case.values, sides, (culprits, culprits))
+        return [p for p in found if p.guard.kind == "try"]
+    sides = (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others))
+    found = parted(case.sources, case.values, sides, (culprits, others))
+    possible = [
+        p
+        for p in found
+        if _can_have_parted(case, gap, p, (culprits, others))
+        and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
+    ]
+    if gap.kind == "delete" and has_partner_behind(alignment, gap):
+        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
+    if not possible and gap.kind == "insert":
+        possible = caught_outside(case.sources, sides)
+    uneven = bool(possible) and possible[0].uneven
+    skipped = skipped_round(possible) if uneven and (gap.past or goes_round_alike(case, possible[0])) else None
+    if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
+        possible = [skipped, *(p for p in possible if p is not skipped)]
+    return possible
+
+
+def skipped_round(partings: Sequence[Parting]) -> Parting | None:
+    """A condition inside the loop that comes first, on the way to the call: one round without the call looks like one
+    round less."""
+    loop = partings[0]
+    first, last = loop.guard.span
+    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
+    return next(
+        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
+    )
+
+
+_SKIPS = ("if", "return", "try", "expression", "decorator")
+
+
+def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
+    """No exception leads out of a try body that one was never in: culprits who are in that function still, or have
+    left a loop there, were in it. And where the body does something before it calls, they may have been."""
+    if not is_tried(parting):
+        return True
+    tree = case.sources.function(parting.file, parting.line)
+    return (
+        (tree is not None and works_before(tree, parting.guard.line, parting.line))
+        or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
+        or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
+    )
+
+
+def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
+    """Did both sides make their call before this one from the body of the same try?"""
+    first, last = parting.guard.span
+    before = [
+        case.programs[token.rank].token(token.order - 1)
+        for token in (gap.mine, gap.theirs)
+        if token is not None and token.order > 0 and token.rank in case.programs
+    ]
+    return len(before) == 2 and all(
+        any(
+            f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in t.stack
+        )
+        for t in before
+    )
+
+
+def _awaited(gap: Gap) -> bool:
+    """Does a side wait for an asynchronous call? Its line is not the one that issued the call."""
+    return any(
+        token is not None and token.stack and not library(token.stack[0].file) for token in (gap.mine, gap.theirs)
+    )
+
+
+def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    if parting.guard.kind == "decorator" and not parting.rank_like:
+        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else it had no result to keep
+    if not parting.uneven:
+        return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
+    if goes_round_alike(case, parting):
+        left = 1 - parting.guarded  # an exception may have led out of it, or the difference lies elsewhere
+        return fell_out(case, parting, sides[left], (gap.mine, gap.theirs)[left])
+    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
+    # A call that is missing here is no further round of ours.
+    if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
+        return False
+    return left_early(case, parting, sides, (gap.mine, gap.theirs))
+
+
+def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> bool:
+    """Have they, too, called from the line under the guard? A condition on the rank alone then parted nobody."""
+    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
+    return any(
+        frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
+        for program, _ in distinct(programs)
+        for stack in program.recording.issued_from
+        for frame in stack
+    )
+
+
+def others_in(alignment: Alignment) -> tuple[int, ...]:
+    """The members of its group that the repair does not change."""
+    return tuple(r for r in alignment.history.members if r not in alignment.culprits)
+
+
+def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
+    """The stack of a side: of its call, or of what it does now where it has issued nothing."""
+    if token is not None and token.stack:
+        return token.stack
+    return next((case.activities[r].stack for r in ranks if r in case.activities), ())
