@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -17,9 +17,10 @@ from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
 from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
 from hangdoc.capture.looks import Look, look_at
+from hangdoc.capture.loops import place_tasks
 from hangdoc.capture.tasks import Task
 from hangdoc.model.journal import Journal
-from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Stack
+from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
 from hangdoc.model.snapshot import (
     HostSnapshot,
     JobSnapshot,
@@ -140,6 +141,9 @@ class _Capture:
         locking = Task(lambda: blocking.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
+        for look in (first, second):
+            place_tasks(look.states, suspended)
         self._native(
             {rank for rank, found in details.items() if found is not None and found.journal.waiting}, first, second
         )
@@ -316,7 +320,7 @@ class _Capture:
             if rank != _LAUNCHER and family.started
         ]
         return sources.collect(
-            (stack for rank in ranks for stack in _stacks(rank)),
+            (stack for rank in ranks for stack in sources.stacks_of(rank)),
             witnesses,
             library_roots=roots,
             keep_strings=self.options.keep_strings,
@@ -375,20 +379,6 @@ def _process(
         locked_files=locked.get(family.pid, ()),
         children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
     )
-
-
-def _stacks(rank: RankSnapshot) -> Iterable[Stack]:
-    """Every stack of a rank: its threads' and its children's now, its history's, its end's."""
-    pending = [rank.process] if rank.process is not None else []
-    while pending:
-        process = pending.pop()
-        pending.extend(process.children)
-        yield from (thread.frames for look in process.looks for thread in look.threads)
-    if rank.journal is not None:
-        yield from rank.journal.stacks
-    if rank.exit is not None:
-        yield rank.exit.stack
-    yield rank.first_store
 
 
 def _version() -> str:

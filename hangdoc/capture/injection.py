@@ -26,7 +26,7 @@ from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
 _PROBE_FOLDER = Path(__file__).resolve().parent.parent / "probe"
-_INJECTED = ("hangdoc_probe_injected", "hangdoc_probe", "hangdoc_probe_details", "hangdoc_probe_serve")
+_INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks", "_details", "_serve"))
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
 """A rank that polls runs for some microseconds now and then, and may be met just there."""

@@ -49,6 +49,8 @@ class ProbeDetails:
     journal: Journal
     first_store: Stack = ()
     """Where the rank made its first store or group."""
+    suspended: tuple[tuple[int, Stack], ...] = ()
+    """(thread's Python id, frames innermost first): where the tasks of an idle event loop stand."""
     python: str = ""
     torch: str = ""
     cwd: str = ""
@@ -164,6 +166,11 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),
         journal=journal,
         first_store=stacks[first] if 0 <= (first := _whole(header.get("first_store"))) < len(stacks) else (),
+        suspended=tuple(
+            (_whole(thread), stacks[at])
+            for thread, at in _rows(header.get("suspended"), 2)
+            if 0 <= _whole(at) < len(stacks)
+        ),
         python=_text(header.get("python")),
         torch=_text(header.get("torch")),
         cwd=_text(header.get("cwd")),

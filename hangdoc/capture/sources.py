@@ -22,7 +22,7 @@ from hangdoc.capture import procfs
 from hangdoc.capture.text import read_bytes
 from hangdoc.model.frames import user_frames
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.snapshot import SourceText, Unavailable
+from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 
 _MAX_FILE = 4 << 20
 _MAX_FILES = 100
@@ -41,6 +41,20 @@ class Witness:
 
     pid: int
     started: float
+
+
+def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
+    """Every stack of a rank: its threads' and its children's now, its history's, its end's."""
+    pending = [rank.process] if rank.process is not None else []
+    while pending:
+        process = pending.pop()
+        pending.extend(process.children)
+        yield from (thread.frames for look in process.looks for thread in look.threads)
+    if rank.journal is not None:
+        yield from rank.journal.stacks
+    if rank.exit is not None:
+        yield rank.exit.stack
+    yield rank.first_store
 
 
 def collect(

@@ -64,7 +64,8 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         members=token.group[1] if token else (),
         sequence=token.sequence if token else None,
         peer=peer,
-        landmark=words(stack) or (words(token.stack) if token else None),
+        # Of an idle event loop the text says already what its tasks await.
+        landmark=None if kind == "event-loop" else words(stack) or (words(token.stack) if token else None),
     )
 
 

@@ -41,7 +41,19 @@ from hangdoc.model.wording import name_duration, name_ranks
 _MOST_EDITS = 24
 _THINGS = ("io", "pipe", "lock", "file-lock", "store-wait")
 """Kinds of activities whose names do not say what a rank does."""
-_PARTICIPLES = ("blocked", "held", "opening", "polling", "reading", "running", "stopped", "stuck", "waiting")
+_PARTICIPLES = (
+    "blocked",
+    "held",
+    "idle",
+    "opening",
+    "polling",
+    "reading",
+    "running",
+    "sleeping",
+    "stopped",
+    "stuck",
+    "waiting",
+)
 """How texts of activities begin that need no 'in' before them."""
 
 
@@ -209,7 +221,9 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "",
             "All ranks wait for messages of each other, and none arrives.",
             "every rank stands in a send or recv; whom for, the stacks do not show",
-            "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+            "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
+            if case.programs
+            else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
         )
     if not found.culprits:
         what = "The job has ended" if case.job.ended else "The job does not move"
@@ -225,6 +239,10 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
         why += "does not"
         fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
+        return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
+    if found.kind == "outside" and first.kind == "event-loop":
+        why = f"no task of {name_ranks(found.culprits)}'s event loop is ready: what it awaits there does not come"
+        fix = "see which task should have brought it, and whether that one ended, failed or was never started"
         return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
     why = {
         "cycle": "every one of them waits for another: " + _circle(case) + _parted_now(case, found, others),

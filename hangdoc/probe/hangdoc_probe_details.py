@@ -9,6 +9,8 @@ import sys
 import types
 from _thread import get_ident
 
+import hangdoc_probe_tasks
+
 MOST_ATTRIBUTES = 400
 MOST_KEYS = 64
 STEPS = 2
@@ -58,7 +60,11 @@ def collect(state, header, attributes, newest):
     header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
     header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
     header["first_store"] = stacks.add(state.first_store)
-    header["attributes"] = _values() if attributes else []
+    threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
+    suspended = _suspended(threads) if attributes else []
+    header["attributes"] = _values(threads, suspended) if attributes else []
+    del threads
+    header["suspended"] = [[thread, stacks.add(_packed(frames))] for thread, frames in suspended]
     header["stacks"] = stacks.listed
     header["python"] = platform.python_version()
     header["torch"] = str(sys.modules["torch"].__version__)
@@ -181,24 +187,39 @@ def _cwd():
         return ""
 
 
-def _values():
+def _suspended(threads):
+    try:
+        return hangdoc_probe_tasks.suspended(threads)
+    except Exception:  # a loop or a task of an unusual make
+        return []
+
+
+def _packed(frames):
+    return [part for frame in frames for part in (frame.f_code, frame.f_lasti)]
+
+
+def _outwards(frame):
+    for _ in range(256):
+        if frame is None:
+            return
+        yield frame
+        frame = frame.f_back
+
+
+def _values(threads, suspended):
     """What the user's frames of all threads can see and no debugger shows: instance attributes of ``self``, globals and
     attributes of theirs that the frame's code names. Plain values only; runs no user code."""
     found = []
     roots = tuple(root.rstrip("/") + "/" for root in library_roots())
-    me = get_ident()
-    for thread, top in list(sys._current_frames().items()):
-        frame = top if thread != me else None
-        for _ in range(256):
-            if frame is None or len(found) >= MOST_ATTRIBUTES:
-                break
+    for frames in [*(_outwards(top) for _, top in threads), *(frames for _, frames in suspended)]:
+        for frame in frames:
             code = frame.f_code
             if not code.co_filename.startswith((*roots, "<")):
                 place = (code.co_filename, frame.f_lineno, code.co_name)
                 found += [[*place, name, shown, owner] for owner, name, shown in _seen_by(frame, code)]
-            frame = frame.f_back
-        del frame, top
-    return found[:MOST_ATTRIBUTES]
+            if len(found) >= MOST_ATTRIBUTES:
+                return found[:MOST_ATTRIBUTES]
+    return found
 
 
 def _seen_by(frame, code):
