@@ -8,11 +8,12 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, describe
 from hangdoc.diagnosis.branch import Values
-from hangdoc.diagnosis.held import HeldLock, held_lock
+from hangdoc.diagnosis.deadlock import Deadlock, deadlock
+from hangdoc.diagnosis.held import HeldLock, held_lock, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
-from hangdoc.diagnosis.threads import UNNAMED, UNTOLD
+from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Stack, Thread
@@ -105,7 +106,8 @@ class Case:
     @cached_property
     def graph(self) -> Graph:
         """Who waits for whom."""
-        return build(self.job, self.activities, self.histories, {rank: held.call for rank, held in self.held.items()})
+        calls = {rank: held.call for rank, held in self.held.items()}
+        return build(self.job, self.activities, self.histories, calls, self.shared_locks)
 
     @cached_property
     def held(self) -> dict[int, HeldLock]:
@@ -118,6 +120,27 @@ class Case:
             held = held_lock(process, activity, program, self.sources)
             if held is not None:
                 found[rank] = held
+        return found
+
+    @cached_property
+    def shared_locks(self) -> dict[int, frozenset[int]]:
+        """Rank that waits for a lock between processes → the ranks that hold it, as their source shows."""
+        waiting = [rank for rank, activity in self.activities.items() if activity.text == SHARED_LOCK]
+        processes = {rank: s.process for rank, s in self.ranks.items() if s.process is not None} if waiting else {}
+        found = {
+            rank: holds_for_all(processes[rank], self.activities[rank], processes, self.sources) - {rank}
+            for rank in waiting
+        }
+        return {rank: holders for rank, holders in found.items() if holders}
+
+    @cached_property
+    def deadlocks(self) -> dict[int, Deadlock]:
+        """Rank → what keeps its main thread from ever going on, where its own threads prove it."""
+        found: dict[int, Deadlock] = {}
+        for rank, activity in self.activities.items():
+            process = self.ranks[rank].process
+            known = deadlock(process, self.sources) if process is not None and activity.kind == "lock" else None
+            found.update({rank: known} if known is not None else {})
         return found
 
     @cached_property

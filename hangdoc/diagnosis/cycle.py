@@ -18,18 +18,18 @@ def would_free_all(case: Case) -> list[int]:
 
 
 def lock_waiters(case: Case) -> tuple[int, ...]:
-    """The stuck ranks that wait for a file lock, by themselves or by a child."""
+    """The stuck ranks that wait for a lock between processes, by themselves or by a child."""
     found = []
     for rank in sorted(case.graph.stuck):
         kind, process = case.activities[rank].kind, case.ranks[rank].process
         below = descendants(process) if process is not None and kind == "waiting-for-child" else []
         locking = any(file.is_locking for child in below for file in child.blocking_files)
-        found += [rank] if kind == "file-lock" or locking else []
+        found += [rank] if kind == "file-lock" or locking or rank in case.shared_locks else []
     return tuple(found)
 
 
 def lock_holders(case: Case) -> frozenset[int]:
-    """The stuck ranks that hold the file locks which other stuck ranks, or their children, wait for."""
+    """The stuck ranks that hold the locks which other stuck ranks, or their children, wait for."""
     locks = lock_waiters(case)
     return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
 

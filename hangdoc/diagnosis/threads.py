@@ -19,9 +19,12 @@ _TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
 UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 """A wait of which neither Python's nor native frames tell the reason."""
 
+SHARED_LOCK = "waiting for a lock or semaphore that processes share"
+
 UNNAMED = "asynchronous call"
 """Text of a rank that waits for a collective or a message: nothing tells which."""
 
+_FUTEX_PRIVATE = 128
 _CPU_SHARE_THAT_MOVES = 0.05
 _BYTES_THAT_MOVE = 4096
 _WAKE_UPS_THAT_MOVE = 5
@@ -197,4 +200,16 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str,
     told = native_wait(thread.native_frames)
     if told is not None:
         return told
-    return "lock", UNTOLD
+    return "lock", SHARED_LOCK if is_shared_wait(thread) else UNTOLD
+
+
+def is_shared_wait(thread: Thread) -> bool:
+    """Is it in a futex that several processes may share? multiprocessing's locks are named semaphores, and wait so;
+    a lock of threads waits with FUTEX_PRIVATE_FLAG (glibc 2.36, read off /proc/PID/syscall)."""
+    call = (thread.syscall or "").split()
+    if "futex" not in (thread.wchan or "") or len(call) < 3:
+        return False
+    try:
+        return not int(call[2], 16) & _FUTEX_PRIVATE
+    except ValueError:
+        return False

@@ -84,7 +84,7 @@ def _ended_well(rank: RankSnapshot) -> bool:
 
 
 def _outcome(case: Case, found: Blame) -> str:
-    if found.proved:
+    if found.proved or (found.kind == "outside" and any(rank in case.deadlocks for rank in found.culprits)):
         return "hang"
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
@@ -144,7 +144,8 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     if named.doubt:
         confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
     if outcome == "hang" and not found.proved:
-        sure += f"; waited {name_duration(case.job.stalled_for)} for it" if case.job.stalled_for else ""
+        waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
+        sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
         verdict=named.verdict,

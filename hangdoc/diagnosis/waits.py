@@ -50,11 +50,15 @@ class Graph:
 
 
 def build(
-    job: JobSnapshot, activities: dict[int, Activity], groups: list[GroupHistory], held: Mapping[int, Token]
+    job: JobSnapshot,
+    activities: dict[int, Activity],
+    groups: list[GroupHistory],
+    held: Mapping[int, Token],
+    shared_locks: Mapping[int, frozenset[int]],
 ) -> Graph:
     """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
-    that its main thread wants."""
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held)
+    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for."""
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
@@ -70,6 +74,7 @@ class _Builder:
     activities: dict[int, Activity]
     groups: dict[GroupKey, GroupHistory]
     held: Mapping[int, Token]
+    shared_locks: Mapping[int, frozenset[int]]
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -94,6 +99,8 @@ class _Builder:
             history = self.groups.get(call.group)
             missing = self._call(history, call.sequence)[0] if history is not None else ()
             return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+        if rank in self.shared_locks:
+            return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
         if kind == "in-collective":
             history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
             if history is not None and activity.sequence is not None:

@@ -52,7 +52,7 @@ def graph(activities: list[Activity], *histories: GroupHistory, job: JobSnapshot
     """The graph of ranks 0, 1, …"""
     numbered = {rank: replace(activity, rank=rank) for rank, activity in enumerate(activities)}
     ranks = tuple(RankSnapshot(rank, "node", "probe") for rank in numbered)
-    return build(job or JobSnapshot(taken=1.0, mode="watch", ranks=ranks), numbered, list(histories), {})
+    return build(job or JobSnapshot(taken=1.0, mode="watch", ranks=ranks), numbered, list(histories), {}, {})
 
 
 def waits(found: Graph) -> dict[int, tuple[int, ...]]:

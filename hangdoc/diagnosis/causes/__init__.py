@@ -7,7 +7,18 @@ The first rule that answers names the cause; none of them changes who is to blam
 from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes import busy, detours, gone, implicit, launching, network, pointed, sequences, starting
+from hangdoc.diagnosis.causes import (
+    busy,
+    detours,
+    gone,
+    implicit,
+    launching,
+    locked,
+    network,
+    pointed,
+    sequences,
+    starting,
+)
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.culprit import Blame
 
@@ -40,8 +51,10 @@ _RULES = (
     pointed.missing_partner,
     network.partition,
     network.all_arrived,
-    busy.held_over_a_wait,
-    busy.held_over_a_call,
+    locked.held_over_a_wait,
+    locked.held_over_a_call,
+    locked.deadlocked_in_itself,
+    locked.shared_lock,
     busy.straggler,
     busy.sleeping,
     starting.key_never_set,

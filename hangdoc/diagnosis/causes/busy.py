@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.cycle import lock_holders, lock_waiters
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.model.wording import name_ranks
@@ -129,42 +128,6 @@ _DESTROY = _Outside(
     "shutting down is a step of all ranks, and the others are not there yet, or never come",
     "let every rank reach destroy_process_group at the same point of the program",
 )
-
-
-def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
-    """HD504: the holder of a file lock waits for a rank that waits for the lock."""
-    holders = tuple(sorted(lock_holders(case)))
-    waiting = lock_waiters(case)
-    if blame.kind != "cycle" or not holders or not waiting:
-        return None
-    first, held = case.activities[waiting[0]], case.activities[holders[0]]
-    told = "; ".join([first.text, *follow(case, waiting[0])])
-    return Finding(
-        "HD504",
-        capital(
-            f"{name_ranks(holders)} {verb(holders, 'waits', 'wait')} in {doing(held)}, holding the lock that "
-            f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for at {place(first.where)}."
-        ),
-        f"{name_ranks(waiting)}: {told}; neither side can go on before the other",
-        _KINDS["file-lock"].fix,
-    )
-
-
-def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
-    """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
-    rank = next((r for r in blame.culprits if r in case.held), None)
-    if rank is None or blame.kind not in ("cycle", "outside"):
-        return None
-    held, where = case.held[rank], place(case.activities[rank].where)
-    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
-    return Finding(
-        "HD505",
-        f"Rank {rank} waits for the lock `{held.name}` at {where}, which its thread {held.holder} holds over the "
-        f"{held.call.op} at {place(held.call.frame)}; {wait_sentence(case, others)}.",
-        f"`{held.name}` (taken at {place(held.frame)}) is let go only when the others answer that {held.call.op}, and "
-        f"they wait for what rank {rank} does behind {where}",
-        "never hold a lock over a collective: copy what it guards, let it go, then communicate",
-    )
 
 
 _NAMED_EVEN_IF_MOVING = frozenset({"compiling", "waiting-for-child", "waiting-for-worker"})

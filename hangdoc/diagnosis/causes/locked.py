@@ -1,0 +1,136 @@
+"""HD504 and HD505: locks that cannot be let go, as the source and the stacks of both sides prove."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.activity import GONE
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.chain import follow, state_of
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.cycle import lock_holders, lock_waiters
+from hangdoc.diagnosis.deadlock import Deadlock
+from hangdoc.diagnosis.threads import SHARED_LOCK, descendants
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import name_ranks
+
+_MOST_PROCESSES = 3
+_FIX_ONESELF = (
+    "let one of the two places expect that the lock is held already (a private method without the `with`), or make it "
+    "an RLock"
+)
+_FIX_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
+
+
+def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
+    """HD504: the holder of a file lock waits for a rank that waits for the lock."""
+    holders = tuple(sorted(lock_holders(case)))
+    waiting = lock_waiters(case)
+    if blame.kind != "cycle" or not holders or not waiting:
+        return None
+    first, held = case.activities[waiting[0]], case.activities[holders[0]]
+    told = "; ".join([first.text, *follow(case, waiting[0])])
+    return Finding(
+        "HD504",
+        capital(
+            f"{name_ranks(holders)} {verb(holders, 'waits', 'wait')} in {doing(held)}, holding the lock that "
+            f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for at {place(first.where)}."
+        ),
+        f"{name_ranks(waiting)}: {told}; neither side can go on before the other",
+        "let the holder go before it waits for others: no barrier or other collective inside the lock",
+    )
+
+
+def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
+    """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
+    rank = next((r for r in blame.culprits if r in case.held), None)
+    if rank is None or blame.kind not in ("cycle", "outside"):
+        return None
+    held, where = case.held[rank], place(case.activities[rank].where)
+    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    return Finding(
+        "HD505",
+        f"Rank {rank} waits for the lock `{held.name}` at {where}, which its thread {held.holder} holds over the "
+        f"{held.call.op} at {place(held.call.frame)}; {wait_sentence(case, others)}.",
+        f"`{held.name}` (taken at {place(held.frame)}) is let go only when the others answer that {held.call.op}, and "
+        f"they wait for what rank {rank} does behind {where}",
+        "never hold a lock over a collective: copy what it guards, let it go, then communicate",
+    )
+
+
+def deadlocked_in_itself(case: Case, blame: Blame) -> Finding | None:
+    """HD505: the threads of a rank wait for each other, or its main thread for itself."""
+    rank = next((r for r in blame.culprits if r in case.deadlocks), None)
+    if rank is None or blame.kind != "outside":
+        return None
+    found, where = case.deadlocks[rank], case.activities[rank].where
+    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    waiting = wait_sentence(case, others) or "the others have ended"
+    if found.pool:
+        lines = ", ".join(sorted({place(frame) for frame in found.pool}))
+        count = len(found.pool)
+        every = f"all {count} workers" if count > 1 else "the one worker"
+        return Finding(
+            "HD505",
+            f"Rank {rank} waits for a future at {place(where)}, and no worker is left to run it; {waiting}.",
+            f"{every} of its thread pool {'wait' if count > 1 else 'waits'} for futures too, at {lines}: a task that "
+            "waits for a task of its own pool keeps the worker that should run it",
+            "never wait for a pool's task inside a task of the same pool: use a second pool, or let the caller wait",
+        )
+    if found.circle:
+        return _circle(case, rank, found, waiting)
+    return None
+
+
+def _circle(case: Case, rank: int, found: Deadlock, waiting: str) -> Finding:
+    process = case.ranks[rank].process
+    main = process.last.main if process is not None and process.last is not None else None
+    (where, holder), *further = found.circle
+    if holder.thread is main:
+        return Finding(
+            "HD505",
+            f"Rank {rank} waits at {place(where)} for the lock `{holder.name}`, which it holds itself since "
+            f"{place(holder.frame)}; {waiting}.",
+            f"`{holder.name}` is taken at {place(holder.frame)} and, before it is let go, once more at {place(where)} "
+            "by the same thread",
+            _FIX_ONESELF,
+        )
+    known = {main.tid: "the main thread"} if main is not None else {}
+    steps, waiter = [], holder.thread
+    for at, held in further:
+        who, whom = (known.get(each.tid, f"thread {each.name}") for each in (waiter, held.thread))
+        steps.append(f"{who} waits at {place(at)} for `{held.name}`, which {whom} holds since {place(held.frame)}")
+        waiter = held.thread
+    return Finding(
+        "HD505",
+        f"Rank {rank} waits at {place(where)} for the lock `{holder.name}`, which its thread {holder.thread.name} "
+        f"holds since {place(holder.frame)} and cannot let go; {waiting}.",
+        "; ".join(steps) + ": neither can go on before the other",
+        _FIX_ORDER,
+    )
+
+
+def shared_lock(case: Case, blame: Blame) -> Finding | None:
+    """HD504: a lock between processes (multiprocessing's), whose holder no source shows."""
+    rank = next((r for r in blame.culprits if case.activities[r].text == SHARED_LOCK), None)
+    if rank is None or blame.kind != "outside":
+        return None
+    process, where = case.ranks[rank].process, case.activities[rank].where
+    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    below = [] if process is None else [child for child in descendants(process) if child.last is not None]
+    told = "; ".join(f"process {child.pid} {state_of(child)[1]}" for child in below[:_MOST_PROCESSES])
+    same = tuple(r for r in blame.culprits if case.activities[r].text == SHARED_LOCK)
+    why = "a process took it and has not let it go, or ended without doing so"
+    return Finding(
+        "HD504",
+        capital(
+            f"{name_ranks(same)} {verb(same, 'waits', 'wait')} at {_at(where)} for a lock or semaphore that processes "
+            f"share; {wait_sentence(case, others) or 'the others have ended'}."
+        ),
+        f"{why}; of rank {rank}'s own processes, {told}" if told else why,
+        "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
+        "one (terminate(), kill); give the wait a timeout",
+    )
+
+
+def _at(where: Frame | None) -> str:
+    return place(where) or "a line that could not be seen"

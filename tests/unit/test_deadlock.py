@@ -1,0 +1,86 @@
+"""Threads of one process that wait for each other, from made-up looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hangdoc.diagnosis.deadlock import deadlock
+from hangdoc.diagnosis.syntax import Sources
+from hangdoc.model.process import Frame, Process, ProcessState, Thread
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/meter.py"
+LIBRARY = "/usr/lib/python3.11"
+PRIVATE, SHARED = "202 0x1 0x189 0x0 0x0 0x0 0xffffffff", "202 0x1 0x109 0x0 0x0 0x0 0xffffffff"
+SOURCES = Sources(
+    (
+        SourceText(FILE, "add", 1, "def add(self):\n    with self.a:\n        self.flush()"),
+        SourceText(FILE, "flush", 5, "def flush(self):\n    with self.a:\n        pass"),
+        SourceText(FILE, "one", 10, "def one(self):\n    with self.a:\n        with self.b:\n            pass"),
+        SourceText(FILE, "two", 20, "def two(self):\n    with self.b:\n        with self.a:\n            pass"),
+    )
+)
+ADD, FLUSH = Frame(FILE, 3, "Meter.add"), Frame(FILE, 6, "Meter.flush")
+ONE, TWO = Frame(FILE, 12, "Meter.one"), Frame(FILE, 22, "Meter.two")
+GET = (Frame(f"{LIBRARY}/threading.py", 327, "Condition.wait"), Frame(f"{LIBRARY}/queue.py", 171, "Queue.get"))
+RESULT = (GET[0], Frame(f"{LIBRARY}/concurrent/futures/_base.py", 451, "Future.result"))
+POOL = Frame(f"{LIBRARY}/concurrent/futures/thread.py", 83, "_worker")
+USER = Frame(FILE, 40, "shard")
+
+
+def waiting(tid: int, *frames: Frame, syscall: str = PRIVATE) -> Thread:
+    return Thread(tid, f"thread-{tid}", "S", wchan="futex_do_wait", syscall=syscall, frames=frames)
+
+
+def process(*threads: Thread) -> Process:
+    looks = tuple(ProcessState(at, "S", threads=threads) for at in (0.0, 1.0))
+    return Process(1, 0, "rank", looks=looks)
+
+
+def test_a_lock_taken_twice_by_one_thread() -> None:
+    found = deadlock(process(waiting(1, FLUSH, ADD)), SOURCES)
+    assert found is not None
+    ((where, holder),) = found.circle
+    assert (where.line, holder.frame.line, holder.name) == (6, 2, "self.a")
+
+
+def test_two_locks_in_opposite_order() -> None:
+    found = deadlock(process(waiting(1, ONE), waiting(2, TWO)), SOURCES)
+    assert found is not None
+    assert [(at.line, held.frame.line, held.thread.tid) for at, held in found.circle] == [(12, 21, 2), (22, 11, 1)]
+
+
+def test_a_holder_that_works_will_let_go() -> None:
+    worker = Thread(2, "works", "R", frames=(Frame(FILE, 23, "Meter.two"),))
+    assert deadlock(process(waiting(1, ONE), worker), SOURCES) is None
+
+
+@pytest.mark.parametrize(
+    "thread",
+    [
+        waiting(1, FLUSH, ADD, syscall=SHARED),
+        replace(waiting(1, FLUSH, ADD), wakes_in=5.0),
+        waiting(1, Frame(FILE, 99, "Meter.elsewhere")),
+    ],
+)
+def test_what_another_process_or_the_clock_may_end_is_no_deadlock(thread: Thread) -> None:
+    assert deadlock(process(thread), SOURCES) is None
+
+
+def test_nobody_is_left_to_fill_a_queue() -> None:
+    found = deadlock(process(waiting(1, *GET, USER)), SOURCES)
+    assert found is not None
+    assert not found.circle
+    assert not found.pool
+    assert deadlock(process(waiting(1, *GET, USER), waiting(2, *GET, USER)), SOURCES) is None
+
+
+def test_a_pool_whose_workers_all_wait_for_it() -> None:
+    stuck = [waiting(tid, *RESULT, USER, POOL) for tid in (2, 3)]
+    found = deadlock(process(waiting(1, *RESULT, USER), *stuck), SOURCES)
+    assert found is not None
+    assert found.pool == (USER, USER)
+    idle = waiting(4, Frame(f"{LIBRARY}/concurrent/futures/thread.py", 81, "_worker"))
+    assert deadlock(process(waiting(1, *RESULT, USER), *stuck, idle), SOURCES) is None
