@@ -33,6 +33,13 @@ _WORLD = re.compile(r"world_size|is_initialized|is_available|num_processes|use_d
 _RANK_WRAPPERS = re.compile(r"rank_zero\.py$|rank_zero_only|on_main_process|on_local_main_process")
 
 
+CONDITIONS = ("if", "return", "expression")
+"""Kinds of guards that are one test, true on one side and false on the other."""
+_COUNTED = 0.3
+"""More for a test of a remainder (`step % every`): what goes by most of the time and then not is likelier to have
+changed sides than what lets everything through."""
+
+
 @dataclass(frozen=True, slots=True)
 class Parting:
     """The guard that parted two sides. ``guarded`` is 0 or 1: whose call stands under it; ``score`` how telling."""
@@ -64,13 +71,24 @@ class Values:
         for rank in job.ranks:
             last = rank.process.last if rank.process else None
             for thread in last.threads if last else ():
-                for frame in thread.frames:
-                    for local in frame.locals:
-                        key = (frame.file, plain(frame.function), local.name)
-                        self._now.setdefault(key, {}).setdefault(rank.rank, local.value)
-            for item in rank.journal.attributes if rank.journal else ():
-                dotted = f"{item.owner}.{item.name}" if item.owner else item.name
-                self._now.setdefault((item.file, plain(item.function), dotted), {}).setdefault(rank.rank, item.value)
+                self._add(
+                    rank.rank,
+                    [((f.file, plain(f.function), each.name), each.value) for f in thread.frames for each in f.locals],
+                )
+            named = rank.journal.attributes if rank.journal else ()
+            self._add(
+                rank.rank,
+                [((a.file, plain(a.function), f"{a.owner}.{a.name}" if a.owner else a.name), a.value) for a in named],
+            )
+
+    def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
+        """What frames that belong together show; where a function runs several times at once, only what agrees."""
+        values: dict[tuple[str, str, str], set[str]] = {}
+        for key, value in seen:
+            values.setdefault(key, set()).add(value)
+        for key, found in values.items():
+            if len(found) == 1:
+                self._now.setdefault(key, {}).setdefault(rank, *found)
 
     def of(self, file: str, function: str, name: str) -> dict[int, str]:
         """Rank → value as seen now; empty where nothing can be seen."""
@@ -248,6 +266,9 @@ def _scored(
         rank_like = differs = False
     elif guard.kind == "return":
         score -= 0.2
+        score += _COUNTED if " % " in guard.condition else 0.0
+    elif guard.kind in CONDITIONS and " % " in guard.condition:
+        score += _COUNTED
     elif guard.kind == "try":
         # An except suite says outright what happened; to have left a try body early is only one way out of it.
         body = guard.condition.startswith(("try:", "with "))
@@ -308,10 +329,12 @@ def describe(
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
     *,
     past: bool,
+    doubted: bool,
 ) -> Branch:
     """The parting as the report shows it: the condition, and its values with how they are known.
 
-    ``past``: the ranks have gone on since, so values that change say nothing any more.
+    ``past``: the ranks have gone on since, so values that change say nothing any more. ``doubted``: it may have been
+    another condition, so the path does not tell how this one was decided.
     """
     guard = parting.guard
     shown: list[BranchValue] = []
@@ -325,7 +348,7 @@ def describe(
         if past and not _RANK_NAME.search(name):
             continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
-    if guard.kind in ("if", "return", "expression"):
+    if guard.kind in CONDITIONS and not doubted:
         condition = guard.condition.removeprefix("if ").removesuffix(":")
         here, there = ranks[parting.guarded], ranks[1 - parting.guarded]
         for truth, side in ((guard.taken, here), (not guard.taken, there)):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
-from hangdoc.diagnosis.branch import Parting, caught_outside, is_tried, parted
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, caught_outside, is_tried, parted
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own
 from hangdoc.diagnosis.origin import library
@@ -57,6 +58,21 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     )
 
 
+def also_on_the_way(blame: Blame) -> list[Parting]:
+    """Further conditions that the call stands under and that would explain it as well as the first."""
+    if not blame.partings:
+        return []
+    first, *more = blame.partings
+    if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
+        return []
+    told = {(first.file, first.guard.place): first}
+    for other in more:
+        if other.guarded == first.guarded and other.guard.kind in CONDITIONS and other.level != first.level:
+            told.setdefault((other.file, other.guard.place), other)
+    return list(told.values())[1:_MOST_CONDITIONS]
+
+
+_MOST_CONDITIONS = 3
 _SKIPS = ("if", "return", "try", "expression", "decorator")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, has_blocks, holds, text_of
+from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, enclosing_function, has_blocks, holds, text_of
 
 
 def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
@@ -117,6 +117,12 @@ def assignments(tree: ast.AST, name: str) -> list[int]:
             if any(dotted(part) == name for part in parts):
                 lines.append(getattr(node, "lineno", 0))
     return sorted(lines)
+
+
+def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
+    """Those of the assignments that belong to the function, or module, that the line belongs to."""
+    here = enclosing_function(tree, line)
+    return [n for n in assignments(here, name) if enclosing_function(tree, n) is here]
 
 
 def called_methods(tree: ast.AST, name: str) -> list[int]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.landmarks import is_implicit, plain
 from hangdoc.diagnosis.reading import ends_alike, fixed_rounds, ways_out
-from hangdoc.diagnosis.sequences import Token, distinct
+from hangdoc.diagnosis.sequences import Token, distinct, user_stack
+from hangdoc.diagnosis.syntax import guards
+from hangdoc.model.process import Frame, Stack
 
 
 def runs(tokens: list[Token], parting: Parting) -> list[int]:
@@ -43,20 +45,83 @@ def left_early(
     every time before.
     """
     inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
-    further: list[bool] = []
-    for name in parting.guard.counters:
-        per_rank = case.values.of(parting.file, parting.function, name)
-        here = [int(v) for r in inside if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
-        there = [int(v) for r in left if (v := per_rank.get(r, "")).lstrip("-").isdigit()]
-        if here and there:
-            further.append(min(there) >= max(here))
-    if further and all(further):  # other names may be set back in between
+    stack = next((t.stack for t in (tokens[parting.guarded],) if t is not None), ())
+    around = _loops_around(case, stack, parting)
+    counted = _counted(case, parting, parting.guard.counters, inside, left)
+    further = [min(there) >= max(here) for here, there in counted]
+    if further and all(further) and around != []:  # other names may be set back in between
+        return False
+    for frame, counters in around or ():
+        # The others are a round of the outer loop further on: they have begun this one anew.
+        outer = _counted(case, frame, counters, inside, left)
+        if outer and all(min(here) > max(there) for here, there in outer):
+            return False
+    if _ended_its_round(case, parting, left, tokens):
         return False
     for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs}):
         counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
         if len(counts) > 1 and counts[-1] == counts[-2]:
             return False
     return True
+
+
+def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, tuple[str, ...]]] | None:
+    """The loops in which the one in question is run again and again, with what counts their rounds; None where not
+    every caller's source is known, so that there may be others."""
+    frames = list(reversed(user_stack(stack)))
+    own = next((i for i, f in enumerate(frames) if f.file == loop.file and plain(f.function) == loop.function), None)
+    if own is None or not _is_called_by_user(stack, frames[own]):
+        return None
+    found = []
+    for frame in frames[: own + 1]:
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is None:
+            return None
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"]
+        found += [(frame, g.rounds) for g in loops if frame is not frames[own] or g.span[0] < loop.guard.span[0]]
+    return found
+
+
+def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
+    """Has no library a hand in how often the function runs?"""
+    outer = stack[next(i for i, f in enumerate(stack) if f is frame) :]
+    return len(user_stack(outer)) == len(outer)
+
+
+def _counted(
+    case: Case, place: Parting | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """What counts a loop's rounds, as seen inside and by those who have left: for each name that both sides show."""
+    found = []
+    for name in names:
+        per_rank = case.values.of(place.file, place.function, name)
+        here, there = (
+            [int(v) for r in side if (v := per_rank.get(r, "")).lstrip("-").isdigit()] for side in (inside, left)
+        )
+        found += [(here, there)] if here and there else []
+    return found
+
+
+def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """A loop whose rounds make one call each, of sizes that come round again (a model's parameters, one by one): did
+    the ranks leave it at the end of such a turn? Then they were through with it, and the others have begun it anew."""
+    inside = tokens[parting.guarded]
+    frame = inside.frame if inside is not None else None
+    if inside is None or frame is None or is_implicit(inside.stack) or inside.rank not in case.programs:
+        return False
+    if (frame.file, plain(frame.function)) != (parting.file, parting.function):
+        return False
+    sizes = [t.sizes for t in case.programs[inside.rank].tokens if _is_inside(t, parting) and t.site == inside.site]
+    turn = next(
+        (n for n in range(2, len(sizes) // 2 + 1) if all(sizes[i] == sizes[i - n] for i in range(n, len(sizes)))), 0
+    )
+    if not turn or len(set(sizes[:turn])) < 2:
+        return False
+    programs = [case.programs[rank] for rank in left if rank in case.programs]
+    until = tokens[1 - parting.guarded]
+    return bool(programs) and all(
+        sum(t.site == inside.site for t in _until(program.tokens, until)) % turn == 0 for program in programs
+    )
 
 
 def goes_round_alike(case: Case, loop: Parting) -> bool:

@@ -100,7 +100,7 @@ def _parse(text: SourceText) -> ast.AST | None:
 def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> list[Guard]:
     """The guards of ``line``, outermost first. ``called``: names of the functions that are being called from it,
     which tell the call apart from others on the line."""
-    node: ast.AST = _enclosing_function(tree, line)
+    node: ast.AST = enclosing_function(tree, line)
     found = _decorators(node)
     while True:
         inner = _step(node, line, found, called)
@@ -128,7 +128,7 @@ def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> li
     return _in_expression(statements[-1], line, 0, called) if statements else []
 
 
-def _enclosing_function(tree: ast.AST, line: int) -> ast.AST:
+def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
     """The innermost function definition around the line: its caller's conditions belong to the caller's frame."""
     best = tree
     for node in ast.walk(tree):

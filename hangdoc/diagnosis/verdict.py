@@ -30,7 +30,7 @@ from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.members import with_every_member, with_shared_members
 from hangdoc.diagnosis.origin import looking_at
-from hangdoc.diagnosis.partings import stack_of
+from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
@@ -303,7 +303,14 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
     both = ((gap.mine, here, found.culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     branch = (
-        describe_branch(found.parting, case.sources, case.values, (found.culprits, others), past=found.past)
+        describe_branch(
+            found.parting,
+            case.sources,
+            case.values,
+            (found.culprits, others),
+            past=found.past,
+            doubted=bool(also_on_the_way(found)),
+        )
         if found.parting
         else None
     )

@@ -238,13 +238,13 @@ def test_truth_follows_from_the_path_values_from_what_was_seen():
     (top, *_) = parted(program.sources, values, (program.stack("A"), program.stack("B")), ((0,), (1, 2)))
     shown = {
         (v.name, v.value, v.ranks, v.seen)
-        for v in describe(top, program.sources, values, ((0,), (1, 2)), past=False).values
+        for v in describe(top, program.sources, values, ((0,), (1, 2)), past=False, doubted=False).values
     }
     assert ("loss", "1", (0,), "now") in shown
     assert ("loss", "3", (1, 2), "now") in shown
     assert ("loss < 2", "True", (0,), "inferred-from-path") in shown
     assert ("loss < 2", "False", (1, 2), "inferred-from-path") in shown
-    later = describe(top, program.sources, values, ((0,), (1, 2)), past=True).values
+    later = describe(top, program.sources, values, ((0,), (1, 2)), past=True, doubted=False).values
     assert {v.seen for v in later} == {"inferred-from-path"}, "the values of today say nothing about then"
 
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import telling_names
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, telling_names
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.partings import also_on_the_way
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
@@ -128,16 +129,19 @@ def condition_text(case: Case, blame: Blame) -> str:
     if parting is None:
         return ""
     guard = parting.guard
-    where = f"{PurePosixPath(parting.file).name}:{guard.line}"
-    text = f"`{guard.condition}` ({where})"
+    text = f"`{guard.condition}` ({_line_of(parting)})"
     sides = (blame.culprits, others_of(case, blame))
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
-    if guard.kind in ("if", "return", "expression"):
+    also = [f"`{p.guard.condition}` ({_line_of(p)})" for p in also_on_the_way(blame)]
+    if also:
+        text = (
+            f"{' or '.join([text, *also])} decided otherwise on {name_ranks(sides[0])} than on {name_ranks(sides[1])}"
+        )
+    elif guard.kind in CONDITIONS:
         told = [(guard.taken, here), (not guard.taken, there)]
         if parting.guarded == 1:
             told.reverse()  # the culprits' side first
         text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
-        text += _also_on_the_way(blame)
     if guard.kind == "decorator" and parting.rank_like:
         text += f" lets {name_ranks(here)} alone run {parting.function}()"
     elif guard.kind == "decorator":
@@ -151,16 +155,8 @@ def condition_text(case: Case, blame: Blame) -> str:
     return text
 
 
-def _also_on_the_way(blame: Blame) -> str:
-    """Further conditions that the call stands under and that would explain it as well as the first."""
-    first, *more = blame.partings
-    if first.rank_like or first.differs or first.both_arms:
-        return ""
-    also = [
-        p for p in more if p.guarded == first.guarded and p.guard.kind == first.guard.kind and p.level > first.level
-    ]
-    told = [f"`{p.guard.condition}` ({PurePosixPath(p.file).name}:{p.guard.line})" for p in also[:2]]
-    return f", or it was {' or '.join(told)}" if told else ""
+def _line_of(parting: Parting) -> str:
+    return f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
 
 
 def told_values(per_rank: dict[int, str], separator: str = ", ") -> str:

@@ -28,7 +28,9 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
         rounds.append(0)
     # Without a journal nobody knows how many there were before.
     fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
-    if not fewer:
+    within = program is not None and _is_within_a_backward(case, blame, gap)
+    # What keeps the rank from the line explains a backward that is missing as a whole.
+    if not within and (not fewer or blame.parting is not None):
         return None
     others = others_of(case, blame)
     return Finding(
@@ -38,9 +40,29 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
             f"than the others; {wait_sentence(case, others)}."
         ),
         f"DDP reduces a bucket when all of its parameters are ready: the forward of {name_ranks(blame.culprits)} left "
-        "parameters out (or ran under no_sync), and the others wait for their gradients",
-        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)",
+        "parameters out"
+        + ("" if within else ", ran under no_sync or never called the model")
+        + ", and the others wait for their gradients",
+        "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
+        + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
+        "" if within else "a backward that was left out as a whole looks the same",
     )
+
+
+def _is_within_a_backward(case: Case, blame: Blame, gap: Gap) -> bool:
+    """Did the rank issue some buckets of this very backward? Where the sizes of the line's calls come round again and
+    again (its buckets), it stopped in the middle of a round."""
+    alignment = blame.alignment
+    if alignment is None or alignment.history.inferred:
+        return False
+    history = alignment.history
+    theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
+    mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
+    mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
+    period = next(
+        (n for n in range(1, len(theirs) // 2 + 1) if all(theirs[i] == theirs[i - n] for i in range(n, len(theirs)))), 1
+    )
+    return len(mine) % period != 0
 
 
 def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:

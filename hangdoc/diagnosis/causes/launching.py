@@ -12,7 +12,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
-from hangdoc.diagnosis.reading import assignments, first_assigned_value
+from hangdoc.diagnosis.reading import assignments_beside, first_assigned_value
 from hangdoc.diagnosis.sequences import END, user_stack
 from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.process import Frame, Stack
@@ -90,7 +90,7 @@ def _set_before(case: Case, blame: Blame, frames: Stack) -> tuple[str, Frame, st
                 tree = case.sources.function(frame.file, frame.line)
                 if tree is None:
                     continue
-                lines = [n for n in assignments(tree, name) if n < frame.line]
+                lines = [n for n in assignments_beside(tree, frame.line, name) if n < frame.line]
                 if lines:
                     # The assignment that surely ran: under no condition, the last of those.
                     plain_ones = [n for n in lines if not any(g.kind != "return" for g in guards(tree, n))]

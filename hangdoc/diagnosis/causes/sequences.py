@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import Parting, counter_values
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, counter_values
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -24,7 +24,7 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
-from hangdoc.diagnosis.partings import skipped_round
+from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
 from hangdoc.diagnosis.reading import ends_alike, ways_out
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of
@@ -112,7 +112,7 @@ def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token |
         for ranks in (blame.culprits, others_of(case, blame))
         if ranks
     ]
-    told = len(counts) == 2 and not history.inferred
+    told = len(counts) == 2 and counts[0] != counts[1] and not history.inferred
     return f": {counts[0]} calls from {short(inside.frame)} against {counts[1]}" if told else ""
 
 
@@ -302,13 +302,15 @@ def _call_at(token: Token) -> str:
 def _fix(blame: Blame, gap: Gap) -> str:
     parting: Parting | None = blame.parting
     call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
-    if parting is None or parting.guard.kind not in ("if", "return", "expression", "decorator"):
+    if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
     if parting.guard.kind == "decorator" and not parting.rank_like:
         return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
     if parting.rank_like:
         return f"move the {call} of {where} out of the part that depends on `{condition}`, so that every rank calls it"
+    if also_on_the_way(blame):
+        return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
     return (
         f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "
         f"or call {call} outside of it"
