@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.landmarks import below_user, is_implicit
 from hangdoc.diagnosis.sequences import END, GroupHistory, Site, Token
 
 GAP = 10
@@ -227,6 +228,8 @@ class Pairing:
         sizes_agree = a.sizes == b.sizes and (a.sizes is None or a.dtypes == b.dtypes)
         if here == there:
             return 0 if sizes_agree or (together and not stuck) else _SIZES
+        if together and sizes_agree and a.sizes is not None and not stuck and _one_library_call(a, b):
+            return 0
         times = self._learned.get((here, there), 0)
         if times > 1 or (times == 1 and not together):
             return 0
@@ -256,6 +259,12 @@ class Pairing:
             partners.setdefault(there, {})[here] = None
             seen[here, there] = seen.get((here, there), 0) + 1
         return {pair: times for pair, times in seen.items() if _belong_together(pair, times, partners)}
+
+
+def _one_library_call(a: Token, b: Token) -> bool:
+    """Did a library communicate on its own, in one place of its code? What called it matters less than for a call that
+    the user's line makes: a gradient is synchronised wherever backward() stands."""
+    return is_implicit(a.stack) and is_implicit(b.stack) and below_user(a.stack) == below_user(b.stack)
 
 
 def _belong_together(pair: tuple[int, int], times: int, partners: dict[int, dict[int, None]]) -> bool:

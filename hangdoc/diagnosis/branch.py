@@ -13,9 +13,9 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.reading import assignments, called_methods
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, Sources, guards, guards_in_expression
+from hangdoc.diagnosis.values import Values
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.snapshot import JobSnapshot
 
 # 'rank' as a word: local_rank, get_rank, rank_zero, myrank; not ranking, franked, pagerank.
 _RANK_WORD = re.compile(
@@ -61,38 +61,6 @@ class Parting:
     """A loop that one side has left and the other not, with nothing that speaks against it."""
     level: int = 0
     """How far in the guard's function is, counted in user frames from the outermost."""
-
-
-class Values:
-    """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
-
-    def __init__(self, job: JobSnapshot) -> None:
-        self._now: dict[tuple[str, str, str], dict[int, str]] = {}
-        for rank in job.ranks:
-            last = rank.process.last if rank.process else None
-            for thread in last.threads if last else ():
-                self._add(
-                    rank.rank,
-                    [((f.file, plain(f.function), each.name), each.value) for f in thread.frames for each in f.locals],
-                )
-            named = rank.journal.attributes if rank.journal else ()
-            self._add(
-                rank.rank,
-                [((a.file, plain(a.function), f"{a.owner}.{a.name}" if a.owner else a.name), a.value) for a in named],
-            )
-
-    def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
-        """What frames that belong together show; where a function runs several times at once, only what agrees."""
-        values: dict[tuple[str, str, str], set[str]] = {}
-        for key, value in seen:
-            values.setdefault(key, set()).add(value)
-        for key, found in values.items():
-            if len(found) == 1:
-                self._now.setdefault(key, {}).setdefault(rank, *found)
-
-    def of(self, file: str, function: str, name: str) -> dict[int, str]:
-        """Rank → value as seen now; empty where nothing can be seen."""
-        return self._now.get((file, plain(function), name), {})
 
 
 def parted(
@@ -148,6 +116,24 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting
             parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
             found += [parting] if is_tried(parting) else []
     return found[:1]
+
+
+def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+    """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
+    round that it has behind it, one of them may have been decided otherwise."""
+    a, b = (list(reversed(user_stack(s))) for s in sides)
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), None)
+    if at is None or not _same_function(a[at], b[at]) or a[at].line >= b[at].line:
+        return []
+    callees = _callees(sides[1])
+    mine, theirs = _guards_of(sources, a[at], _callees(sides[0])), _guards_of(sources, b[at], callees)
+    loops = [g for g in theirs if g.kind == "loop" and g in mine]
+    span = loops[-1].span if loops else (0, 0)
+    return [
+        Parting(g, b[at].file, plain(b[at].function), 1, False, False, 0.6, b[at].line, level=at)
+        for g in theirs
+        if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]
+    ]
 
 
 def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, describe
-from hangdoc.diagnosis.branch import Values
 from hangdoc.diagnosis.deadlock import Deadlock, deadlock
 from hangdoc.diagnosis.held import HeldLock, held_lock, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
+from hangdoc.diagnosis.values import Values
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Stack, Thread

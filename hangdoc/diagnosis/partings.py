@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
-from hangdoc.diagnosis.branch import CONDITIONS, Parting, caught_outside, is_tried, parted
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, caught_outside, is_tried, parted, went_round
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own
 from hangdoc.diagnosis.origin import library
-from hangdoc.diagnosis.reading import works_before
-from hangdoc.diagnosis.rounds import fell_out, goes_round_alike, left_early
+from hangdoc.diagnosis.reading import ways_out, works_before
+from hangdoc.diagnosis.rounds import began_its_round, fell_out, goes_round_alike, left_early
 from hangdoc.diagnosis.sequences import Token, distinct
 from hangdoc.model.process import Stack
 
@@ -39,12 +39,26 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if gap.kind == "delete" and has_partner_behind(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
     if not possible and gap.kind == "insert":
-        possible = caught_outside(case.sources, sides)
+        possible = caught_outside(case.sources, sides) or went_round(case.sources, sides)
     uneven = bool(possible) and possible[0].uneven
-    skipped = skipped_round(possible) if uneven and (gap.past or goes_round_alike(case, possible[0])) else None
+    skipped = skipped_round(possible) if uneven else None
+    if skipped is not None and not (
+        gap.past or goes_round_alike(case, possible[0]) or _is_in_its_round(case, gap, possible[0], skipped, alignment)
+    ):
+        skipped = None
     if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
     return possible
+
+
+def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:
+    """Had those outside begun the round, and does the condition lead past the call and not out of the loop?"""
+    sides = (alignment.culprits, others_in(alignment))
+    tree = case.sources.function(loop.file, loop.guard.line)
+    out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
+    within = (skipped.file, skipped.function) == (loop.file, loop.function)
+    leaves = within and skipped.guard.line in out
+    return not leaves and began_its_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
 def skipped_round(partings: Sequence[Parting]) -> Parting | None:
@@ -67,7 +81,7 @@ def also_on_the_way(blame: Blame) -> list[Parting]:
         return []
     told = {(first.file, first.guard.place): first}
     for other in more:
-        if other.guarded == first.guarded and other.guard.kind in CONDITIONS and other.level != first.level:
+        if other.guarded == first.guarded and other.guard.kind in CONDITIONS:
             told.setdefault((other.file, other.guard.place), other)
     return list(told.values())[1:_MOST_CONDITIONS]
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, enclosing_function, has_blocks, holds, text_of
+from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, enclosing_function, guards, has_blocks, holds, text_of
 
 
-def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | None:
-    return next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
+def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | ast.comprehension | None:
+    """The loop that begins at the line; where none does, the one comprehension there."""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
+    if loop is not None:
+        return loop
+    within = [n for n in ast.walk(tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
+    return within[0] if len(within) == 1 else None
 
 
 def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
@@ -32,6 +37,42 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
     return found
 
 
+_QUIET = {"no_sync", "accumulate", "nullcontext", "set_requires_gradient_sync", "require_backward_grad_sync"}
+
+
+def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line turn the synchronisation of gradients off for some rounds (DDP's and Accelerate's
+    no_sync, FSDP2's set_requires_gradient_sync)?"""
+    loop = _loop_at(tree, line)
+    nodes = ast.walk(loop) if loop is not None else ()
+    return any(getattr(n, "attr", getattr(n, "id", "")) in _QUIET for n in nodes)
+
+
+def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
+    """The innermost `for` around both lines, if its own items decide which of the two is run."""
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
+    if not loops:
+        return None
+    loop = max(loops, key=lambda n: n.lineno)
+    # What counts the rounds is the same everywhere.
+    counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
+    items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} - counts
+    for node in ast.walk(loop):
+        test = node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
+        if test is None or not any(holds(node, x) for x in lines) or _arm(node, lines[0]) == _arm(node, lines[1]):
+            continue
+        if items & {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}:
+            return loop.lineno, f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
+    return None
+
+
+def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
+    """Which block of the statement holds the line; -1: none."""
+    blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
+    blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
+    return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
+
+
 def ends_alike(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
     loop = _loop_at(tree, line)
@@ -47,7 +88,7 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
 def fixed_rounds(tree: ast.AST, line: int) -> int:
     """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
     loop = _loop_at(tree, line)
-    call = loop.iter if isinstance(loop, ast.For) else None
+    call = loop.iter if isinstance(loop, ast.For | ast.comprehension) else None
     if isinstance(call, ast.Tuple | ast.List):
         return len(call.elts) if ends_alike(tree, line) else 0
     if not isinstance(call, ast.Call) or dotted(call.func) != "range":

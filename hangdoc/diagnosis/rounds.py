@@ -124,6 +124,39 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
     )
 
 
+def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """Does the last call that the ranks made in the loop stand, in one round of it, before the call that is missing?
+    Then they had begun the round that the others are in."""
+    missing = tokens[loop.guarded]
+    programs = [case.programs[rank] for rank in left if rank in case.programs]
+    if missing is None or not programs:
+        return False
+    for program in programs:
+        before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if _is_inside(t, loop)]
+        if not before or not _stands_before(case, before[-1].stack, missing.stack, loop):
+            return False
+    return True
+
+
+def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
+    """Both come from the loop's body: is the first one's way in front of the other's, with no inner loop to repeat?"""
+    ways = [list(reversed(user_stack(each))) for each in (stack, other)]
+    for a, b in zip(*ways, strict=False):
+        if (a.file, plain(a.function)) != (b.file, plain(b.function)):
+            return False
+        if a.line == b.line:
+            continue
+        tree = case.sources.function(b.file, b.line)
+        if tree is None or a.line > b.line:
+            return False
+        here, there, known = (
+            {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (a.line, b.line, loop.guard.line)
+        )
+        own = (b.file, plain(b.function)) == (loop.file, loop.function)
+        return not (here & there) - ({*known, loop.guard.place} if own else set())
+    return False
+
+
 def goes_round_alike(case: Case, loop: Parting) -> bool:
     """Does the loop go round equally often on every rank, with no way out that its source shows?"""
     tree = case.sources.function(loop.file, loop.guard.line)

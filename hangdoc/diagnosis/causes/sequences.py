@@ -24,10 +24,11 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
+from hangdoc.diagnosis.landmarks import is_implicit, plain
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
-from hangdoc.diagnosis.reading import ends_alike, ways_out
+from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, shared_item_loop, ways_out
 from hangdoc.diagnosis.rounds import fell_out
-from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of
+from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
 from hangdoc.diagnosis.ties import is_shared
 from hangdoc.model.wording import name_ranks
 
@@ -52,11 +53,21 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     skip = skipped_round(blame.partings)
     doubt = ""
     if early and skip is not None:
-        doubt = "a loop that ended early and a round without the call look the same"
+        doubt = _EARLY_OR_QUIET
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if early and not doubt and is_implicit(blame.gap.token.stack) and tree and has_quiet_rounds(tree, loop.guard.line):
+        doubt = _EARLY_OR_QUIET
+        why += "; or more of its rounds made no call, as under no_sync"
     out = _way_out(case, loop, left)
     why += out
-    how = "left the loop early" if early else "goes round the loop once more"
+    how = (
+        "left the loop with fewer calls"
+        if doubt
+        else "left the loop early"
+        if early
+        else "goes round the loop once more"
+    )
     how = how if len(culprits) == 1 else how.replace("goes", "go")
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop), or "
     return Finding(
@@ -68,6 +79,9 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         "first), or wrap the loop in `torch.distributed.algorithms.Join`",
         doubt,
     )
+
+
+_EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
 def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> str:
@@ -113,7 +127,8 @@ def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token |
         if ranks
     ]
     told = len(counts) == 2 and counts[0] != counts[1] and not history.inferred
-    return f": {counts[0]} calls from {short(inside.frame)} against {counts[1]}" if told else ""
+    plural = "" if counts[:1] == [1] else "s"
+    return f": {counts[0]} call{plural} from {short(inside.frame)} against {counts[1]}" if told else ""
 
 
 def order_across_groups(case: Case, blame: Blame) -> Finding | None:
@@ -173,13 +188,16 @@ def differing_arguments(case: Case, blame: Blame) -> Finding | None:
 
 
 def swapped_operation(case: Case, blame: Blame) -> Finding | None:
-    """HD106: one condition, a different operation in each of its arms."""
+    """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
     gap, parting = blame.gap, blame.parting
-    if gap is None or parting is None or gap.mine is None or gap.theirs is None or not parting.both_arms:
+    if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
-    if gap.mine.op == gap.theirs.op or END in (gap.mine.op, gap.theirs.op):
+    if gap.mine.op == gap.theirs.op:
         return None
     others = others_of(case, blame)
+    loop = _items_differ(case, gap)
+    if loop is None and (parting is None or not parting.both_arms):
+        return None
     return Finding(
         "HD106",
         capital(
@@ -187,10 +205,33 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
             f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
             f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
         ),
-        condition_text(case, blame) or no_condition(case, blame, gap),
-        "issue the same operation in both arms of the condition, or take the collective out of it; where the ranks are "
-        "at different elements of a loop, give the loop one order on all ranks (`sorted`)",
+        f"both are in a round of {loop}, whose items choose the call, and every rank has made both before: "
+        f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'goes', 'go')} over the items in another order than "
+        f"{name_ranks(others)}, or over others"
+        if loop
+        else condition_text(case, blame) or no_condition(case, blame, gap),
+        "go over the items in one order on all ranks (`sorted`), and over the same ones"
+        if loop
+        else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
+        "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
     )
+
+
+def _items_differ(case: Case, gap: Gap) -> str | None:
+    """The loop in which both sides are, where its items decide which call is made and both sides make both."""
+    if gap.mine is None or gap.theirs is None:
+        return None
+    for program in (case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)):
+        before = {t.site for t in program.tokens} if program is not None else set()
+        if not {gap.mine.site, gap.theirs.site} <= before:
+            return None
+    ways = [list(reversed(user_stack(token.stack))) for token in (gap.mine, gap.theirs)]
+    a, b = next(((x, y) for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), (None, None))
+    if a is None or b is None or (a.file, plain(a.function)) != (b.file, plain(b.function)):
+        return None
+    tree = case.sources.function(a.file, a.line)
+    found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
+    return f"`{found[1]}` ({PurePosixPath(a.file).name}:{found[0]})" if found is not None else None
 
 
 def two_threads(case: Case, blame: Blame) -> Finding | None:

@@ -1,0 +1,38 @@
+"""Which values did each rank's frames hold?"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.model.snapshot import JobSnapshot
+
+
+class Values:
+    """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
+
+    def __init__(self, job: JobSnapshot) -> None:
+        self._now: dict[tuple[str, str, str], dict[int, str]] = {}
+        for rank in job.ranks:
+            last = rank.process.last if rank.process else None
+            for thread in last.threads if last else ():
+                self._add(
+                    rank.rank,
+                    [((f.file, plain(f.function), each.name), each.value) for f in thread.frames for each in f.locals],
+                )
+            named = rank.journal.attributes if rank.journal else ()
+            self._add(
+                rank.rank,
+                [((a.file, plain(a.function), f"{a.owner}.{a.name}" if a.owner else a.name), a.value) for a in named],
+            )
+
+    def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
+        """What frames that belong together show; where a function runs several times at once, only what agrees."""
+        values: dict[tuple[str, str, str], set[str]] = {}
+        for key, value in seen:
+            values.setdefault(key, set()).add(value)
+        for key, found in values.items():
+            if len(found) == 1:
+                self._now.setdefault(key, {}).setdefault(rank, *found)
+
+    def of(self, file: str, function: str, name: str) -> dict[int, str]:
+        """Rank → value as seen now; empty where nothing can be seen."""
+        return self._now.get((file, plain(function), name), {})
