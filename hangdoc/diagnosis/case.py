@@ -8,7 +8,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, describe
 from hangdoc.diagnosis.deadlock import Deadlock, deadlock
-from hangdoc.diagnosis.held import HeldLock, held_lock, holds_for_all
+from hangdoc.diagnosis.held import HeldLock, held_lock, holds_database, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
@@ -125,11 +125,15 @@ class Case:
     @cached_property
     def shared_locks(self) -> dict[int, frozenset[int]]:
         """Rank that waits for a lock between processes → the ranks that hold it, as their source shows."""
-        waiting = [rank for rank, activity in self.activities.items() if activity.text == SHARED_LOCK]
+        waiting = {r: a for r, a in self.activities.items() if a.text == SHARED_LOCK or a.kind == "sleeping"}
         processes = {rank: s.process for rank, s in self.ranks.items() if s.process is not None} if waiting else {}
         found = {
-            rank: holds_for_all(processes[rank], self.activities[rank], processes, self.sources) - {rank}
-            for rank in waiting
+            rank: (
+                holds_for_all(processes[rank], activity, processes, self.sources)
+                | holds_database(activity, processes, self.sources)
+            )
+            - {rank}
+            for rank, activity in waiting.items()
         }
         return {rank: holders for rank, holders in found.items() if holders}
 

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.activity import python_op
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.threads import at_rest, blocking_thread, is_moving, kind_mark, kind_words
+from hangdoc.diagnosis.threads import QUEUE, at_rest, blocking_thread, is_moving, kind_mark, kind_words
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.process import Process
 from hangdoc.model.wording import name_ranks
@@ -56,7 +56,7 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
 
 def _next(process: Process, kind: str) -> Process | None:
     """The child that is waited for: the one that the system call names, else the one that stands still."""
-    if kind not in ("waiting-for-child", "waiting-for-worker", "pipe"):
+    if kind not in ("waiting-for-child", "waiting-for-worker", "pipe") or _is_at_a_queue(process):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
     workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
@@ -100,6 +100,8 @@ def _title(process: Process) -> str:
 def _holders(case: Case, process: Process) -> list[str]:
     """Who has the other end, or the lock; [] where nothing is known of it."""
     file = next(iter(process.blocking_files), None)
+    if _is_at_a_queue(process):
+        return []  # everybody who has the queue holds both ends of its pipe
     if file is None:
         return _lock_owners(case, process)
     ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
@@ -108,6 +110,11 @@ def _holders(case: Case, process: Process) -> list[str]:
     if file.peers:
         return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
     return [] if file.fd < 0 else [f"no other process holds the other end of {file.target}"]
+
+
+def _is_at_a_queue(process: Process) -> bool:
+    main = process.last.main if process.last is not None else None
+    return main is not None and kind_words(main.frames, "pipe") == QUEUE
 
 
 def _lock_owners(case: Case, process: Process) -> list[str]:

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame import blame, blame_of
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
+from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
@@ -29,7 +30,12 @@ def crashed(case: Case) -> tuple[Blame, bool]:
     if aborted is not None:
         return aborted, True
     if first:
-        return Blame("gone", first, proved=True, confidence="certain", sure="first to fail, by its own error"), True
+        sure = "first to fail, by its own error"
+        if len(first) > 1:
+            return Blame(
+                "gone", first, proved=True, confidence="likely", sure=f"{sure}, and others in the same way"
+            ), True
+        return Blame("gone", first, proved=True, confidence="certain", sure=sure), True
     # Only victims: their peers hung up on them. Ask the sequences who parted.
     differing = disagreement(case, ended=True)
     if differing is not None:
@@ -94,7 +100,17 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
         or (end.exception and not _in_collective(end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
     ]
-    return (min(own)[1],) if own else ()
+    if not own:
+        return ()
+    first = failed[min(own)[1]]
+    # The same error at the same line of other ranks is no consequence: they failed as it did.
+    alike = [r for _, r in own if first.exception and _alike(failed[r], first)]
+    return tuple(sorted({min(own)[1], *alike}))
+
+
+def _alike(end: ProcessExit, other: ProcessExit) -> bool:
+    places = [next(((f.file, f.line) for f in user_stack(each.stack)), None) for each in (end, other)]
+    return end.exception == other.exception and places[0] is not None and places[0] == places[1]
 
 
 def _in_collective(end: ProcessExit) -> bool:

@@ -3,6 +3,7 @@ the calls that the others have to make before they can answer that one."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.locks import held, holders, one_owner, wanted
@@ -52,3 +53,15 @@ def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process],
             name in names and one_owner(name, frame, where) for name, frame in held(process.last.main.frames, sources)
         )
     )
+
+
+_DATABASE_CALLS = re.compile(r"\.(?:execute|executemany|executescript|commit)\(")
+
+
+def holds_database(activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
+    """The ranks that hold a lock on some file, where this one sleeps in a call on a database: SQLite waits for a lock
+    by trying again, and nothing but the sleep is to be seen (SQLite 3.40)."""
+    line = sources.line(activity.where.file, activity.where.line) if activity.where is not None else None
+    if activity.kind != "sleeping" or line is None or not _DATABASE_CALLS.search(line):
+        return frozenset()
+    return frozenset(rank for rank, process in others.items() if process.locked_files)

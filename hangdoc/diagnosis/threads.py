@@ -21,6 +21,9 @@ UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 
 SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
+QUEUE = "waiting on a queue between processes"
+"""Of multiprocessing: a pipe of which every process that has the queue holds both ends."""
+
 UNNAMED = "asynchronous call"
 """Text of a rank that waits for a collective or a message: nothing tells which."""
 
@@ -113,6 +116,7 @@ def _communicates(stack: Stack) -> bool:
 _FINER = {
     "waiting-for-child": ("compiling",),
     "lock": ("compiling", "waiting-for-worker", "waiting-for-child"),
+    "pipe": ("compiling", "waiting-for-worker", "waiting-for-child"),
 }
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, own_store_call
 from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
-from hangdoc.diagnosis.threads import descendants
+from hangdoc.diagnosis.threads import QUEUE, descendants
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -112,7 +112,7 @@ class _Builder:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == "store-wait" and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
-        if kind in ("file-lock", "pipe", "io", "waiting-for-child"):
+        if kind in ("file-lock", "pipe", "io", "waiting-for-child") and activity.text != QUEUE:
             process = self.snapshots[rank].process
             # What a child waits for, its parent waits for.
             waiting = descendants(process) if process and kind == "waiting-for-child" else [process]

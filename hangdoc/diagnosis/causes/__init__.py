@@ -37,6 +37,7 @@ _RULES = (
     sequences.differing_arguments,
     sequences.two_threads,
     detours.asynchronous_code,
+    implicit.ended_its_stage,
     implicit.unused_parameters,
     sequences.uneven_iterations,
     detours.after_an_exception,

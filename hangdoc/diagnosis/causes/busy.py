@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place,
 from hangdoc.diagnosis.chain import follow
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.threads import UNTOLD
+from hangdoc.diagnosis.threads import QUEUE, UNTOLD
 from hangdoc.model.wording import name_ranks
 
 
@@ -122,6 +122,14 @@ _LEFT_ALONE = _Outside(
     "give waits a timeout",
 )
 
+_QUEUE = _Outside(
+    "HD507",
+    "{text}",
+    "the process that was to fill it, or to empty it, does not: it waits itself, has ended, or has put fewer items "
+    "than are taken out",
+    "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
+)
+
 _DESTROY = _Outside(
     "HD702",
     "destroy_process_group",
@@ -179,6 +187,7 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     rank = blame.culprits[0]
     activity = case.activities[rank]
     known = _DESTROY if activity.text == _DESTROY.doing else _KINDS.get(activity.kind)
+    known = _QUEUE if activity.text == QUEUE else known
     if known is not None and _at_exit(case, rank):
         known = _KINDS["shutting-down"]
     if known is None or (activity.kind == "lock" and not _is_lock(case, rank)):

@@ -1,15 +1,20 @@
-"""HD109, HD111: a library communicates on its own, in a call that does not look like it."""
+"""HD109, HD111: a library communicates on its own, in a call that does not look like it. HD102 of a library's loop."""
 
 from __future__ import annotations
+
+import itertools
+import re
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import is_behind
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.landmarks import advice, is_implicit, words
+from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, words
+from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 
@@ -128,6 +133,46 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
         f"{library} is a collective of all ranks. " + capital(finding.why),
         fix + (f" ({cure})" if cure else ""),
     )
+
+
+_STAGE_ENDS = re.compile(r"^on_(?:\w+_)?(?:epoch|batches|fit|train|validation|predict)_end$|_epoch_end$")
+"""Hooks by which trainers tell that a stage is over (Lightning 2.6, transformers 5)."""
+
+
+def ended_its_stage(case: Case, blame: Blame) -> Finding | None:
+    """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
+    gap = blame.gap
+    if gap is None or blame.parting is not None or gap.mine is None or gap.theirs is None:
+        return None
+    hooks = [_stage_hook(token.stack) for token in (gap.mine, gap.theirs)]
+    if (hooks[0] is None) == (hooks[1] is None):
+        return None
+    ended, still = (blame.culprits, others_of(case, blame)) if hooks[0] else (others_of(case, blame), blame.culprits)
+    hook, running = hooks[0] or hooks[1], gap.theirs if hooks[0] else gap.mine
+    assert hook is not None
+    ran = next((f for f in user_stack(gap.mine.stack) if f in user_stack(gap.theirs.stack)), None)
+    waiting = wait_sentence(case, others_of(case, blame))
+    return Finding(
+        "HD102",
+        capital(
+            f"{name_ranks(ended)} {verb(ended, 'is', 'are')} at the end of the stage, in {place(hook)}, and "
+            f"{name_ranks(still)} {verb(still, 'is', 'are')} still in it, in {call_name(running)}"
+            + (f"; {waiting}." if hooks[1] else ".")
+        ),
+        f"the loop that the library runs{' below ' + short(ran) if ran else ''} went round fewer times on "
+        f"{name_ranks(ended)}: the data ended earlier there, or a hook or a flag told it to stop",
+        "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
+        "decides by)",
+        "a hook that communicates on some ranks only looks the same",
+    )
+
+
+def _stage_hook(stack: Stack) -> Frame | None:
+    """The user's hook for the end of a stage, called by a library."""
+    for frame, caller in itertools.pairwise(stack):
+        if not library(frame.file) and library(caller.file) and _STAGE_ENDS.search(plain(frame.function)):
+            return frame
+    return None
 
 
 def _was_inside(case: Case, gap: Gap) -> bool:

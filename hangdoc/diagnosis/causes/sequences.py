@@ -25,6 +25,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit, plain
+from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
 from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, shared_item_loop, ways_out
 from hangdoc.diagnosis.rounds import fell_out
@@ -297,7 +298,17 @@ def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
     what += _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
     why = condition_text(case, blame) or no_condition(case, blame, gap)
-    return Finding("HD101", capital(verdict), why, _fix(blame, gap))
+    return Finding("HD101", capital(verdict), why, _fix(blame, gap), _parted_unseen(blame, gap))
+
+
+def _parted_unseen(blame: Blame, gap: Gap) -> str:
+    """A doubt where the sides part within a library, whose conditions and loops were not read."""
+    if blame.parting is not None or gap.mine is None or gap.theirs is None:
+        return ""
+    ways = [list(reversed(token.stack)) for token in (gap.mine, gap.theirs)]
+    at = next((x for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), None)
+    inside = at is not None and library(at.file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
+    return "they part within a library, whose loops and conditions were not read" if inside else ""
 
 
 def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
