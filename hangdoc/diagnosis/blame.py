@@ -323,7 +323,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
-    confidence, sure = _how_sure(history, chosen.culprits, tie, proved)
+    confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == "certain" and (own := crossed_before(chosen)) is not None:
         confidence = "likely"
         sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
@@ -369,14 +369,16 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=gaps)
 
 
-def _how_sure(history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool) -> tuple[str, str]:
+def _how_sure(case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool) -> tuple[str, str]:
     seen = len(history.members) - len(history.blind)
     if history.inferred:
         known = f"stacks of {seen} ranks seen, their call sequences not"
         if tie == "unbroken":
             return "possible", known
         return "likely", f"{known}; {tie}" if tie else known
-    sure = f"call sequences of {'all ' if not history.blind else ''}{seen} ranks seen"
+    whole = not history.blind and len(history.members) == len(case.ranks)
+    who = f"all {seen} ranks" if whole else f"{seen} ranks" if history.blind else f"the {seen} ranks of the group"
+    sure = f"call sequences of {who} seen"
     if history.blind:
         sure += f", {len(history.blind)} not"
     wrapped = history.first > 1

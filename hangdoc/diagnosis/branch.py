@@ -324,10 +324,11 @@ def describe(
     """
     guard = parting.guard
     shown: list[BranchValue] = []
-    names = [*guard.names, *guard.counters] if guard.kind == "loop" else telling_names(sources, values, parting)
+    counted = [*guard.names, *counter_values(parting, values)]
+    names = counted if guard.kind == "loop" else telling_names(sources, values, parting)
     for name in names:
         by_value: dict[str, list[int]] = {}
-        for rank, value in values.of(parting.file, parting.function, name).items():
+        for rank, value in values_tested(sources, values, parting, name).items():
             by_value.setdefault(value, []).append(rank)
         if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
             continue
@@ -359,6 +360,20 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
         if not any(first < line <= last for line in changed):
             found.append(name)
     return found
+
+
+def values_tested(sources: Sources, values: Values, parting: Parting, name: str) -> dict[int, str]:
+    """Rank → value, as seen now, of those for which it is still what was tested: who stands before the condition in
+    the loop around it has begun another round since, and what the loop sets has changed."""
+    per_rank = values.of(parting.file, parting.function, name)
+    tree = sources.function(parting.file, parting.guard.line)
+    loops = [g for g in guards(tree, parting.guard.line) if g.kind == "loop"] if tree is not None else []
+    if tree is None or not loops:
+        return per_rank
+    first, last = loops[-1].span
+    changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
+    at = values.lines(parting.file, parting.function)
+    return {r: v for r, v in per_rank.items() if not (changed and first <= at.get(r, 0) < parting.guard.line)}
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:

@@ -42,22 +42,20 @@ def _journal(case: Case, found: Blame) -> list[Evidence]:
     for rank in history.members:
         if rank not in history.blind:
             issued.setdefault(history.issued(rank), []).append(rank)
-    text = ", ".join(f"#{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
-    lines = [Evidence("journal", history.members, f"last call issued in {history.label}: {text}")]
+    # Calls of several groups in one order have numbers that nobody else knows.
+    joined = all(known.key != history.key for known in case.histories)
+    mark, what = ("", "calls issued in") if joined else ("#", "last call issued in")
+    text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
+    lines = [Evidence("journal", history.members, f"{what} {history.label}{' together' if joined else ''}: {text}")]
     gap = found.gap
     if gap is not None and gap.token.op != END:
         now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
         behind = now - gap.token.sequence
         then = "end" if case.job.ended else "hang"
         if behind > 0:
-            lines.append(
-                Evidence(
-                    "journal",
-                    gap.ranks,
-                    f"the sequences parted at call #{gap.token.sequence}, {behind} call{'s' if behind > 1 else ''} "
-                    f"before the {then}",
-                )
-            )
+            where = "" if joined else f"at call #{gap.token.sequence}, "
+            ago = f"{behind} call{'s' if behind > 1 else ''} before the {then}"
+            lines.append(Evidence("journal", gap.ranks, f"the sequences parted {where}{ago}"))
     return lines
 
 

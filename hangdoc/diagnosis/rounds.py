@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import is_implicit, plain
 from hangdoc.diagnosis.reading import ends_alike, fixed_rounds, ways_out
-from hangdoc.diagnosis.sequences import Token, distinct, user_stack
+from hangdoc.diagnosis.sequences import RankProgram, Token, distinct, user_stack
 from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.process import Frame, Stack
 
@@ -126,16 +128,31 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
 
 def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """Does the last call that the ranks made in the loop stand, in one round of it, before the call that is missing?
-    Then they had begun the round that the others are in."""
+    Then they had begun the round that the others are in. So they had if another call, which stands before that one,
+    came as often on them."""
     missing = tokens[loop.guarded]
     programs = [case.programs[rank] for rank in left if rank in case.programs]
     if missing is None or not programs:
         return False
+    if _had_the_round(case, loop, programs, missing):
+        return True
     for program in programs:
         before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if _is_inside(t, loop)]
         if not before or not _stands_before(case, before[-1].stack, missing.stack, loop):
             return False
     return True
+
+
+def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: Token) -> bool:
+    other = case.programs.get(missing.rank)
+    if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
+        return False  # counts that do not begin with the first call
+    made = Counter(t.site for t in other.tokens[: missing.order] if t.site != missing.site and _is_inside(t, loop))
+    often = sum(t.site == missing.site for t in other.tokens[: missing.order])  # what comes seldom counts no rounds
+    stacks = {t.site: t.stack for t in other.tokens[: missing.order] if made[t.site] > often}
+    first = {site for site, stack in stacks.items() if _stands_before(case, stack, missing.stack, loop)}
+    counts = [Counter(t.site for t in program.tokens) for program in left]
+    return all(any(count[site] >= made[site] for site in first) for count in counts)
 
 
 def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:

@@ -3,6 +3,7 @@ coin's toss."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
@@ -148,7 +149,8 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
     return not steps <= known
 
 
-_Step = tuple[Site, Site]
+_Place = tuple[Site, str]
+_Step = tuple[_Place, _Place]
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
@@ -158,7 +160,7 @@ def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
     if gap is None or gap.mine is None or gap.theirs is None or not outside:
         return False
     taken = {
-        (before.site, after.site)
+        (_place(program, before), _place(program, after))
         for program, _ in distinct(outside)
         for before, after in zip(program.tokens, program.tokens[1:], strict=False)
     }
@@ -176,8 +178,15 @@ def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]
     calls = program.tokens
     earlier = (i for i in range(token.order - 1, -1, -1) if calls[i].group == token.group)
     start = next(earlier, token.order - 1)
-    steps = {(calls[i - 1].site, calls[i].site) for i in range(start + 1, token.order + 1)}
-    return steps, {(calls[i - 1].site, calls[i].site) for i in range(1, start + 1)}
+    places = [_place(program, call) for call in calls[: token.order + 1]]
+    steps = list(itertools.pairwise(places))
+    return set(steps[start:]), set(steps[:start])
+
+
+def _place(program: RankProgram, token: Token) -> _Place:
+    """The line and the group: one line may call on several. Groups that divide the world have one description."""
+    group = program.groups.get(token.group[0])
+    return token.site, (group.description if group is not None else "") or token.group[0]
 
 
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:

@@ -11,8 +11,11 @@ class Values:
 
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
+        self._at: dict[tuple[str, str], dict[int, int]] = {}
         for rank in job.ranks:
             last = rank.process.last if rank.process else None
+            for frame in last.main.frames if last and last.main else ():
+                self._at.setdefault((frame.file, plain(frame.function)), {}).setdefault(rank.rank, frame.line)
             for thread in last.threads if last else ():
                 self._add(
                     rank.rank,
@@ -36,3 +39,7 @@ class Values:
     def of(self, file: str, function: str, name: str) -> dict[int, str]:
         """Rank → value as seen now; empty where nothing can be seen."""
         return self._now.get((file, plain(function), name), {})
+
+    def lines(self, file: str, function: str) -> dict[int, int]:
+        """Rank → the line at which its main thread stands in the function; those that are not in it are missing."""
+        return self._at.get((file, plain(function)), {})

@@ -70,16 +70,22 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         else "goes round the loop once more"
     )
     how = how if len(culprits) == 1 else how.replace("goes", "go")
-    stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop), or "
     return Finding(
         "HD102",
         capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
         why,
-        (stop if out else "")
-        + "give every rank the same number of iterations (DistributedSampler(drop_last=True), or agree on the count "
-        "first), or wrap the loop in `torch.distributed.algorithms.Join`",
+        _fix_rounds(loop, bool(out), is_implicit(blame.gap.token.stack)),
         doubt,
     )
+
+
+def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
+    stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
+    if loop.guard.condition.startswith("while "):
+        return stop
+    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
+    count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
+    return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
 
 
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
@@ -155,7 +161,8 @@ def order_across_groups(case: Case, blame: Blame) -> Finding | None:
         ),
         f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
         f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
-        "issue the calls of different groups in the same order on every rank (sort the keys; do not iterate over sets)",
+        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
+        "not iterate over sets)",
     )
 
 
