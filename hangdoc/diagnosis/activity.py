@@ -3,11 +3,13 @@ the line of the call that hangs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hangdoc.diagnosis.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.sequences import RankProgram, Token, group_label, site_of, user_stack
 from hangdoc.diagnosis.threads import at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.journal import PointToPoint, StoreWait
+from hangdoc.model.journal import Journal, PointToPoint, StoreWait
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
@@ -167,6 +169,15 @@ def _what(
     if pending is not None and waits and not _of_another(pending, process, thread):
         return "in-collective", call_text(pending, program), pending, None
     return rest, text, None, None
+
+
+def in_message(activity: Activity, message: PointToPoint, journal: Journal | None) -> Activity:
+    """The activity of a rank that waits for this message, unless it says so already."""
+    verb = "send" if "send" in message.op else "recv"
+    if (activity.kind, activity.peer) == (verb, message.peer) or journal is None:
+        return activity
+    text = f"{message.op} {'to' if verb == 'send' else 'from'} rank {message.peer}"
+    return replace(activity, kind=verb, text=text, peer=message.peer)
 
 
 def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:

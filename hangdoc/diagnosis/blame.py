@@ -15,16 +15,16 @@ from hangdoc.diagnosis.branch import is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.cycle import cycle, would_free_all
-from hangdoc.diagnosis.disagreement import Disagreement, disagreement, missing_partners
+from hangdoc.diagnosis.cycle import cycle
+from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.inferred import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
 from hangdoc.diagnosis.meeting import meeting_places
-from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
 from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
+from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.waits import IMMOVABLE
 
 _MOST_GROUPS = 8
@@ -55,10 +55,8 @@ def blame(case: Case) -> Blame:
     if differing is not None:
         return differing
     if case.graph.stuck:
-        return (
-            diverged or _odd_message(case) or _partner(case) or _across_groups(case) or _standing(case) or cycle(case)
-        )
-    unseen = _unseen_partner(case)
+        return diverged or odd_message(case) or partner(case) or _across_groups(case) or _standing(case) or cycle(case)
+    unseen = unseen_partner(case)
     if unseen is not None:
         return unseen
     if case.graph.roots:
@@ -157,51 +155,6 @@ def _disagreement(case: Case) -> Blame | None:
     communicating = any(a.kind == "in-collective" for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blame_of(found) if found is not None else None
-
-
-def _partner(case: Case) -> Blame | None:
-    """A message waits for its partner, and with it everybody would go on."""
-    alone = would_free_all(case)
-    for _, peer in missing_partners(case):
-        if peer in alone:
-            sure = "either the message was not sent, or one too many is expected"
-            others = tuple((rank,) for rank in alone if rank != peer)
-            return Blame("partner", (peer,), others, proved=True, sure=sure)
-    return None
-
-
-def _odd_message(case: Case) -> Blame | None:
-    """A message was sent under one tag and is expected under another, or was left out for once."""
-    found = crossed_tags(case)
-    elsewhere = wrong_peer(case) if found is None else None
-    if elsewhere is not None:
-        pair = sorted((elsewhere.took, elsewhere.waits))
-        sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
-        return Blame("peer", (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
-    skipped = left_out(case) if found is None else None
-    if skipped is not None:
-        sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
-        return Blame("partner", (skipped.rank,), proved=True, confidence="likely", sure=sure)
-    if found is None:
-        return None
-    sides = [(found.sender,), (found.receiver,)]
-    if found.strayed == found.receiver:
-        sides.reverse()
-    if found.strayed is not None:
-        sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
-        return Blame("tag", sides[0], proved=True, confidence="likely", sure=sure)
-    return Blame("tag", sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
-
-
-def _unseen_partner(case: Case) -> Blame | None:
-    """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
-    roots = tuple(sorted(case.graph.roots))
-    if not roots or any(case.activities[r].kind not in ("send", "recv") for r in roots):
-        return None
-    waiting = sorted({w.waiter for w in case.graph.waits})
-    proved = {*waiting, *roots} == set(case.activities)
-    sure = "which rank the message is for, or from, could not be seen"
-    return Blame("partner", roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
 
 
 def blame_of(found: Disagreement) -> Blame:

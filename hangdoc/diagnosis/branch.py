@@ -94,6 +94,11 @@ def parted(
     return sorted(found, key=lambda p: -p.score)
 
 
+def is_rank_name(name: str) -> bool:
+    """Is it what programs call a rank, or a flag made of it?"""
+    return _RANK_NAME.search(name) is not None
+
+
 def is_left_by_exception(parting: Parting) -> bool:
     """Is the guarded side in a try body, or past it, and the other one was thrown out?"""
     return parting.guard.kind == "try" and (is_tried(parting) or not parting.guard.taken)

@@ -6,10 +6,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE, describe
+from hangdoc.diagnosis.activity import GONE, describe, in_message
 from hangdoc.diagnosis.deadlock import Deadlock, deadlock
 from hangdoc.diagnosis.held import HeldLock, held_lock, holds_database, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
+from hangdoc.diagnosis.mailbox import Alone, alone
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
@@ -81,9 +82,27 @@ class Case:
         found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
         for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
             found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
+        for rank, activity in found.items():
+            mine = self.waiting_messages.get(rank, []) if activity.kind in ("send", "recv") else []
+            found[rank] = in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
         if any(activity.kind in _COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
+
+    @cached_property
+    def messages_alone(self) -> list[Alone]:
+        """The messages that one side has issued and the other has not."""
+        return alone({rank: s.journal for rank, s in self.ranks.items() if s.journal is not None})
+
+    @cached_property
+    def waiting_messages(self) -> dict[int, list[Alone]]:
+        """Rank → those of its messages that have no partner, what it receives first: of several that it has under way
+        it waits for these."""
+        found: dict[int, list[Alone]] = {}
+        for each in self.messages_alone:
+            if not each.message.completed:
+                found.setdefault(each.rank, []).append(each)
+        return {rank: sorted(some, key=lambda each: "recv" not in each.message.op) for rank, some in found.items()}
 
     def _awaiting(self, activity: Activity) -> Activity:
         """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.moment import passages
 from hangdoc.diagnosis.sequences import site_of, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {"send": "recv", "recv": "send"}
 
@@ -56,7 +56,8 @@ def _crossed(case: Case) -> Iterator[CrossedTags]:
 
 def _from_journals(case: Case, receiver: Activity, sender: Activity) -> CrossedTags | None:
     theirs, mine = (case.ranks[a.rank].journal for a in (sender, receiver))
-    waiting = pending_p2p(case.ranks[receiver.rank], receiver.stack)
+    known = [each.message for each in case.waiting_messages.get(receiver.rank, ()) if each.message.peer == sender.rank]
+    waiting = known[0] if known else pending_p2p(case.ranks[receiver.rank], receiver.stack)
     if theirs is None or mine is None or waiting is None or waiting.peer != sender.rank:
         return None
     sends = [m for m in theirs.point_to_points if m.op == "send" and m.peer == receiver.rank]
@@ -145,12 +146,17 @@ class LeftOut:
     rank: int
     peer: int
     op: str
-    frame: Frame | None
+    stack: Stack
+
+    @property
+    def frame(self) -> Frame | None:
+        """The line."""
+        return next(iter(user_stack(self.stack)), None)
 
 
 def left_out(case: Case) -> LeftOut | None:
     """The message that another stuck rank waits for and that its only stuck partner left out for once."""
-    found = []
+    found: list[LeftOut] = []
     for rank in sorted(case.graph.stuck):
         journal = case.ranks[rank].journal
         messages = journal.point_to_points if journal is not None else ()
@@ -162,8 +168,9 @@ def left_out(case: Case) -> LeftOut | None:
             if a.kind in _COUNTERPART and a.peer == rank and a.rank in case.graph.stuck
         }
         missing = [site for site in dict.fromkeys(sites) if site[:2] in waiting]
-        for site in missing:
-            if any(count == usual - 1 for _, _, count, usual in passages(sites, site)):
-                frame = next(iter(user_stack(stacks[sites.index(site)])), None)
-                found.append(LeftOut(rank, site[1], site[0], frame))
+        found += [
+            LeftOut(rank, site[1], site[0], stacks[sites.index(site)])
+            for site in missing
+            if any(count == usual - 1 for _, _, count, usual in passages(sites, site))
+        ]
     return found[0] if len({left.rank for left in found}) == 1 else None

@@ -44,13 +44,16 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     if len(odd) == 1:
         return odd[0][0], f"ranks of other groups went as {told_ranks(others_in(odd[0][0]))} did", odd[0][1]
     # Where others have ended as well, ending is what the program does there.
-    gone = [
-        (a, f) for a, f in partings if case.ended and set(a.culprits) == case.ended and not _others_strayed(case, a)
-    ]
+    gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
     if len(gone) == 1:
         return gone[0][0], f"{told_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
     first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
     return first[0], "unbroken", first[1]
+
+
+def _ended_there(case: Case, alignment: Alignment) -> bool:
+    """Are the culprits those of the group that have ended?"""
+    return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
 
 
 def told_ranks(ranks: tuple[int, ...]) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis import messages
+from hangdoc.diagnosis.branch import CONDITIONS, is_rank_name
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.messages import crossed_tags, left_out
+from hangdoc.diagnosis.reading import ways_out
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 _KINDS = ("send", "recv")
@@ -118,9 +121,10 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     peer = first.peer
     assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
+    to, other = ("from", "send") if first.kind == "recv" else ("to", "recv")
     told = (
-        f"rank {first.rank} is in its {_nth(here)} {first.kind} {'from' if first.kind == 'recv' else 'to'} rank "
-        f"{peer}, and rank {peer} has issued {there} {'sends to' if first.kind == 'recv' else 'recvs from'} it"
+        f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued {there} "
+        f"{other}{'' if there == 1 else 's'} {'to' if to == 'from' else 'from'} it"
         if here
         else f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
     )
@@ -128,18 +132,53 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     if skipped is not None and skipped.rank == peer and skipped.frame is not None:
         told += f"; it once went by its {skipped.op} at {place(skipped.frame)}"
     elif last is not None:
-        told += f"; its last message with rank {first.rank} was the {last[0]} at {place(last[1])}"
+        where = place(next(iter(user_stack(last[1])), None))
+        told += f"; its last message with rank {first.rank} was the {last[0]} at {where}"
+    stack = skipped.stack if skipped is not None and skipped.rank == peer else last[1] if last is not None else ()
+    told += _conditions(case, stack)
     now = " ".join(doing(case.activities[peer]).split())
+    link = "" if case.activities[peer].kind in _AT_REST else "in "
+    does = "sends" if first.kind == "recv" else "receives"
+    what = f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at {place(first.where)}"
+    fewer = here - there
     return Finding(
         "HD202",
-        capital(
-            f"rank {first.rank} waits in {first.kind} {'from' if first.kind == 'recv' else 'to'} rank {peer} at "
-            f"{place(first.where)}, which never comes: rank {peer} is in {now}."
-        ),
+        capital(f"{what}: it is {link}{now}."),
         told,
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
-        + (f" (rank {peer} issues one fewer)" if here else ""),
+        + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
     )
+
+
+_AT_REST = frozenset({"exited", "zombie", "absent", "stopped", "sleeping", "computing", "lock", "pipe", "io"})
+
+
+def _conditions(case: Case, stack: Stack) -> str:
+    """What stands between the loop and the line that issues the messages, and how the loop is left: by one of these
+    the rank went by."""
+    told: list[str] = []
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        found = guards(tree, frame.line) if tree is not None else []
+        loops = [g for g in found if g.kind == "loop"]
+        inner = found[found.index(loops[-1]) + 1 :] if loops else found
+        told = [_told(frame, g.line, g.condition) for g in inner if _may_differ(g)] + told
+        if loops:
+            out = ways_out(tree, loops[-1].line) if tree is not None else []
+            left = [each for line, text in out if (each := _told(frame, line, text)) not in told]
+            told = told[:2]
+            text = f"; on the way there {'is' if len(told) == 1 else 'are'} {' and '.join(told)}" if told else ""
+            return text + (f"; its loop can be left at {' or '.join(left[:2])}" if left else "")
+    return ""
+
+
+def _may_differ(guard: Guard) -> bool:
+    """A test of the rank itself decides alike every time."""
+    return guard.kind in (*CONDITIONS, "try") and not any(is_rank_name(name) for name in guard.names)
+
+
+def _told(frame: Frame, line: int, condition: str) -> str:
+    return f"`{condition}` ({short(Frame(frame.file, line, ''))})"
 
 
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int, int]:
@@ -148,13 +187,13 @@ def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int, int]:
     return _count(case, rank, peer, kind), _count(case, peer, rank, other)
 
 
-def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Frame] | None:
-    """The operation and the line of the last message that ``rank`` issued with ``peer``."""
+def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Stack] | None:
+    """The operation and the stack of the last message that ``rank`` issued with ``peer``."""
     journal = case.ranks[rank].journal
     for message in reversed(journal.point_to_points) if journal else ():
         if message.peer == peer and journal is not None:
-            frames = user_stack(journal.stack(message.stack))
-            return (message.op, frames[0]) if frames else None
+            stack = journal.stack(message.stack)
+            return (message.op, stack) if user_stack(stack) else None
     return None
 
 

@@ -1,0 +1,73 @@
+"""Which messages have met? Sends and receives of two ranks pair in their order, by group and tag."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hangdoc.model.journal import Journal, PointToPoint
+
+_RING = 1000
+"""A journal with this many messages may have lost older ones: its counts prove nothing."""
+
+_Key = tuple[str, int, int, int]
+"""Group, sender, receiver, tag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A message that ``rank`` has issued and its peer has not."""
+
+    rank: int
+    message: PointToPoint
+
+    @property
+    def pair(self) -> tuple[int, int]:
+        """The two ranks, the lower one first."""
+        return min(self.rank, self.message.peer), max(self.rank, self.message.peer)
+
+
+def alone(journals: Mapping[int, Journal]) -> list[Alone]:
+    """The messages without a partner, of pairs of ranks that both have a journal. A rank that receives from any source
+    takes part in nothing that could be told."""
+    known = {
+        rank: journal
+        for rank, journal in journals.items()
+        if len(journal.point_to_points) < _RING and all(m.op != "recv_anysource" for m in journal.point_to_points)
+    }
+    issued: dict[_Key, dict[str, list[Alone]]] = {}
+    for rank, journal in known.items():
+        for message in journal.point_to_points:
+            way = "send" if "send" in message.op else "recv" if "recv" in message.op else ""
+            if not way or message.peer not in known:
+                continue
+            ends = (rank, message.peer) if way == "send" else (message.peer, rank)
+            issued.setdefault((message.group, *ends, message.tag), {}).setdefault(way, []).append(Alone(rank, message))
+    found = []
+    for ways in issued.values():
+        sends, recvs = ways.get("send", []), ways.get("recv", [])
+        met = min(len(sends), len(recvs))
+        found += sends[met:] + recvs[met:]
+    return sorted(found, key=lambda each: (each.message.created_ns, each.rank))
+
+
+def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
+    """The pairs between which something is wrong, with one message of each: its peer has gone by it, or offers another
+    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants."""
+    pending = [each for each in found if not each.message.completed]
+    offers: dict[int, set[int]] = {}
+    for each in pending:
+        offers.setdefault(each.rank, set()).add(each.message.peer)
+    pairs: dict[tuple[int, int], Alone] = {}
+    for each in pending:
+        theirs = offers.get(each.message.peer, set())
+        if not theirs or each.rank in theirs:
+            pairs.setdefault(each.pair, each)
+    return pairs
+
+
+def common_rank(pairs: Iterable[tuple[int, int]]) -> int | None:
+    """The only rank that is an end of every one of several pairs."""
+    pairs = list(pairs)
+    common = set.intersection(*(set(pair) for pair in pairs)) if len(pairs) > 1 else set()
+    return common.pop() if len(common) == 1 else None

@@ -1,0 +1,66 @@
+"""Who is to blame for a message that does not meet its partner?"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.cycle import would_free_all
+from hangdoc.diagnosis.disagreement import missing_partners
+from hangdoc.diagnosis.mailbox import common_rank, left_without
+from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
+
+_MOST_NAMED = 8
+
+
+def partner(case: Case) -> Blame | None:
+    """A message waits for its partner, and with it everybody would go on."""
+    alone = would_free_all(case)
+    for _, peer in missing_partners(case):
+        if peer in alone:
+            sure = "either the message was not sent, or one too many is expected"
+            others = tuple((rank,) for rank in alone if rank != peer)
+            return Blame("partner", (peer,), others, proved=True, sure=sure)
+    return None
+
+
+def odd_message(case: Case) -> Blame | None:
+    """A message was sent under one tag and is expected under another, or was left out for once."""
+    found = crossed_tags(case)
+    elsewhere = wrong_peer(case) if found is None else None
+    if elsewhere is not None:
+        pair = sorted((elsewhere.took, elsewhere.waits))
+        sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
+        return Blame("peer", (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
+    skipped = left_out(case) if found is None else None
+    if skipped is not None:
+        sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
+        return Blame("partner", (skipped.rank,), proved=True, confidence="likely", sure=sure)
+    if found is None:
+        return _without_partners(case)
+    sides = [(found.sender,), (found.receiver,)]
+    if found.strayed == found.receiver:
+        sides.reverse()
+    if found.strayed is not None:
+        sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
+        return Blame("tag", sides[0], proved=True, confidence="likely", sure=sure)
+    return Blame("tag", sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
+
+
+def _without_partners(case: Case) -> Blame | None:
+    """Several ranks are left with messages to or from one and the same rank."""
+    rank = common_rank(left_without(case.messages_alone))
+    if rank is None:
+        return None
+    sure = "every message without a partner is to or from it"
+    return Blame("partner", (rank,), proved=True, confidence="likely", sure=sure)
+
+
+def unseen_partner(case: Case) -> Blame | None:
+    """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
+    roots = tuple(sorted(case.graph.roots))
+    if not roots or any(case.activities[r].kind not in ("send", "recv") for r in roots):
+        return None
+    waiting = sorted({w.waiter for w in case.graph.waits})
+    proved = {*waiting, *roots} == set(case.activities)
+    sure = "which rank the message is for, or from, could not be seen"
+    return Blame("partner", roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
