@@ -31,6 +31,8 @@ class RankTarget:
     host: str = ""
     socket: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    rivals: tuple[int, ...] = ()
+    """Pids of other processes, started beside this one, that carry the same rank."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ def find_ranks(
     host = host_name()
     chosen = [
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
-        for target in _one_per_rank(found)
+        for target in _one_per_rank(found, tree)
     ]
     gone = absent(chosen, host)
     if gone and census is not None and _strangers(chosen, tree, census):
@@ -234,14 +236,22 @@ def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:
     return bool(both) and all(family[pid] == ranks[pid] for pid in both)
 
 
-def _one_per_rank(found: list[RankTarget]) -> list[RankTarget]:
+def _one_per_rank(found: list[RankTarget], tree: Mapping[int, _Member]) -> list[RankTarget]:
     """Of the latest restart one process per rank: the probe's word outranks the environment's."""
     latest = max((target.restart for target in found), default=0)
     chosen: dict[int, RankTarget] = {}
     for target in found:
         if target.restart == latest:
-            chosen.setdefault(target.rank, target)
+            first = chosen.setdefault(target.rank, target)
+            if first.pid != target.pid and _beside(first, target, tree):
+                chosen[target.rank] = replace(first, rivals=(*first.rivals, target.pid or 0))
     return list(chosen.values())
+
+
+def _beside(a: RankTarget, b: RankTarget, tree: Mapping[int, _Member]) -> bool:
+    """Did one process start both?"""
+    both = [tree[target.pid].ppid for target in (a, b) if target.pid is not None and target.pid in tree]
+    return len(both) == 2 and both[0] == both[1]
 
 
 def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:

@@ -307,6 +307,7 @@ class _Capture:
             journal=details.journal if details is not None else self.request.journals.get(rank),
             first_store=details.first_store if details is not None else (),
             log=log,
+            rivals=target.rivals,
         )
 
     def _sources(

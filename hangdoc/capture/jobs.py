@@ -120,7 +120,8 @@ def _is_agent(census: Census, carrier: Carrier) -> bool:
 
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
-    """One list per job: where a rank occurs twice in one restart, those with the same parent belong together."""
+    """One list per job: where a rank occurs twice in one restart, those with the same parent belong together. If they
+    are only together as many as the job has ranks, one was told a rank that is not its own."""
     if len({(carrier.rank, carrier.restart) for carrier in group}) == len(group):
         return [group]
     by_parent: dict[int, list[Carrier]] = {}
@@ -128,6 +129,9 @@ def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
         by_parent.setdefault(carrier.parent, []).append(carrier)
     parts: list[list[Carrier]] = []
     for siblings in by_parent.values():
+        if len(siblings) == siblings[0].world_size and len({carrier.restart for carrier in siblings}) == 1:
+            parts.append(siblings)
+            continue
         batch: dict[tuple[int, int], Carrier] = {}
         for carrier in siblings:
             if (carrier.rank, carrier.restart) in batch:
@@ -182,14 +186,22 @@ def _job(census: Census, group: Sequence[Carrier]) -> Job | None:
     launcher = group[0].launcher
     latest = max(carrier.restart for carrier in group)
     chosen: dict[int, Carrier] = {}
+    rivals: dict[int, list[int]] = {}
     for carrier in sorted(group, key=lambda carrier: (census[carrier.top].started, carrier.top)):
         if carrier.restart == latest:
-            chosen.setdefault(carrier.rank, replace(carrier, pid=_with_torch(census, carrier.pid)))
+            own = replace(carrier, pid=_with_torch(census, carrier.pid))
+            if chosen.setdefault(carrier.rank, own) is not own:
+                rivals.setdefault(carrier.rank, []).append(own.pid)
     if launcher != "torchrun" and all(census.has_torch(carrier.pid) is False for carrier in chosen.values()):
         return None
     host = host_name()
     targets = [
-        replace(target_of(carrier, census[carrier.pid].variables), host=host, socket=probe_socket(census, carrier.pid))
+        replace(
+            target_of(carrier, census[carrier.pid].variables),
+            host=host,
+            socket=probe_socket(census, carrier.pid),
+            rivals=tuple(rivals.get(carrier.rank, ())),
+        )
         for carrier in chosen.values()
     ]
     if not _may_be_elsewhere(launcher, targets):

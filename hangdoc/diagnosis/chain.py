@@ -8,12 +8,22 @@ from pathlib import PurePosixPath
 from hangdoc.diagnosis.activity import python_op
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
+from hangdoc.diagnosis.locks import held, wanted
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.threads import QUEUE, at_rest, blocking_thread, is_moving, kind_mark, kind_words
+from hangdoc.diagnosis.threads import (
+    QUEUE,
+    at_rest,
+    blocking_thread,
+    is_moving,
+    is_shared_wait,
+    kind_mark,
+    kind_words,
+)
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.process import Process
 from hangdoc.model.wording import name_ranks
 
+FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
 _MOST_STEPS = 6
 _MOST_THREADS = 3
 _FOLLOWED = frozenset(
@@ -51,7 +61,19 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
             return
         process = following
         kind, text = state_of(process)
-        yield f"{_title(process)} {text}", process
+        yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}", process
+
+
+def _forked_with_a_lock(case: Case, process: Process) -> str:
+    """In words, that the child waits for a lock which nobody in it holds; '' where it is not so."""
+    threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
+    frames = user_stack(threads[0].frames) if threads else ()
+    names = wanted(frames[0], case.sources) if frames else frozenset()
+    alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
+    if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
+        return ""
+    place = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
+    return f"waits at {place} for the lock `{min(names)}`, {FORKED}"
 
 
 def _next(process: Process, kind: str) -> Process | None:

@@ -46,6 +46,8 @@ def _journal(case: Case, found: Blame) -> list[Evidence]:
     joined = all(known.key != history.key for known in case.histories)
     mark, what = ("", "calls issued in") if joined else ("#", "last call issued in")
     text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
+    if joined and found.gap is not None and found.gap.token.op == "new_group":
+        return []
     lines = [Evidence("journal", history.members, f"{what} {history.label}{' together' if joined else ''}: {text}")]
     gap = found.gap
     if gap is not None and gap.token.op != END:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.activity import UNSEEN
+from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.branch import parted
@@ -334,7 +335,7 @@ def _side(case: Case, found: Blame, token: Token | None, frame: Frame | None, ra
 
 def _repair(found: Blame) -> Repair | None:
     gap, alignment = found.gap, found.alignment
-    if gap is None or alignment is None:
+    if gap is None or alignment is None or _made_otherwise(gap):
         return None
     edits = []
     for each in alignment.gaps:
@@ -345,6 +346,16 @@ def _repair(found: Blame) -> Repair | None:
         edits = [Edit(rank, "revive", "", None) for rank in found.culprits]
         return Repair(tuple(edits), f"had {name_ranks(found.culprits)} gone on, all calls would match")
     return Repair(tuple(edits[:_MOST_EDITS]), _repair_text(found, len(edits)))
+
+
+def _made_otherwise(gap: Gap) -> bool:
+    """Is it one new_group with other members? To leave it out would mend nothing."""
+    return (
+        gap.mine is not None
+        and gap.theirs is not None
+        and gap.token.op == "new_group"
+        and (gap.mine.site == gap.theirs.site)
+    )
 
 
 def _repair_text(found: Blame, count: int) -> str:

@@ -66,6 +66,8 @@ class RankSnapshot:
     first_store: Stack = ()
     """Where the rank made its first store or process group: the call that launched it."""
     log: LogTail | None = None
+    rivals: tuple[int, ...] = ()
+    """Pids of other processes, started beside this one, that carry the same rank."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -367,3 +367,13 @@ def test_jobs_are_never_mixed(data: st.DataObject) -> None:
         for found in (jobs.of(pid), job_of(machine, pid)):
             assert ranks_of(found) == made[number][1], (pid, number)
     assert all(jobs.of(shell) is None for shell in shells)
+
+
+def test_a_rank_told_to_two_processes() -> None:
+    machine = Machine()
+    script = machine.add(machine.shell(), "bash", python=False, argv=("bash", "start.sh"))
+    told = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500", "WORLD_SIZE": "3"}
+    pids = [machine.add(script, RANK=rank, **told) for rank in ("0", "1", "1")]
+    job = job_of(machine, pids[2])
+    assert ranks_of(job) == {0: pids[0], 1: pids[1], 2: None}
+    assert [target.rivals for target in job.targets] == [(), (pids[2],), ()]

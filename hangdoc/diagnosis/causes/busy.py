@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
-from hangdoc.diagnosis.chain import follow
+from hangdoc.diagnosis.chain import FORKED, follow
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import QUEUE, UNTOLD
@@ -130,6 +130,11 @@ _QUEUE = _Outside(
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
 )
 
+_FORKED_FIX = (
+    "start such processes before any thread, or with the spawn or forkserver method: a forked child has the locks of "
+    "its parent's threads, and not the threads"
+)
+
 _DESTROY = _Outside(
     "HD702",
     "destroy_process_group",
@@ -209,7 +214,7 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),
         known.why + chain,
-        known.fix,
+        _FORKED_FIX if FORKED in chain else known.fix,
     )
 
 

@@ -118,6 +118,10 @@ def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
     first = case.activities[ranks[0]]
     if any(case.activities[r].kind in _COMMUNICATING for r in ranks):
         return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} {waiting_at(case, ranks)}"
+    alike = tuple(r for r in ranks if case.activities[r].text == first.text)
+    if alike != ranks:
+        rest = wait_sentence(case, tuple(r for r in ranks if r not in alike))
+        return f"{wait_sentence(case, alike)}; {rest}"
     if first.where is None:
         return f"{name_ranks(ranks)}: {first.text}"
     return f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} at {place(first.where)} ({first.text})"

@@ -75,12 +75,15 @@ def _unlike_groups(case: Case, blame: Blame, making: list[tuple[Token, Frame | N
         + (f" at {place(frame)}" if frame is not None else "")
         for token, frame, ranks in making
     ]
+    unlike = len({token.sizes for token, _, _ in making}) > 1
     return Finding(
         "HD303",
-        capital(f"{told[0]} where {told[1]}; each waits for the other."),
+        capital(f"{told[0]} where {told[1]}; the groups are not the same, and do not meet."),
         condition_text(case, blame)
         or "new_group is a collective of all ranks of the job: all have to make the same groups in the same order",
-        _CALL_IT_ON_ALL,
+        "give new_group the same list of ranks on every rank, and make the groups in the same order"
+        if unlike
+        else _CALL_IT_ON_ALL,
     )
 
 
@@ -153,6 +156,16 @@ def never_joined(case: Case, blame: Blame) -> Finding | None:
         return None
     present = [r for r, a in case.activities.items() if a.kind != "absent"]
     size = case.job.world_size or len(case.activities)
+    twice = [(rank, (s.process.pid, *s.rivals)) for rank, s in case.ranks.items() if s.rivals and s.process is not None]
+    if twice:
+        rank, pids = twice[0]
+        carried = f"rank {rank} is carried by {len(pids)} processes ({', '.join(map(str, pids))})"
+        return Finding(
+            "HD301",
+            capital(f"{carried} and {name_ranks(absent)} by none; {wait_sentence(case, waiting)}."),
+            f"the job was set up for {size} ranks (WORLD_SIZE), and {len(pids)} processes were told the same RANK",
+            f"give each process a RANK of its own, from 0 to {size - 1}",
+        )
     return Finding(
         "HD301",
         capital(
