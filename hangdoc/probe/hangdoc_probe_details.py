@@ -14,6 +14,8 @@ import hangdoc_probe_tasks
 MOST_ATTRIBUTES = 400
 MOST_KEYS = 64
 STEPS = 2
+OPTIMIZED = 1  # co_flags: a function, whose locals are no namespace
+OURS_AND_THE_FRAMES = 3  # references: the frame's, our variable's, getrefcount's argument
 LONGEST_TEXT = 300
 
 
@@ -207,8 +209,8 @@ def _outwards(frame):
 
 
 def _values(threads, suspended):
-    """What the user's frames of all threads can see and no debugger shows: instance attributes of ``self``, globals and
-    attributes of theirs that the frame's code names. Plain values only; runs no user code."""
+    """What the user's frames of all threads can see and py-spy does not show: globals, and instance attributes of
+    theirs and of locals, that the frame's code names. Plain values only; runs no user code."""
     found = []
     roots = tuple(root.rstrip("/") + "/" for root in library_roots())
     for frames in [*(_outwards(top) for _, top in threads), *(frames for _, frames in suspended)]:
@@ -225,11 +227,23 @@ def _values(threads, suspended):
 def _seen_by(frame, code):
     """(owner, name, value): 'self', 'warm', 'True' for `self.warm`; '' for a global."""
     used = _names_in(code)
-    if code.co_argcount and code.co_varnames[0] == "self":
-        # On Python <= 3.12 this keeps the frame's locals alive until it ends: only after a stall, and only for self.
-        yield from plain("self", instance_names(frame.f_locals.get("self")), used)
+    for name, value in _locals(frame, code).items():
+        yield from plain(name, instance_names(value), used, STEPS if name == "self" else STEPS - 1)
     if type(frame.f_globals) is dict:
         yield from plain("", frame.f_globals, used)
+
+
+def _locals(frame, code):
+    """The locals of a function's frame that no tracer looks after, by name."""
+    if frame.f_trace is not None or not code.co_flags & OPTIMIZED:
+        return {}
+    shown = frame.f_locals
+    found = {name: shown[name] for name in code.co_varnames + code.co_cellvars if name in shown}
+    # Up to Python 3.12 the frame keeps this dictionary, and what is in it, until it ends; unless the job itself has
+    # asked for it (then somebody else holds it as well), nobody will miss what it says.
+    if type(shown) is dict and sys.getrefcount(shown) <= OURS_AND_THE_FRAMES:
+        shown.clear()
+    return found
 
 
 def _names_in(code, deep=3):

@@ -177,3 +177,41 @@ def test_entry_point_is_quiet_about_everything(
         probe._autoload()
         assert probe.STATE is None
     assert capfd.readouterr() == ("", "")
+
+
+class _State:
+    def __init__(self) -> None:
+        self.step = 20
+        self.options = types.SimpleNamespace(every=5, name="secret")
+
+
+def _trains(state: _State, looked: list[Any], details: types.ModuleType) -> int:
+    weight = object()
+    looked.append({(owner, name): shown for owner, name, shown in details._seen_by(sys._getframe(), _trains.__code__)})
+    return state.step % state.options.every if state.options.name else id(weight)
+
+
+def test_attributes_of_locals_are_shown_and_nothing_is_kept(details: types.ModuleType) -> None:
+    looked: list[Any] = []
+    state = _State()
+    before = sys.getrefcount(state)
+    assert _trains(state, looked, details) == 0
+    assert looked[0]["state", "step"] == "20"
+    assert looked[0]["state.options", "every"] == "5"
+    assert looked[0]["state.options", "name"] == "'…'"
+    assert sys.getrefcount(state) == before
+
+
+def test_a_dictionary_of_locals_that_the_job_holds_is_left_alone(details: types.ModuleType) -> None:
+    def function() -> dict[str, Any]:
+        mine = 3
+        held = locals()
+        details._locals(sys._getframe(), function.__code__)
+        return {**held, "again": mine}
+
+    assert function()["mine"] == 3
+
+
+def test_a_frame_that_is_being_traced_is_left_alone(details: types.ModuleType) -> None:
+    frame = types.SimpleNamespace(f_trace=print, f_locals={"x": 1})
+    assert details._locals(frame, _trains.__code__) == {}
