@@ -378,7 +378,15 @@ def values_tested(sources: Sources, values: Values, parting: Parting, name: str)
     first, last = loops[-1].span
     changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
     at = values.lines(parting.file, parting.function)
-    return {r: v for r, v in per_rank.items() if not (changed and first <= at.get(r, 0) < parting.guard.line)}
+    since = {r for r in per_rank if changed and first <= at.get(r, 0) < parting.guard.line}
+    tested = {r: v for r, v in per_rank.items() if r not in since}
+    # A count that is more than one round apart was so then, too.
+    kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
+    return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
+
+
+def _far_apart(a: str, b: str) -> bool:
+    return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:
