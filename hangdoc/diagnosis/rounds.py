@@ -31,6 +31,11 @@ def runs(tokens: list[Token], parting: Parting) -> list[int]:
     return counts
 
 
+def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
+    """Each different program of the ranks once."""
+    return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
+
+
 def _is_inside(token: Token, parting: Parting) -> bool:
     first, last = parting.guard.span
     return any(
@@ -60,7 +65,7 @@ def left_early(
             return False
     if _ended_its_round(case, parting, left, tokens):
         return False
-    for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs}):
+    for program in _programs(case, left):
         counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
         if len(counts) > 1 and counts[-1] == counts[-2]:
             return False
@@ -119,7 +124,7 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
     )
     if not turn or len(set(sizes[:turn])) < 2:
         return False
-    programs = [case.programs[rank] for rank in left if rank in case.programs]
+    programs = _programs(case, left)
     until = tokens[1 - parting.guarded]
     return bool(programs) and all(
         sum(t.site == inside.site for t in _until(program.tokens, until)) % turn == 0 for program in programs
@@ -131,7 +136,7 @@ def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tu
     Then they had begun the round that the others are in. So they had if another call, which stands before that one,
     came as often on them."""
     missing = tokens[loop.guarded]
-    programs = [case.programs[rank] for rank in left if rank in case.programs]
+    programs = _programs(case, left)
     if missing is None or not programs:
         return False
     if _had_the_round(case, loop, programs, missing):
@@ -186,10 +191,7 @@ def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | No
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
-    counts = [
-        runs(_until(program.tokens, token), loop)
-        for program, _ in distinct({rank: case.programs[rank] for rank in left if rank in case.programs})
-    ]
+    counts = [runs(_until(program.tokens, token), loop) for program in _programs(case, left)]
     whole = all(
         case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens
     )
