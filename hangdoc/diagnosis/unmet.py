@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.cycle import would_free_all
 from hangdoc.diagnosis.disagreement import missing_partners
+from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.mailbox import common_rank, left_without
 from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.syntax import Guard, guards
+from hangdoc.diagnosis.ties import told_ranks
+from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
 
@@ -15,12 +22,55 @@ _MOST_NAMED = 8
 def partner(case: Case) -> Blame | None:
     """A message waits for its partner, and with it everybody would go on."""
     alone = would_free_all(case)
-    for _, peer in missing_partners(case):
+    for waiter, peer in missing_partners(case):
         if peer in alone:
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
+            left = left_loop(case, peer)
+            if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
+                sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
+                return Blame("partner", (peer,), proved=True, confidence="likely", sure=sure)
             return Blame("partner", (peer,), others, proved=True, sure=sure)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLoop:
+    """The loop in which a rank passed its messages and in which it is no more, and the ranks that are still in it."""
+
+    still: tuple[int, ...]
+    gone: tuple[int, ...]
+    """Those that have passed messages in it and left it, this rank among them."""
+    condition: str
+    frame: Frame
+
+
+def left_loop(case: Case, rank: int) -> LeftLoop | None:
+    """None where the rank is in its loop still, or nobody else is."""
+    for frame in user_stack(_last_issued(case, rank)):
+        tree = case.sources.function(frame.file, frame.line)
+        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        if loop is None:
+            continue
+        inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}
+        gone = {r for r in case.activities if r not in inside and _holds(loop, frame, _last_issued(case, r))}
+        if rank in inside or not inside:
+            return None
+        at = replace(frame, line=loop.line)
+        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at)
+    return None
+
+
+def _last_issued(case: Case, rank: int) -> Stack:
+    journal = case.ranks[rank].journal
+    return journal.stack(journal.point_to_points[-1].stack) if journal is not None and journal.point_to_points else ()
+
+
+def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
+    return any(
+        (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
+        for f in stack
+    )
 
 
 def odd_message(case: Case) -> Blame | None:

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.messages import crossed_tags, left_out
 from hangdoc.diagnosis.reading import ways_out
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
+from hangdoc.diagnosis.unmet import left_loop
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
@@ -136,6 +137,10 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         told += f"; its last message with rank {first.rank} was the {last[0]} at {where}"
     stack = skipped.stack if skipped is not None and skipped.rank == peer else last[1] if last is not None else ()
     told += _conditions(case, stack)
+    left = left_loop(case, peer)
+    if left is not None:
+        who = f"{name_ranks(left.still)} {verb(left.still, 'is', 'are')}"
+        told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"
     now = " ".join(doing(case.activities[peer]).split())
     link = "" if case.activities[peer].kind in _AT_REST else "in "
     does = "sends" if first.kind == "recv" else "receives"
