@@ -14,7 +14,7 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.landmarks import below_user, is_implicit
+from hangdoc.diagnosis.landmarks import below_user, words
 from hangdoc.diagnosis.sequences import END, GroupHistory, Site, Token
 
 GAP = 10
@@ -262,9 +262,9 @@ class Pairing:
 
 
 def _one_library_call(a: Token, b: Token) -> bool:
-    """Did a library communicate on its own, in one place of its code? What called it matters less than for a call that
-    the user's line makes: a gradient is synchronised wherever backward() stands."""
-    return is_implicit(a.stack) and is_implicit(b.stack) and below_user(a.stack) == below_user(b.stack)
+    """Did both synchronise gradients, in one place of the library's code? That is due once in a step, wherever the
+    backward() stands. A forward that communicates may as well be one too many (a validation)."""
+    return "backward" in (words(a.stack) or "") and below_user(a.stack) == below_user(b.stack)
 
 
 def _belong_together(pair: tuple[int, int], times: int, partners: dict[int, dict[int, None]]) -> bool:

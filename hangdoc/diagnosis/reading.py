@@ -73,6 +73,13 @@ def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
     return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
 
 
+_PARTS_OF_A_MODEL = {
+    *("parameters", "named_parameters", "buffers", "named_buffers"),
+    *("modules", "named_modules", "children", "named_children"),
+}
+"""Of torch.nn.Module: every rank has the same model."""
+
+
 def ends_alike(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
     loop = _loop_at(tree, line)
@@ -81,6 +88,8 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     call = loop.iter if loop is not None else None
     if isinstance(call, ast.Tuple | ast.List):
         return not any(isinstance(each, ast.Starred) for each in call.elts)
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _PARTS_OF_A_MODEL:
+        return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
 

@@ -67,7 +67,7 @@ def left_early(
         return False
     for program in _programs(case, left):
         counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
-        if len(counts) > 1 and counts[-1] == counts[-2]:
+        if len(counts) > 1 and len(set(counts)) == 1:
             return False
     return True
 

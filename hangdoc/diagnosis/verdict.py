@@ -326,7 +326,9 @@ def _side(case: Case, found: Blame, token: Token | None, frame: Frame | None, ra
     if token is None or token.op == END:
         return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
     stack = stack_of(case, token, ranks)
-    frame = frame or next(iter(user_stack(stack)), None) or (activity.where if token.pending else None)
+    # What another thread issued stands nowhere in the main thread's stack.
+    waits_itself = token.pending and token.thread == "MainThread"
+    frame = frame or next(iter(user_stack(stack)), None) or (activity.where if waits_itself else None)
     note = (words(stack) or "") if is_implicit(stack) else ""
     op, note = (note, "") if history.inferred and token.op in note else (token.op, note)
     number = None if history.inferred else token.sequence

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import CONDITIONS, Parting, telling_names, values_tested
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_tested
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
@@ -146,6 +146,14 @@ def condition_text(case: Case, blame: Blame) -> str:
         if parting.guarded == 1:
             told.reverse()  # the culprits' side first
         text += " was " + " and ".join(f"{truth} on {name_ranks(ranks)}" for truth, ranks in told)
+    elif guard.kind == "match":
+        text += f" was taken on {name_ranks(here)} and not on {name_ranks(there)}"
+    elif guard.kind == "loop":
+        text += f" goes on on {name_ranks(here)} and has ended on {name_ranks(there)}"
+    elif guard.kind == "try" and is_tried(parting):
+        text = f"an exception may have led {name_ranks(there)} out of {text}"
+    elif guard.kind == "try" and guard.taken and guard.condition != "finally:":
+        text = f"{name_ranks(here)} {verb(here, 'is', 'are')} in {text}, after an exception"
     if guard.kind == "decorator" and parting.rank_like:
         text += f" lets {name_ranks(here)} alone run {parting.function}()"
     elif guard.kind == "decorator":

@@ -312,6 +312,8 @@ def _parted_unseen(blame: Blame, gap: Gap) -> str:
     """A doubt where the sides part within a library, whose conditions and loops were not read."""
     if blame.parting is not None or gap.mine is None or gap.theirs is None:
         return ""
+    if gap.token.frame is None:
+        return "which line issued the call was not seen"
     ways = [list(reversed(token.stack)) for token in (gap.mine, gap.theirs)]
     at = next((x for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), None)
     inside = at is not None and library(at.file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
