@@ -21,8 +21,10 @@ from hangdoc.diagnosis.threads import (
 )
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.process import Process
+from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import name_ranks
 
+OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
 _MOST_STEPS = 6
 _MOST_THREADS = 3
@@ -61,7 +63,7 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
             return
         process = following
         kind, text = state_of(process)
-        yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}", process
+        yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}{_of_rank(snapshot, process)}", process
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> str:
@@ -74,6 +76,13 @@ def _forked_with_a_lock(case: Case, process: Process) -> str:
         return ""
     place = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
     return f"waits at {place} for the lock `{min(names)}`, {FORKED}"
+
+
+def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
+    """In words, that nobody but the rank itself has the other end of the pipe that its child waits on."""
+    own = snapshot.process.pid if snapshot.process is not None else 0
+    held = any(f.target.startswith("pipe:") and f.peers == (own,) for f in process.blocking_files)
+    return f", {OWN_PIPE}" if held and own != process.pid else ""
 
 
 def _next(process: Process, kind: str) -> Process | None:

@@ -18,7 +18,7 @@ _FUTURE = ("concurrent/futures/_base.py", ("result", "exception", "wait", "as_co
 class Deadlock:
     """``circle``: locks, each with the line that waits for it and its holder, from the main thread's on; the last
     one's holder is the first one's waiter. ``pool``: where the workers of a thread pool wait for tasks of their own
-    pool instead. Neither: nobody is left in the process that could end the wait."""
+    pool instead. Neither: all threads of the process wait for each other, or there is no other."""
 
     circle: tuple[tuple[Frame, Holder], ...] = ()
     pool: tuple[Frame, ...] = ()
@@ -38,7 +38,7 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     workers = [thread for thread in pythons if _is_at(thread, *_WORKER)]
     if workers and _is_at(threads[0], *_FUTURE) and all(_is_at(thread, *_FUTURE) for thread in workers):
         return Deadlock(pool=tuple(where for thread in workers if (where := _where(thread)) is not None))
-    return None if any(user_stack(thread.frames) for thread in pythons) else Deadlock()
+    return Deadlock()
 
 
 def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> bool:

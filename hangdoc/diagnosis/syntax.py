@@ -79,6 +79,20 @@ class Sources:
             for node in ast.walk(tree)
         )
 
+    def methods(self, name: str) -> int:
+        """How many classes of the captured source define a method of that name."""
+        return len(
+            {
+                (file, node.lineno)
+                for file in self._by_file
+                for _, tree in self.trees(file)
+                for owner in ast.walk(tree)
+                if isinstance(owner, ast.ClassDef)
+                for node in owner.body
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+            }
+        )
+
     def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
         """Every captured piece of the file that parses."""
         for text in self._by_file.get(file, ()):

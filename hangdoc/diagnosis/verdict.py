@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes.finding import (
     capital,
     condition_text,
     doing,
+    may_run_another,
     others_of,
     place,
     short,
@@ -310,7 +311,7 @@ def _divergence(case: Case, found: Blame) -> Divergence | None:
             case.values,
             (found.culprits, others),
             past=found.past,
-            doubted=bool(also_on_the_way(found)),
+            doubted=bool(also_on_the_way(found)) or may_run_another(case, found),
         )
         if found.parting
         else None

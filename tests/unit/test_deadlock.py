@@ -74,7 +74,9 @@ def test_nobody_is_left_to_fill_a_queue() -> None:
     assert found is not None
     assert not found.circle
     assert not found.pool
-    assert deadlock(process(waiting(1, *GET, USER), waiting(2, *GET, USER)), SOURCES) is None
+    assert deadlock(process(waiting(1, *GET, USER), waiting(2, *GET, USER)), SOURCES) is not None
+    works = Thread(2, "works", "R", frames=(USER,))
+    assert deadlock(process(waiting(1, *GET, USER), works), SOURCES) is None
 
 
 def test_a_pool_whose_workers_all_wait_for_it() -> None:

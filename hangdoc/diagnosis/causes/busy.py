@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
-from hangdoc.diagnosis.chain import FORKED, follow
+from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import QUEUE, UNTOLD
@@ -122,6 +122,14 @@ _LEFT_ALONE = _Outside(
     "give waits a timeout",
 )
 
+_EACH_OTHER = _Outside(
+    "HD505",
+    "{text}",
+    "every thread of the process waits for another one, without a timeout: nobody is left who could go on",
+    "give waits a timeout, empty a bounded queue (or let its producer see that it is over) before joining the thread "
+    "that fills it, and take locks in one order",
+)
+
 _QUEUE = _Outside(
     "HD507",
     "{text}",
@@ -130,10 +138,13 @@ _QUEUE = _Outside(
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
 )
 
-_FORKED_FIX = (
-    "start such processes before any thread, or with the spawn or forkserver method: a forked child has the locks of "
-    "its parent's threads, and not the threads"
-)
+_FIXES = {
+    OWN_PIPE: "let the rank do its part before it waits for the child: close the child's stdin, or read its output "
+    "(communicate() does both)",
+    FORKED: "start such processes before any thread, or with the spawn or forkserver method: a forked child has the "
+    "locks of its parent's threads, and not the threads",
+}
+"""What cures a chain that ends so."""
 
 _DESTROY = _Outside(
     "HD702",
@@ -204,6 +215,8 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
     if known is _KINDS["lock"] and not steps:
         known = _LEFT_ALONE
+    elif known is _KINDS["lock"] and rank in case.deadlocks:
+        known = _EACH_OTHER
     journal = case.ranks[rank].journal
     if known is _KINDS["shutting-down"] and journal is not None and journal.failure:
         raised = place(next(iter(user_stack(journal.failed_at)), None))
@@ -214,7 +227,7 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),
         known.why + chain,
-        _FORKED_FIX if FORKED in chain else known.fix,
+        next((fix for words, fix in _FIXES.items() if words in chain), known.fix),
     )
 
 

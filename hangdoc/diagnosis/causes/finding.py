@@ -141,6 +141,8 @@ def condition_text(case: Case, blame: Blame) -> str:
         text = (
             f"{' or '.join([text, *also])} decided otherwise on {name_ranks(sides[0])} than on {name_ranks(sides[1])}"
         )
+    elif guard.kind in CONDITIONS and may_run_another(case, blame):
+        text += f" was {guard.taken} on {name_ranks(here)}; {name_ranks(there)} may run another {parting.function}()"
     elif guard.kind in CONDITIONS:
         told = [(guard.taken, here), (not guard.taken, there)]
         if parting.guarded == 1:
@@ -165,6 +167,12 @@ def condition_text(case: Case, blame: Blame) -> str:
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
     return text
+
+
+def may_run_another(case: Case, blame: Blame) -> bool:
+    """Is the condition in a method that several classes have, into which the other side has perhaps never come?"""
+    parting = blame.parting
+    return parting is not None and parting.level > 0 and case.sources.methods(parting.function) > 1
 
 
 def _line_of(parting: Parting) -> str:

@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.finding import (
     capital,
     condition_text,
     doing,
+    may_run_another,
     others_of,
     place,
     short,
@@ -305,11 +306,13 @@ def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
     what += _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
     why = condition_text(case, blame) or no_condition(case, blame, gap)
-    return Finding("HD101", capital(verdict), why, _fix(blame, gap), _parted_unseen(blame, gap))
+    return Finding("HD101", capital(verdict), why, _fix(case, blame, gap), _parted_unseen(case, blame, gap))
 
 
-def _parted_unseen(blame: Blame, gap: Gap) -> str:
+def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
     """A doubt where the sides part within a library, whose conditions and loops were not read."""
+    if may_run_another(case, blame):
+        return "which method the others ran was not seen"
     if blame.parting is not None or gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
@@ -360,7 +363,7 @@ def _call_at(token: Token) -> str:
     return f"{token.op} at {short(token.frame)}" if token.frame is not None else f"{token.op} of thread {token.thread}"
 
 
-def _fix(blame: Blame, gap: Gap) -> str:
+def _fix(case: Case, blame: Blame, gap: Gap) -> str:
     parting: Parting | None = blame.parting
     call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
@@ -370,6 +373,9 @@ def _fix(blame: Blame, gap: Gap) -> str:
         return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
     if parting.rank_like:
         return f"move the {call} of {where} out of the part that depends on `{condition}`, so that every rank calls it"
+    if may_run_another(case, blame):
+        assert parting is not None
+        return f"let every rank run the same {parting.function}() and decide alike there, or call {call} outside of it"
     if also_on_the_way(blame):
         return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
     return (
