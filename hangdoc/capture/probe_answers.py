@@ -149,6 +149,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         for call in point_to_points
         if call.op in _ROOTED and call.peer in members.get(call.group, ())
     }
+    handled = _list(header.get("handled"))
     pointed = tuple(call for call in point_to_points if call.op not in _ROOTED)
     journal = Journal(
         source="probe",
@@ -161,6 +162,8 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
+        handled=_text(handled[0])[:200] if len(handled) == 2 else "",
+        handled_at=stack(handled[1]) if len(handled) == 2 else (),
     )
     return ProbeDetails(
         counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hangdoc.diagnosis.activity import GONE, describe, in_message
-from hangdoc.diagnosis.deadlock import Deadlock, deadlock
+from hangdoc.diagnosis.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.held import HeldLock, held_lock, holds_database, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.mailbox import Alone, alone
@@ -158,11 +158,13 @@ class Case:
 
     @cached_property
     def deadlocks(self) -> dict[int, Deadlock]:
-        """Rank → what keeps its main thread from ever going on, where its own threads prove it."""
+        """Rank → what keeps its main thread from ever going on, where its own threads and children prove it."""
         found: dict[int, Deadlock] = {}
         for rank, activity in self.activities.items():
             process = self.ranks[rank].process
             known = deadlock(process, self.sources) if process is not None and activity.kind == "lock" else None
+            if process is not None and activity.kind == "waiting-for-child" and waits_for_own_child(process):
+                known = Deadlock()
             found.update({rank: known} if known is not None else {})
         return found
 

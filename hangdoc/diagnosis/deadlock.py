@@ -41,6 +41,20 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     return Deadlock()
 
 
+def waits_for_own_child(process: Process) -> bool:
+    """Does the rank wait for a child that waits on a pipe of which nobody but the rank has the other end, and has the
+    rank no other thread that could see to it?"""
+    threads = process.last.threads[1:] if process.last is not None else ()
+    if is_moving(process) or any(user_stack(thread.frames) for thread in threads):
+        return False
+    return any(
+        file.target.startswith("pipe:") and file.peers == (process.pid,)
+        for child in process.children
+        if not is_moving(child)
+        for file in child.blocking_files
+    )
+
+
 def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> bool:
     """Untimed, on a lock of Python's that no other process can have: only a thread of its own can end that."""
     if thread.state != "S" or thread.wakes_in is not None or is_shared_wait(thread):

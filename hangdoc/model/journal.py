@@ -113,6 +113,10 @@ class Journal:
     """Type name of the uncaught exception that ended the main program of a process that still lives."""
     failed_at: Stack = ()
     """Where it was raised, innermost first."""
+    handled: str = ""
+    """Type name of the exception in whose except or finally suite the main thread stands."""
+    handled_at: Stack = ()
+    """Where that one was raised, innermost first."""
 
     @property
     def waiting(self) -> bool:

@@ -66,6 +66,7 @@ def collect(state, header, attributes, newest):
     suspended = _suspended(threads) if attributes else []
     header["attributes"] = _values(threads, suspended) if attributes else []
     del threads
+    header["handled"] = _handled()
     header["suspended"] = [[thread, stacks.add(_packed(frames))] for thread, frames in suspended]
     header["stacks"] = stacks.listed
     header["python"] = platform.python_version()
@@ -187,6 +188,23 @@ def _cwd():
         return os.getcwd()
     except OSError:
         return ""
+
+
+def _handled():
+    """[type, where it was raised] of the exception that the main thread is in the except or finally suite of."""
+    current = getattr(sys, "_current_exceptions", dict)().get(sys.modules["threading"].main_thread().ident)
+    error = current[1] if type(current) is tuple else current  # up to Python 3.11: what exc_info() gives
+    return [type.__dict__["__name__"].__get__(type(error)), raised_at(error.__traceback__)] if error is not None else []
+
+
+def raised_at(step):
+    """A traceback as [file, line, function] innermost first."""
+    frames = []
+    while step is not None and len(frames) < 4096:
+        code = step.tb_frame.f_code
+        frames.append([code.co_filename, step.tb_lineno, code.co_name])
+        step = step.tb_next
+    return frames[::-1][:256]
 
 
 def _suspended(threads):

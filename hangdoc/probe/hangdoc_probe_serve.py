@@ -355,9 +355,7 @@ def _uncaught():
             kind, step = type(error), error.__traceback__
     if kind is None:
         return {"exception": None, "raised_at": []}
-    frames = []
-    while step is not None and len(frames) < 4096:
-        code = step.tb_frame.f_code
-        frames.append([code.co_filename, step.tb_lineno, code.co_name])
-        step = step.tb_next
-    return {"exception": type.__dict__["__name__"].__get__(kind), "raised_at": frames[::-1][:256]}
+    return {
+        "exception": type.__dict__["__name__"].__get__(kind),
+        "raised_at": hangdoc_probe_details.raised_at(step),
+    }

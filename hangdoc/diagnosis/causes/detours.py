@@ -47,11 +47,22 @@ def after_an_exception(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD103",
         finding.verdict,
-        f"the ranks part at `{parting.guard.condition}` ({where}): an exception took {name_ranks(thrown)} {led}"
+        f"the ranks part at `{parting.guard.condition}` ({where}): {_handled(case, thrown)} took {name_ranks(thrown)} "
+        + led
         + (f"; it last wrote: {said}" if said else ""),
         "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
         + ("calls again" if repeats else "skips"),
     )
+
+
+def _handled(case: Case, ranks: tuple[int, ...]) -> str:
+    """'the ValueError of train.py:12 load()', where a rank stands in its except or finally suite still."""
+    for rank in ranks:
+        journal = case.ranks[rank].journal if rank in case.ranks else None
+        if journal is not None and journal.handled:
+            where = place(next(iter(user_stack(journal.handled_at)), None))
+            return f"the {journal.handled}{f' of {where}' if where else ''}"
+    return "an exception"
 
 
 def _handler(case: Case, blame: Blame) -> Parting | None:
