@@ -96,8 +96,9 @@ def test_an_impatient_ctrl_c_does_not_change_the_status(terminal: Callable[..., 
 
 
 def test_hangup_of_the_terminal_reaches_the_command(tmp_path: Path, terminal: Callable[..., Terminal]) -> None:
+    # hangdoc's first line shows the command: what the command says must not stand there.
     screen = terminal(
-        *HANGDOC, "watch", "sh", "-c", 'trap "echo hup > hup; exit 3" HUP; echo ready; while :; do sleep 0.1; done'
+        *HANGDOC, "watch", "sh", "-c", 'trap "echo hup > hup; exit 3" HUP; echo re""ady; while :; do sleep 0.1; done'
     )
     screen.read_until("ready")
     os.close(screen.master)
