@@ -33,12 +33,23 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     if circle:
         return Deadlock(circle=circle)
     pythons = [thread for thread in threads[1:] if thread.frames and not _is_probe(thread)]
+    if any(_may_call_python(process, thread) for thread in threads if not thread.frames):
+        return None
     if not all(_waits_for_a_thread(process, thread, sources) for thread in pythons):
         return None
     workers = [thread for thread in pythons if _is_at(thread, *_WORKER)]
     if workers and _is_at(threads[0], *_FUTURE) and all(_is_at(thread, *_FUTURE) for thread in workers):
         return Deadlock(pool=tuple(where for thread in workers if (where := _where(thread)) is not None))
     return Deadlock()
+
+
+_NATIVE = ("pt_", "gloo", "cuda", "nccl", "NCCL", "python")
+"""Names of native threads that hold no lock of Python's (torch 2.13, gloo, CUDA, NCCL); OpenMP's have the process's."""
+
+
+def _may_call_python(process: Process, thread: Thread) -> bool:
+    """Is it a thread of some library's, which may run a callback that ends the wait?"""
+    return not thread.name.startswith(_NATIVE) and thread.name != process.comm
 
 
 def waits_for_own_child(process: Process) -> bool:

@@ -79,6 +79,12 @@ def test_nobody_is_left_to_fill_a_queue() -> None:
     assert deadlock(process(waiting(1, *GET, USER), works), SOURCES) is None
 
 
+def test_a_native_thread_of_some_library_may_end_the_wait() -> None:
+    own, other = (Thread(2, name, "S") for name in ("pt_autograd_0", "grpc_global_tim"))
+    assert deadlock(process(waiting(1, *GET, USER), own), SOURCES) is not None
+    assert deadlock(process(waiting(1, *GET, USER), other), SOURCES) is None
+
+
 def test_a_pool_whose_workers_all_wait_for_it() -> None:
     stuck = [waiting(tid, *RESULT, USER, POOL) for tid in (2, 3)]
     found = deadlock(process(waiting(1, *RESULT, USER), *stuck), SOURCES)
