@@ -338,8 +338,14 @@ def _side(case: Case, found: Blame, token: Token | None, frame: Frame | None, ra
 
 def _repair(found: Blame) -> Repair | None:
     gap, alignment = found.gap, found.alignment
-    if gap is None or alignment is None or _made_otherwise(gap):
+    if gap is None or alignment is None:
         return None
+    if _made_otherwise(gap):
+        edits = [Edit(rank, "replace", gap.token.op, gap.token.frame) for rank in gap.ranks]
+        text = (
+            f"with the others' members at {short(gap.token.frame)} on {name_ranks(gap.ranks)}, all groups are the same"
+        )
+        return Repair(tuple(edits[:_MOST_EDITS]), text)
     edits = []
     for each in alignment.gaps:
         if each.token.op == END:
