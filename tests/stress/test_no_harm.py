@@ -117,7 +117,8 @@ def held(job: Job) -> list[str]:
     for pid in procfs.descendants(job.launcher.pid, processes):
         state = procfs.look(pid)
         if state is not None and state.state not in "ZX" and (state.tracer_pid or procfs.is_stopped(pid)):
-            found.append(f"{pid} {processes[pid].comm} {state.state} traced by {state.tracer_pid}")
+            by = procfs.argv(state.tracer_pid) if state.tracer_pid else ()
+            found.append(f"{pid} {processes[pid].comm} {state.state} traced by {state.tracer_pid} {by}")
     return found
 
 
