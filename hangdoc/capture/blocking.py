@@ -34,6 +34,7 @@ _X86_64 = {
     },
     **{61: "wait4", 247: "waitid", 35: "nanosleep", 230: "clock_nanosleep", 202: "futex"},
     **{4: "stat", 6: "lstat", 262: "newfstatat", 332: "statx"},
+    **{12: "brk", 9: "mmap", 11: "munmap", 10: "mprotect", 25: "mremap", 28: "madvise"},
 }
 _AARCH64 = {
     **{63: "read", 64: "write", 67: "pread64", 68: "pwrite64", 65: "readv", 66: "writev", 71: "sendfile"},

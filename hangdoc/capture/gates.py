@@ -35,6 +35,8 @@ _WAIT_BITSET = 9
 """The futex operation of conditions and semaphores; mutexes wait with operation 0 (glibc 2.25 and newer)."""
 _QUIET = frozenset({"poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosleep", "nanosleep"})
 """Threads that wait in one of these hold nothing that Python needs."""
+_MEMORY_CALLS = frozenset({"brk", "mmap", "munmap", "mprotect", "mremap", "madvise"})
+"""The C library makes these with its allocator locked."""
 _PYTHON_FILE = re.compile(r"/(?:lib)?python(\d)\.(\d+)(t?)(?:\.so[.\d]*)?$")
 _OUR_LOCKS = re.compile(r"/(?:libc|ld-linux[-\w]*)(?:-[\d.]+)?\.so[.\d]*$")
 
@@ -155,7 +157,8 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
         if thread.state != "t":
             return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
         call, _ = _call(pid, thread.tid)
-        if thread.tid in (pid, tid) and call is None:
+        # The code runs while all others are held: none of them may own the allocator's lock.
+        if call is None or call.name in _MEMORY_CALLS:
             return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
         if _waits_for_the_c_library(call, maps):
             return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")

@@ -1,8 +1,10 @@
 """The journal of a rank that was started without the probe, fetched by running the probe's code inside it once (gdb).
 
-Off unless asked for. The process is held for about half a second. What runs there: hangdoc_probe_injected, on a
-native thread of the process's own that waits, with Python's global lock taken the ordinary way
-(PyGILState_Ensure, PyRun_SimpleString). It answers into a private folder and leaves nothing behind.
+Off unless asked for. The process is held for about half a second. All that gdb runs there is the start of a daemon
+thread, on a native thread of the process's own that waits, with Python's global lock taken the ordinary way
+(PyGILState_Ensure, PyRun_SimpleString) and every other thread still held: the borrowed thread is back where it was
+before anybody could wait for it. The new thread begins when gdb has let go. It runs hangdoc_probe_injected, answers
+into a private folder, and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -30,17 +32,26 @@ _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks",
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
 """A rank that polls runs for some microseconds now and then, and may be met just there."""
+_GO = "go"
+_POLL_SECONDS = 0.005
+_BEGIN_SECONDS = 60
+"""The thread inside ends by itself if it was never told to begin, as soon as hangdoc is gone."""
 
-# One expression: gdb evaluates all of it even if hangdoc is gone by then.
+# One expression: gdb evaluates all of it even if hangdoc is gone by then. A collection of garbage would run whatever
+# the job finalizes, with nobody there to give back a lock.
 _EXPRESSION = (
     "$held = 0,"
     " $state = ((int(*)(void))PyGILState_Ensure)(),"
     " $held = 1,"
+    "{off}"
     " $status = ((int(*)(unsigned long))PyRun_SimpleString)({text:#x}),"
+    "{on}"
     " ((int(*)(int))PyGILState_Release)($state),"
     " $held = 0,"
     " $status"
 )
+_COLLECTING = {"off": " ((int(*)(void))PyGC_Disable)(),", "on": " ((int(*)(void))PyGC_Enable)(),"}
+_LEFT_ALONE = {"off": "", "on": ""}
 # After a crash inside, which gdb undoes: the global lock must not stay behind.
 _RESCUE = "$held ? ((int(*)(int))PyGILState_Release)($state) : 0"
 
@@ -89,7 +100,10 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
                 failed = _run(program, pid, tid, text, until)
         if isinstance(failed, _NotNow):
             return failed.refusal
-        return failed if failed is not None else _answer(folder)
+        if failed is not None:
+            return failed
+        (folder / _GO).touch()
+        return _answer(folder, pid, until)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -114,14 +128,25 @@ def _prepare(folder: Path, owner: os.stat_result) -> bytes:
             os.chown(path, owner.st_uid, owner.st_gid)
     variables = (*sorted(procfs.ENVIRONMENT_NAMES), *procfs.ENVIRONMENT_PREFIXES)
     script = (
-        f"with open({str(folder / _INJECTED[0]) + '.py'!r}, 'rb') as file: source = file.read()\n"
-        f"exec(source, globals())\n"
-        f"answer({str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r})\n"
+        "try:\n"
+        " import os, time\n"
+        f" until = time.monotonic() + {_BEGIN_SECONDS}\n"
+        f" while not os.path.exists({str(folder / _GO)!r}):\n"
+        f"  if time.monotonic() > until or not os.path.exists({str(folder)!r}): raise SystemExit\n"
+        f"  try: os.kill({os.getpid()}, 0)\n"  # of a user who may not signal us it says at least that we are there
+        "  except PermissionError: pass\n"
+        f"  time.sleep({_POLL_SECONDS})\n"
+        f" with open({str(folder / _INJECTED[0]) + '.py'!r}, 'rb') as file: source = file.read()\n"
+        " exec(source, globals())\n"
+        f" answer({str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r})\n"
+        "except BaseException:\n"
+        " pass\n"
         "globals().clear()\n"
     )
+    arguments = f"({script!r}, {{'__name__': {_INJECTED[0]!r}}})"
     text = (
         "try:\n"
-        f" __import__('builtins').exec({script!r}, {{'__name__': {_INJECTED[0]!r}}})\n"
+        f" __import__('_thread').start_new_thread(__import__('builtins').exec, {arguments})\n"
         "except BaseException:\n"
         " pass\n"
     )
@@ -144,17 +169,20 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         if isinstance(held, Unavailable):
             return _NotNow(held)
         gdb.write(held.room, text, until)
+        gdb.console("set scheduler-locking on", until)
         if not _lives(gdb, until):
             return refused("its Python is ending or has not started")
+        collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
+        expression = _EXPRESSION.format(text=held.room, **collecting)
         told = True
-        status = gdb.last_words(until, _EXPRESSION.format(text=held.room), _RESCUE)
+        status = gdb.last_words(until, expression, _RESCUE)
     except GdbError as error:
         if told and "signaled while in a function" in str(error):
             return refused("the code inside crashed, and gdb undid the call")
         return refused(f"gdb: {clean(str(error), 300)}", _remedy(str(error)))
     except TimeoutError:
         if told:
-            return refused(f"the code inside has not come back; gdb (process {gdb.pid}) lets the rank go when it does")
+            return refused(f"gdb (process {gdb.pid}) gave no answer in time; it lets the rank go when it is done")
         return refused("gdb gave no answer in time", "the machine is overloaded: look again")
     finally:
         if not told and not gdb.end():
@@ -166,18 +194,30 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
 
 def _lives(gdb: Gdb, until: float) -> bool:
     """Whether Python runs there and is not ending: a thread that then asks for the global lock would be ended."""
-    gdb.console("set scheduler-locking on", until)
     alive = gdb.evaluate("((int(*)(void))Py_IsInitialized)()", until) == 1
     try:
         ending = gdb.evaluate("((int(*)(void))Py_IsFinalizing)()", until)  # Python 3.13
     except GdbError:
         ending = gdb.evaluate("((int(*)(void))_Py_IsFinalizing)()", until)
-    # With every thread free to go on: whoever holds a lock that the code needs must be able to give it back.
-    gdb.console("set scheduler-locking off", until)
     return alive and ending == 0
 
 
-def _answer(folder: Path) -> ProbeDetails | Unavailable:
+def _collects(gdb: Gdb, until: float) -> bool:
+    """Whether garbage is collected there now, and that can be put off (Python 3.10)."""
+    try:
+        return gdb.evaluate("((int(*)(void))PyGC_IsEnabled)()", until) == 1
+    except GdbError:
+        return False
+
+
+def _answer(folder: Path, pid: int, until: float) -> ProbeDetails | Unavailable:
+    """Wait for what the thread inside writes, and read it."""
+    while not any((folder / name).exists() for name in ("answer", "failure")):
+        if not procfs.exists(pid):
+            return refused("the process ended meanwhile")
+        if time.monotonic() > until:
+            return refused("the code inside did not answer in time", "look again")
+        time.sleep(_POLL_SECONDS)
     failure = read_text(str(folder / "failure"), 1024)
     if failure is not None:
         return refused(f"the code inside failed: {clean(failure, 300)}")

@@ -1,7 +1,7 @@
 """What ``hangdoc attach --inject`` runs inside a rank that has no probe: one answer of the probe's, and gone.
 
-``capture/injection.py`` runs it on a thread that is not Python's, so that no signal handler, tracer or profiler of
-the job comes upon it. It replaces nothing, starts nothing and leaves no module behind.
+``capture/injection.py`` runs it on a daemon thread of its own, which neither ``threading`` nor its tracers and
+profilers know. It replaces nothing, starts nothing and leaves no module behind.
 """
 
 import gc

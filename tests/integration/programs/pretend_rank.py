@@ -1,6 +1,7 @@
-"""Looks like a rank to the injection, without torch, so that the code inside can be made to crash or to last.
+"""Looks like a rank to the injection, without torch, so that the code inside can be made to fail or to last.
 
-argv: a folder for the false library, what the flight recorder does ('answer', 'crash', 'last'). Ends when
+argv: a folder for the false library, what happens inside ('answer'; 'fail': it knows no groups; 'last': the flight
+recorder does; 'meet': the main thread joins the native thread meanwhile, with the global lock held). Ends when
 <folder>/go exists.
 """
 
@@ -26,8 +27,9 @@ class Group:
 
 
 def recorder(*_arguments):
-    if MODE == "crash":
-        ctypes.string_at(0)
+    if MODE == "meet":
+        begun.append(True)
+        time.sleep(0.5)
     while MODE == "last" and not os.path.exists(os.path.join(FOLDER, "enough")):
         time.sleep(0.05)
     return pickle.dumps({"version": "2.10", "entries": []})
@@ -47,26 +49,38 @@ def false_torch():
     distributed._world = types.SimpleNamespace(
         pg_names={group: "0"}, pg_group_ranks={group: {0: 0}}, pg_map={group: ("gloo", None)}, default_pg=group
     )
+    if MODE == "fail":
+        del distributed._world
     sys.modules.update({"torch": torch, "torch.distributed.distributed_c10d": distributed})
     with open(library, "rb") as file:
         return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
 
 
 def native_thread():
-    """A thread of C that waits for a semaphore."""
+    """A thread of C that waits for a semaphore; what ends and joins it."""
     library, semaphore = ctypes.CDLL(None), ctypes.create_string_buffer(64)
     library.sem_init(semaphore, 0, 0)
     start = ctypes.cast(library.sem_wait, ctypes.c_void_p)
-    assert library.pthread_create(ctypes.byref(ctypes.c_ulong()), None, start, semaphore) == 0
-    return semaphore
+    thread = ctypes.c_ulong()
+    assert library.pthread_create(ctypes.byref(thread), None, start, semaphore) == 0
+
+    def join():
+        library.sem_post(semaphore)
+        ctypes.PyDLL(None).pthread_join(thread, None)
+
+    return join
 
 
 def wait():
     while not os.path.exists(os.path.join(FOLDER, "go")):
-        time.sleep(0.5)
+        time.sleep(0.1 if MODE == "meet" else 0.5)
+        if begun:
+            join()
+            begun.clear()
 
 
-kept = false_torch(), native_thread()
+begun = []
+kept, join = false_torch(), native_thread()
 print("ready", flush=True)
 wait()
 print("well ended", flush=True)
