@@ -33,6 +33,8 @@ _STACK_ROOM = 256 << 10
 
 _WAIT_BITSET = 9
 """The futex operation of conditions and semaphores; mutexes wait with operation 0 (glibc 2.25 and newer)."""
+_WAITS = frozenset({0, 6, _WAIT_BITSET, 11, 13})
+"""All futex operations that wait; the others wake, and are over in no time."""
 _QUIET = frozenset({"poll", "ppoll", "epoll_wait", "epoll_pwait", "clock_nanosleep", "nanosleep"})
 """Threads that wait in one of these hold nothing that Python needs."""
 _MEMORY_CALLS = frozenset({"brk", "mmap", "munmap", "mprotect", "mremap", "madvise"})
@@ -137,7 +139,12 @@ def _may_lend(call: Call | None) -> bool:
     """Whether the system call is a wait without a lock: for a condition or an event, not for a mutex."""
     if call is None:
         return False
-    return call.name in _QUIET or (call.name == "futex" and call.arguments[1] & 0x7F == _WAIT_BITSET)
+    return call.name in _QUIET or (call.name == "futex" and _operation(call) == _WAIT_BITSET)
+
+
+def _operation(call: Call) -> int:
+    """Of a futex call, without its flags (private, real-time clock)."""
+    return call.arguments[1] & 0x7F
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,8 +164,8 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
         if thread.state != "t":
             return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
         call, _ = _call(pid, thread.tid)
-        # The code runs while all others are held: none of them may own the allocator's lock.
-        if call is None or call.name in _MEMORY_CALLS:
+        # The code runs while all others are held: none of them may own a lock of the allocator or of Python's.
+        if call is None or call.name in _MEMORY_CALLS or (call.name == "futex" and _operation(call) not in _WAITS):
             return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
         if _waits_for_the_c_library(call, maps):
             return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")

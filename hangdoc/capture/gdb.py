@@ -92,11 +92,11 @@ class Gdb:
 
     def console(self, command: str, until: float) -> str:
         """Run a command as typed at gdb's prompt."""
-        return self.ask(f'-interpreter-exec console "{_quoted(command)}"', until)
+        return self.ask(console(command), until)
 
     def evaluate(self, expression: str, until: float) -> int:
         """The value of a C expression that is a number; it may call functions of the process."""
-        return _number(self.ask(_evaluation(expression), until))
+        return _number(self.ask(evaluation(expression), until))
 
     def write(self, address: int, data: bytes, until: float) -> None:
         """Put ``data`` into the process's memory."""
@@ -110,12 +110,12 @@ class Gdb:
                 return
         raise GdbError(f"it sees no thread {tid}")
 
-    def last_words(self, until: float, *expressions: str) -> int:
-        """Evaluate all, let go of the process and end, all told at once: gdb does it even if we are gone meanwhile.
+    def last_words(self, until: float, *commands: str) -> int:
+        """Do all, let go of the process and end, all told at once: gdb does it even if we are gone meanwhile.
 
-        The value of the first. After TimeoutError gdb is still at it; leave it alone.
+        The value of the first, an ``evaluation``. After TimeoutError gdb is still at it; leave it alone.
         """
-        number = self._send(*map(_evaluation, expressions), "-target-detach", "-gdb-exit")
+        number = self._send(*commands, "-target-detach", "-gdb-exit")
         return _number(self._answer(number, until))
 
     def ask(self, command: str, until: float) -> str:
@@ -180,12 +180,18 @@ class Gdb:
             time.sleep(_POLL_SECONDS)
 
 
+def evaluation(expression: str) -> str:
+    """The command that tells the value of a C expression."""
+    return f'-data-evaluate-expression "{_quoted(expression)}"'
+
+
+def console(command: str) -> str:
+    """The command that does what ``command`` does at gdb's prompt."""
+    return f'-interpreter-exec console "{_quoted(command)}"'
+
+
 def _quoted(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"')
-
-
-def _evaluation(expression: str) -> str:
-    return f'-data-evaluate-expression "{_quoted(expression)}"'
 
 
 def _number(answer: str) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hangdoc.capture import gates, procfs, stacks
 from hangdoc.capture.gates import refused
-from hangdoc.capture.gdb import Gdb, GdbError, find_gdb
+from hangdoc.capture.gdb import Gdb, GdbError, console, evaluation, find_gdb
 from hangdoc.capture.holding import let_go, may_be_held
 from hangdoc.capture.journal import ProbeDetails, read_answer
 from hangdoc.capture.text import clean, read_text
@@ -45,15 +45,14 @@ _EXPRESSION = (
     " $held = 1,"
     "{off}"
     " $status = ((int(*)(unsigned long))PyRun_SimpleString)({text:#x}),"
-    "{on}"
-    " ((int(*)(int))PyGILState_Release)($state),"
-    " $held = 0,"
     " $status"
 )
-_COLLECTING = {"off": " ((int(*)(void))PyGC_Disable)(),", "on": " ((int(*)(void))PyGC_Enable)(),"}
+_COLLECTING = {"off": " ((int(*)(void))PyGC_Disable)(),", "on": "((int(*)(void))PyGC_Enable)(),"}
 _LEFT_ALONE = {"off": "", "on": ""}
-# After a crash inside, which gdb undoes: the global lock must not stay behind.
-_RESCUE = "$held ? ((int(*)(int))PyGILState_Release)($state) : 0"
+# With all threads free to go on, as Python may have the lock handed over to the new one. Also after a crash inside,
+# which gdb undoes: the lock must not stay behind.
+_RELEASE = "$held ? ({on} ((int(*)(int))PyGILState_Release)($state)) : 0"
+_LOCKED, _FREE = "set scheduler-locking on", "set scheduler-locking off"
 
 
 def collect(
@@ -169,13 +168,13 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         if isinstance(held, Unavailable):
             return _NotNow(held)
         gdb.write(held.room, text, until)
-        gdb.console("set scheduler-locking on", until)
+        gdb.console(_LOCKED, until)
         if not _lives(gdb, until):
             return refused("its Python is ending or has not started")
         collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
-        expression = _EXPRESSION.format(text=held.room, **collecting)
+        start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
         told = True
-        status = gdb.last_words(until, expression, _RESCUE)
+        status = gdb.last_words(until, start, console(_FREE), evaluation(_RELEASE.format(**collecting)))
     except GdbError as error:
         if told and "signaled while in a function" in str(error):
             return refused("the code inside crashed, and gdb undid the call")
