@@ -11,7 +11,6 @@ from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
-from hangdoc.diagnosis.branch import is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
@@ -22,6 +21,7 @@ from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
+from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner

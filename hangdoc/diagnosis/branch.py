@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.reading import assignments, called_methods
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.syntax import Guard, Sources, guards, guards_in_expression
+from hangdoc.diagnosis.standing import Callees, callees_of, guards_of, has_returned, same_function, same_place
+from hangdoc.diagnosis.syntax import Guard, Sources, guards
 from hangdoc.diagnosis.values import Values
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
@@ -74,19 +75,20 @@ def parted(
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
     """
     a, b = (list(reversed(user_stack(s))) for s in sides)
-    callees = {**_callees(sides[0]), **_callees(sides[1])}
+    callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     at = 0
-    while at < min(len(a), len(b)) and _same(a[at], b[at]):
+    while at < min(len(a), len(b)) and same_place(a[at], b[at]):
         at += 1
     found: list[Parting] = []
-    together = at < min(len(a), len(b)) and _same_function(a[at], b[at])
+    together = at < min(len(a), len(b)) and same_function(a[at], b[at])
     if together:
         found += _in_common_function(sources, values, (a[at], b[at]), ranks, callees)
     for index, chain in enumerate((a, b)):
         # The other side stands behind the line that this one went in by: it has left every loop further in.
-        passed = together and (a, b)[1 - index][at].line > chain[at].line
+        other = (a, b)[1 - index]
+        passed = other[at].line > chain[at].line if together else has_returned(sources, other, chain, at)
         for level, frame in enumerate(chain[at + 1 if together else at :], at + 1):
-            for guard in _guards_of(sources, frame, callees):
+            for guard in guards_of(sources, frame, callees):
                 if guard.condition == "finally:":
                     continue  # every way leads there
                 scored = _scored(values, guard, frame, index, ranks, passed)
@@ -112,12 +114,12 @@ def is_tried(parting: Parting) -> bool:
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """The try around a function that side 0 has begun anew, where side 1 has come further in it."""
     a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), 0)
-    if not at or not _same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), 0)
+    if not at or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
         return []
     found = []
     for level, frame in reversed(list(enumerate(b[:at]))):
-        for guard in reversed(_guards_of(sources, frame, _callees(sides[1]))):
+        for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
             parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
             found += [parting] if is_tried(parting) else []
     return found[:1]
@@ -127,11 +129,11 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
     round that it has behind it, one of them may have been decided otherwise."""
     a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not _same(x, y)), None)
-    if at is None or not _same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
+    if at is None or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
         return []
-    callees = _callees(sides[1])
-    mine, theirs = _guards_of(sources, a[at], _callees(sides[0])), _guards_of(sources, b[at], callees)
+    callees = callees_of(sides[1])
+    mine, theirs = guards_of(sources, a[at], callees_of(sides[0])), guards_of(sources, b[at], callees)
     loops = [g for g in theirs if g.kind == "loop" and g in mine]
     span = loops[-1].span if loops else (0, 0)
     return [
@@ -141,66 +143,14 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     ]
 
 
-def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
-    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
-
-    'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
-    """
-    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
-    parting = next(((x, y) for x, y in zip(a, b, strict=False) if not _same(x, y)), None)
-    if parting is None or not _same_function(*parting) or parting[0].line <= parting[1].line:
-        return None
-    if sources.function(parting[0].file, parting[0].line) is None:
-        return "perhaps"
-    callees = {**_callees(stack), **_callees(other)}
-    loops = [{g.place for g in _guards_of(sources, frame, callees) if g.kind == "loop"} for frame in parting]
-    return "perhaps" if loops[0] & loops[1] else "behind"
-
-
-def _same(a: Frame, b: Frame) -> bool:
-    return _same_function(a, b) and a.line == b.line
-
-
-def _same_function(a: Frame, b: Frame) -> bool:
-    return a.file == b.file and plain(a.function) == plain(b.function)
-
-
-_WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
-"""Frames that stand at a line of the function that is their caller's, or was (Python has inlined some since 3.12)."""
-
-_Callees = dict[int, frozenset[str]]
-"""Identity of a user frame → plain names of what it calls, down to the next user frame."""
-
-
-def _callees(stack: Stack) -> _Callees:
-    found: _Callees = {}
-    names: set[str] = set()
-    users = {id(frame) for frame in user_stack(stack)}
-    for frame in stack:
-        if id(frame) in users:
-            found[id(frame)] = frozenset(names)
-            names.clear()
-        names.add(plain(frame.function))
-    return found
-
-
-def _guards_of(sources: Sources, frame: Frame, callees: _Callees) -> list[Guard]:
-    tree = sources.function(frame.file, frame.line)
-    if tree is None:
-        return []
-    called = callees.get(id(frame), frozenset())
-    within = plain(frame.function) in _WITHIN_A_STATEMENT
-    return guards_in_expression(tree, frame.line, called) if within else guards(tree, frame.line, called)
-
-
 def _in_common_function(
     sources: Sources,
     values: Values,
     frames: tuple[Frame, Frame],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
-    callees: _Callees,
+    callees: Callees,
 ) -> list[Parting]:
-    mine = [_guards_of(sources, frame, callees) for frame in frames]
+    mine = [guards_of(sources, frame, callees) for frame in frames]
     # In one round of a loop that both are in, what counts the rounds is the same on both.
     rounds = {name for guard in mine[0] if guard.kind == "loop" and guard in mine[1] for name in guard.rounds}
     found: list[Parting] = []

@@ -106,6 +106,27 @@ def fixed_rounds(tree: ast.AST, line: int) -> int:
     return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
 
 
+def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
+    """Is the one call of ``first`` on that line over before the one of ``second`` begins: an argument of it, or
+    further left in one statement?"""
+    statement = next(
+        (n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)), None
+    )
+    order: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, (*FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+        if isinstance(node, ast.Call):
+            order.append(node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func))
+
+    if statement is not None:
+        visit(statement)
+    return order.count(first) == order.count(second) == 1 and order.index(first) < order.index(second)
+
+
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:
     """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
     for node in ast.walk(tree):

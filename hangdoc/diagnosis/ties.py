@@ -9,7 +9,6 @@ from dataclasses import replace
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import (
     Parting,
-    is_behind,
     is_left_by_exception,
     wrapped_for_one_rank,
 )
@@ -18,6 +17,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.partings import others_in, partings_of
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.standing import is_behind
 from hangdoc.model.process import Frame, Stack
 
 

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.reading import (
     assignments,
     called_methods,
     ends_alike,
+    evaluated_before,
     first_assigned_value,
     fixed_rounds,
     ways_out,
@@ -310,3 +311,20 @@ def test_the_call_that_is_meant_has_its_own_guards():
 def test_a_comprehension_has_only_the_guards_of_its_statement():
     tree = ast.parse("def f(xs):\n    if xs:\n        return [reduce(x) for x in xs]\n")
     assert [g.condition for g in guards_in_expression(tree, 3, frozenset({"reduce"}))] == ["for x in xs"]
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "second", "expected"),
+    [
+        ("outer(inner())", "inner", "outer", True),
+        ("outer(inner())", "outer", "inner", False),
+        ("x = agree(Range(model).run(stream))", "run", "agree", True),
+        ("y = a() + b()", "a", "b", True),
+        ("y = a() + b()", "b", "a", False),
+        ("y = a(a()) + b()", "a", "b", False),  # which of the two it is, nobody knows
+        ("y = outer([inner() for _ in x])", "inner", "outer", False),
+        ("f(lambda: inner())", "inner", "f", False),
+    ],
+)
+def test_order_within_a_line(text: str, first: str, second: str, expected: bool) -> None:
+    assert evaluated_before(ast.parse(text), 1, first, second) is expected

@@ -6,7 +6,6 @@ import itertools
 import re
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import is_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
@@ -14,6 +13,7 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, words
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
+from hangdoc.diagnosis.standing import is_behind
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
