@@ -13,7 +13,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.reading import assignments, called_methods
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.standing import Callees, callees_of, guards_of, has_returned, same_function, same_place
-from hangdoc.diagnosis.syntax import Guard, Sources, guards
+from hangdoc.diagnosis.syntax import Guard, Sources
 from hangdoc.diagnosis.values import Values
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
@@ -23,8 +23,10 @@ _RANK_WORD = re.compile(
     r"(?<![a-z])(?:my|this|world|global|local|node|mpi|dp|tp|pp|cp|ep)?rank(?:s|id|\d+)?(?![a-z])", re.IGNORECASE
 )
 _RANK_NAME = re.compile(
-    _RANK_WORD.pattern + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|global_zero|local_main|root|first)\w*"
-    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id|(?:is_)?(?:world|local)_process_zero"
+    _RANK_WORD.pattern
+    + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|writer|global_zero|local_main|root|first)\w*"
+    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
+    r"|(?:is_)?(?:world|local)_process_zero"
     r"|should_save|node_id)(?:$|[._(])",
     re.IGNORECASE,
 )
@@ -91,7 +93,7 @@ def parted(
             for guard in guards_of(sources, frame, callees):
                 if guard.condition == "finally:":
                     continue  # every way leads there
-                scored = _scored(values, guard, frame, index, ranks, passed)
+                scored = _scored(sources, values, guard, frame, index, ranks, passed)
                 found += [replace(p, level=level) for p in scored]
     return sorted(found, key=lambda p: -p.score)
 
@@ -153,6 +155,8 @@ def _in_common_function(
     mine = [guards_of(sources, frame, callees) for frame in frames]
     # In one round of a loop that both are in, what counts the rounds is the same on both.
     rounds = {name for guard in mine[0] if guard.kind == "loop" and guard in mine[1] for name in guard.rounds}
+    counted = [_sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
+    one_round = bool(counted) and all(each is False for each in counted)
     found: list[Parting] = []
     for index in (0, 1):
         other = mine[1 - index]
@@ -165,6 +169,8 @@ def _in_common_function(
             other_line = frames[1 - index].line
             if guard.kind == "return" and other_line < guard.line:
                 continue  # the other side has not come to it yet
+            if one_round and guard.kind != "loop" and other_line < guard.line:
+                continue  # it has not come to it in this round
             outside = not guard.span[0] <= other_line <= guard.span[1]
             again = any(g.kind == "loop" and g in other for g in mine[index])
             if guard.kind == "loop" and other_line < guard.span[0] and not again:
@@ -172,12 +178,13 @@ def _in_common_function(
             if guard.condition == "finally:" and outside:
                 continue  # every way leads there; only a side that is still inside shows that this one was thrown out
             both = guard.kind in ("if", "expression") and (guard.place, not guard.taken) in shared
-            scored = _scored(values, guard, frames[index], index, ranks, outside)
+            scored = _scored(sources, values, guard, frames[index], index, ranks, outside)
             found += [replace(p, both_arms=both) for p in scored]
     return found
 
 
 def _scored(
+    sources: Sources,
     values: Values,
     guard: Guard,
     frame: Frame,
@@ -190,6 +197,9 @@ def _scored(
         return []  # every rank runs the same program
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     differ = {name: _sides_differ(per_rank, ranks) for name, per_rank in seen.items()}
+    for name in [name for name, it_does in differ.items() if it_does]:
+        tested = values.tested(sources, frame.file, frame.function, guard, name)
+        differ[name] = _sides_differ(tested, ranks)
     rank_like = any(_RANK_NAME.search(n) for n in guard.names) or _RANK_WORD.search(guard.condition) is not None
     rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
     differs = any(differ.values())
@@ -283,7 +293,7 @@ def describe(
     names = counted if guard.kind == "loop" else telling_names(sources, values, parting)
     for name in names:
         by_value: dict[str, list[int]] = {}
-        for rank, value in values_tested(sources, values, parting, name).items():
+        for rank, value in values.tested(sources, parting.file, parting.function, guard, name).items():
             by_value.setdefault(value, []).append(rank)
         if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
             continue
@@ -315,28 +325,6 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
         if not any(first < line <= last for line in changed):
             found.append(name)
     return found
-
-
-def values_tested(sources: Sources, values: Values, parting: Parting, name: str) -> dict[int, str]:
-    """Rank → value, as seen now, of those for which it is still what was tested: who stands before the condition in
-    the loop around it has begun another round since, and what the loop sets has changed."""
-    per_rank = values.of(parting.file, parting.function, name)
-    tree = sources.function(parting.file, parting.guard.line)
-    loops = [g for g in guards(tree, parting.guard.line) if g.kind == "loop"] if tree is not None else []
-    if tree is None or not loops:
-        return per_rank
-    first, last = loops[-1].span
-    changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
-    at = values.lines(parting.file, parting.function)
-    since = {r for r in per_rank if changed and first <= at.get(r, 0) < parting.guard.line}
-    tested = {r: v for r, v in per_rank.items() if r not in since}
-    # A count that is more than one round apart was so then, too.
-    kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
-    return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
-
-
-def _far_apart(a: str, b: str) -> bool:
-    return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:

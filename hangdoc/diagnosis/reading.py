@@ -190,6 +190,16 @@ def assignments(tree: ast.AST, name: str) -> list[int]:
     return sorted(lines)
 
 
+def binds(tree: ast.AST, line: int, name: str) -> bool:
+    """Is the plain name a parameter or a local variable of the function that the line belongs to?"""
+    here = enclosing_function(tree, line)
+    if not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    given = {n.arg for n in ast.walk(here.args) if isinstance(n, ast.arg)}
+    stored = (n.id for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return name in given or name in stored
+
+
 def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
     """Those of the assignments that belong to the function, or module, that the line belongs to."""
     here = enclosing_function(tree, line)

@@ -8,15 +8,15 @@ from hangdoc.diagnosis.branch import Parting
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import is_implicit, plain
 from hangdoc.diagnosis.reading import ends_alike, fixed_rounds, ways_out
-from hangdoc.diagnosis.sequences import RankProgram, Token, distinct, user_stack
+from hangdoc.diagnosis.sequences import RankProgram, Site, Token, distinct, user_stack
 from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.process import Frame, Stack
 
 
-def runs(tokens: list[Token], parting: Parting) -> list[int]:
+def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> list[int]:
     """Calls issued inside the loop, per execution of it: [3, 3, 3], the last one may still be going on.
 
-    Two executions with no call between them count as one.
+    Two executions with no call between them count as one. ``site``: only calls from there are counted.
     """
     counts: list[int] = []
     inside = False
@@ -24,7 +24,7 @@ def runs(tokens: list[Token], parting: Parting) -> list[int]:
         if _is_inside(token, parting):
             if not inside:
                 counts.append(0)
-            counts[-1] += 1
+            counts[-1] += site in (None, token.site)
             inside = True
         else:
             inside = False
@@ -191,7 +191,12 @@ def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | No
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
-    counts = [runs(_until(program.tokens, token), loop) for program in _programs(case, left)]
+    counts = []
+    for program in _programs(case, left):
+        tokens = _until(program.tokens, token)
+        # Libraries now and then make a call of their own besides the one of each round.
+        often = Counter(t.site for t in tokens if _is_inside(t, loop)).most_common(1)
+        counts.append(runs(tokens, loop, often[0][0] if often else None))
     whole = all(
         case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens
     )

@@ -31,6 +31,17 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
     return "perhaps" if loops[0] & loops[1] else "behind"
 
 
+def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
+    """What counts the rounds of the loops that both are in, at different lines: file, function, names."""
+    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
+    parting = next(((x, y) for x, y in zip(a, b, strict=False) if not same_place(x, y)), None)
+    if parting is None or not same_function(*parting):
+        return "", "", frozenset()
+    mine, theirs = (guards_of(sources, frame, callees_of(s)) for frame, s in zip(parting, (stack, other), strict=True))
+    names = frozenset(name for g in mine if g.kind == "loop" and g in theirs for name in g.rounds)
+    return parting[0].file, parting[0].function, names
+
+
 def same_place(a: Frame, b: Frame) -> bool:
     """Do both stand at one line of one function?"""
     return same_function(a, b) and a.line == b.line

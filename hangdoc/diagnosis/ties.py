@@ -17,7 +17,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.partings import others_in, partings_of
 from hangdoc.diagnosis.sequences import END, RankProgram, Site, Token, distinct
-from hangdoc.diagnosis.standing import is_behind
+from hangdoc.diagnosis.standing import common_rounds, is_behind
 from hangdoc.model.process import Frame, Stack
 
 
@@ -201,13 +201,21 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     together = is_behind(case.sources, mine.stack, theirs.stack)
     if together is None:
         return False
-    if together == "behind":
+    if together == "behind" or _in_one_round(case, mine, theirs):
         return True
     program = case.programs.get(mine.rank)
     if program is None:
         return True
     before = program.tokens[mine.order - 1] if 0 < mine.order < len(program.tokens) else None
     return before is not None and before.site != theirs.site
+
+
+def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
+    """Are both now in the same round of all loops around them, as their counters tell?"""
+    file, function, names = common_rounds(case.sources, mine.stack, theirs.stack)
+    seen = [case.values.of(file, function, name) for name in names]
+    told = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
+    return bool(told) and all(a is not None and a == b for a, b in told)
 
 
 def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.reading import assignments, binds
+from hangdoc.diagnosis.syntax import Guard, Sources, guards
 from hangdoc.model.snapshot import JobSnapshot
 
 
@@ -43,3 +45,30 @@ class Values:
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line at which its main thread stands in the function; those that are not in it are missing."""
         return self._at.get((file, plain(function)), {})
+
+    def tested(self, sources: Sources, file: str, function: str, guard: Guard, name: str) -> dict[int, str]:
+        """Rank → value, as seen now, of those for which it is still what the guard tested.
+
+        Who stands before the condition in the loop around it has begun another round since, and what the loop sets
+        has changed; who stands before it outside of any loop has called the function anew.
+        """
+        per_rank = self.of(file, function, name)
+        tree = sources.function(file, guard.line)
+        if tree is None:
+            return per_rank
+        at = self.lines(file, function)
+        loops = [g for g in guards(tree, guard.line) if g.kind == "loop"]
+        if not loops:
+            anew = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
+            return {r: v for r, v in per_rank.items() if r not in anew} if binds(tree, guard.line, name) else per_rank
+        first, last = loops[-1].span
+        changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
+        since = {r for r in per_rank if changed and first <= at.get(r, 0) < guard.line}
+        tested = {r: v for r, v in per_rank.items() if r not in since}
+        # A count that is more than one round apart was so then, too.
+        kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
+        return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
+
+
+def _far_apart(a: str, b: str) -> bool:
+    return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1

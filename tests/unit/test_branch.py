@@ -46,7 +46,7 @@ def seen(function: str, **names: tuple[str, ...]) -> JobSnapshot:
     ranks = []
     for rank in range(3):
         values = tuple(Local(name, per_rank[rank]) for name, per_rank in names.items())
-        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 1, function, values),))
+        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 99, function, values),))  # behind all of it
         ranks.append(
             RankSnapshot(
                 rank, "n", "p", process=Process(rank, 1, "rank", looks=(ProcessState(1.0, "S", threads=(thread,)),))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_tested
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
@@ -163,7 +163,7 @@ def condition_text(case: Case, blame: Blame) -> str:
             f" keeps results: {name_ranks(there)} may have had this one already, without running {parting.function}()"
         )
     for name in telling_names(case.sources, case.values, parting) if not blame.past else ():
-        per_rank = values_tested(case.sources, case.values, parting, name)
+        per_rank = case.values.tested(case.sources, parting.file, parting.function, guard, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
     return text
