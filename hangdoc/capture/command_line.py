@@ -17,7 +17,7 @@ _SECRET_NAME = re.compile(
 _HARMLESS_NAME = re.compile(r"tokeniz|tokens|token[-_.]?(?:id|count|len|size|type|dim|dropout|mixer)", re.IGNORECASE)
 _ASSIGNMENT = re.compile(r"(?P<name>[-\w.+]+?)(?P<between>[=:])(?P<value>.+)", re.DOTALL)
 _SECRET_VALUE = re.compile(
-    r"(?:hf_|sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|eyJ[\w-]+\.)[\w\-.]{12,}"
+    r"hf_[A-Za-z0-9]{20,}|(?:sk-|gh[opsu]_|github_pat_|glpat-|xox[abpr]-|AKIA|ASIA|eyJ[\w-]+\.)[\w\-.]{12,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY"
 )
 _USER_IN_URL = re.compile(r"(?P<scheme>\b[a-z][\w+.-]*://)[^/@\s]+@", re.IGNORECASE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.landmarks import is_distributed
 from hangdoc.diagnosis.locks import Holder, holders, wanted
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Sources
@@ -72,8 +73,8 @@ def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> b
         return False
     if "futex" not in (thread.wchan or "futex"):
         return False
-    if at_rest(process, thread, thread.frames)[0] != "lock":
-        return False
+    if at_rest(process, thread, thread.frames)[0] != "lock" or any(is_distributed(f) for f in thread.frames):
+        return False  # what a collective waits for is another process
     return kind_mark(thread.frames) is not None or bool(wanted(_where(thread), sources))
 
 

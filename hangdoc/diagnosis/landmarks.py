@@ -146,7 +146,7 @@ def is_implicit(stack: Stack) -> bool:
     """Did a library communicate on its own, in a call whose name does not say so?"""
     below = below_user(stack)
     if len(below) == len(stack):  # a thread of a library's: what started it does not tell
-        while below and not _is_distributed(below[-1]) and landmark(below[-1]) is None:
+        while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
             below = below[:-1]
     while below and below[-1].file.endswith(_WRAPPERS):
         below = below[:-1]
@@ -158,8 +158,9 @@ def is_implicit(stack: Stack) -> bool:
     if any(mark.implicit for mark in marks):
         return True
     # The user's own line calls into a package that, some frames deeper, calls torch.distributed.
-    return not _is_distributed(below[-1]) and any(_is_distributed(f) for f in below)
+    return not is_distributed(below[-1]) and any(is_distributed(f) for f in below)
 
 
-def _is_distributed(frame: Frame) -> bool:
+def is_distributed(frame: Frame) -> bool:
+    """Does the frame belong to torch.distributed?"""
     return "torch/distributed/" in frame.file
