@@ -6,9 +6,11 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.threads import UNNAMED, descendants
 from hangdoc.diagnosis.ties import told_ranks
+from hangdoc.diagnosis.uneven import uneven_loop
 from hangdoc.diagnosis.waits import distinct_waits
 
 MOST_TRIED = 64
+_MESSAGES = ("send", "recv")
 
 
 def would_free_all(case: Case) -> list[int]:
@@ -44,6 +46,10 @@ def cycle(case: Case) -> Blame:
         place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
         by_place.setdefault(place, []).append(rank)
     circle = "the wait-for graph is a circle"
+    loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in _MESSAGES for r in waiting) else None
+    if loop is not None and loop.odd:
+        sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
+        return Blame("cycle", loop.odd, proved=True, confidence="likely", sure=sure)
     if len(by_place) < 2:
         return Blame("cycle", tuple(waiting), proved=True, confidence="likely", sure=circle)
     places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))

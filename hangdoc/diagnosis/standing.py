@@ -72,6 +72,13 @@ def callees_of(stack: Stack) -> Callees:
     return found
 
 
+def own_function(stack: Stack, frame: Frame) -> Frame:
+    """The user frame whose names it uses: a comprehension's are its function's."""
+    way = user_stack(stack)
+    at = next((i for i, each in enumerate(way) if each is frame), len(way))
+    return next((f for f in way[at:] if plain(f.function) not in _WITHIN_A_STATEMENT), frame)
+
+
 def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     """What the frame's line stands under, in its own function."""
     tree = sources.function(frame.file, frame.line)

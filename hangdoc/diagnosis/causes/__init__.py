@@ -9,6 +9,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes import (
     busy,
+    circles,
     detours,
     gone,
     implicit,
@@ -48,7 +49,9 @@ _RULES = (
     sequences.collective_on_some_ranks,
     pointed.wrong_tag,
     pointed.wrong_peer,
-    pointed.cycle,
+    circles.crossed_partners,
+    circles.uneven_messages,
+    circles.cycle,
     pointed.missing_partner,
     network.partition,
     network.all_arrived,

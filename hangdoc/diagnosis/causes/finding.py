@@ -111,20 +111,34 @@ def doing(activity: Activity) -> str:
     return f"{activity.text}{where}"
 
 
+_MOST_PLACES = 2
+
+
 def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
-    """'ranks 0, 1 and 3 wait in backward() at train.py:61 train()'."""
+    """'ranks 0, 1 and 3 wait in backward() at train.py:61 train()'; where they do different things, most of them
+    first."""
     if not ranks:
         return ""
-    first = case.activities[ranks[0]]
-    if any(case.activities[r].kind in _COMMUNICATING for r in ranks):
-        return f"{name_ranks(ranks)} {verb(ranks, 'waits', 'wait')} {waiting_at(case, ranks)}"
-    alike = tuple(r for r in ranks if case.activities[r].text == first.text)
-    if alike != ranks:
-        rest = wait_sentence(case, tuple(r for r in ranks if r not in alike))
-        return f"{wait_sentence(case, alike)}; {rest}"
-    if first.where is None:
-        return f"{name_ranks(ranks)}: {first.text}"
-    return f"{name_ranks(ranks)} {verb(ranks, 'is', 'are')} at {place(first.where)} ({first.text})"
+    by_place: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        by_place.setdefault(_at_rest(case, rank), []).append(rank)
+    places = sorted(by_place.items(), key=lambda item: -len(item[1]))
+    more = sum(len(there) for _, there in places[_MOST_PLACES:])
+    told = []
+    for (kind, text), each in places[: _MOST_PLACES if more != 1 else None]:
+        there = tuple(each)
+        told.append(f"{name_ranks(there)} {verb(there, 'waits', 'wait') if kind else verb(there, 'is', 'are')} {text}")
+    return "; ".join(told) + (f"; {more} more ranks are elsewhere" if more > 1 else "")
+
+
+def _at_rest(case: Case, rank: int) -> tuple[str, str]:
+    """Whether the rank waits for others ('' if not), and where it is, in words."""
+    activity = case.activities[rank]
+    if activity.kind in _COMMUNICATING:
+        return "waits", waiting_at(case, (rank,))
+    if activity.where is None:
+        return "", activity.text
+    return "", f"at {place(activity.where)} ({activity.text})"
 
 
 def condition_text(case: Case, blame: Blame) -> str:

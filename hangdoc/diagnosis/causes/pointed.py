@@ -12,48 +12,10 @@ from hangdoc.diagnosis.reading import ways_out
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.unmet import left_loop
-from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 _KINDS = ("send", "recv")
-
-
-def cycle(case: Case, blame: Blame) -> Finding | None:
-    """HD201: everybody sends (or receives) first."""
-    stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
-    if blame.kind != "cycle" or not stuck or any(a.kind not in _KINDS for a in stuck):
-        return None
-    ring = _ring(stuck)
-    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:8])
-    behind = tuple(a.rank for a in stuck if a not in ring)
-    places = list(dict.fromkeys(place(a.where) for a in ring))
-    where = f" at {' and '.join(places[:2])}" if places[0] else ""
-    verbs = {a.kind for a in ring}
-    what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
-    fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
-    if verbs == {"send"}:
-        fix = "let even ranks send first and odd ranks receive first, or " + fix
-    elif verbs == {"recv"}:
-        fix = "let one of them send before it receives, or " + fix
-    return Finding(
-        "HD201",
-        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.")
-        + (" " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""),
-        told,
-        fix,
-    )
-
-
-def _ring(stuck: list[Activity]) -> list[Activity]:
-    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown."""
-    by_rank = {a.rank: a for a in stuck}
-    way: list[Activity] = []
-    here: Activity | None = stuck[0]
-    while here is not None and here not in way:
-        way.append(here)
-        here = by_rank.get(here.peer) if here.peer is not None else None
-    return way[way.index(here) :] if here is not None else stuck
 
 
 def wrong_peer(case: Case, blame: Blame) -> Finding | None:
@@ -99,16 +61,17 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         return None
     alone = case.activities[blame.culprits[0]]
     if alone.kind in _KINDS and alone.peer is None:
+        any_source = "anysource" in (alone.op or "")
         return Finding(
             "HD202",
             capital(
                 f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'waits', 'wait')} in {doing(alone)} for a partner "
                 f"that does not come; {wait_sentence(case, others_of(case, blame))}."
             ),
-            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; stacks do not "
-            "show the peer",
-            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides; `hangdoc "
-            "watch` shows the peers",
+            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; "
+            + ("it takes one of any rank" if any_source else "stacks do not show the peer"),
+            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides"
+            + ("" if any_source else "; `hangdoc watch` shows the peers"),
         )
     waiting = [
         a

@@ -1,0 +1,141 @@
+"""HD2xx: everybody waits for a message of somebody's who waits as well."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, capital, place, short, told_values, verb, wait_sentence
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.sequences import site_of
+from hangdoc.diagnosis.uneven import uneven_loop
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.journal import PointToPoint
+from hangdoc.model.wording import name_ranks
+
+_KINDS = ("send", "recv")
+_MOST_TOLD = 8
+
+
+def crossed_partners(case: Case, blame: Blame) -> Finding | None:
+    """HD202: each has sent to its partner and waits for its answer, so nobody's order is wrong; but who is waited for
+    has chosen another partner."""
+    ring = _ring_of(case, blame)
+    if not ring or not all(_both_ways(case, a) for a in ring) or len(ring) < 3:
+        return None
+    told = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_TOLD])
+    behind = _behind(case, ring)
+    waits = capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
+    return Finding(
+        "HD202",
+        capital(
+            f"{name_ranks(a.rank for a in ring)} have chosen partners that did not choose them, at "
+            f"{place(ring[0].where)}: {told}. {waits}"
+        ).rstrip(),
+        f"each of them has issued both its send and its recv, with one peer: {told}; no two of them agree",
+        "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
+        "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
+    )
+
+
+def uneven_messages(case: Case, blame: Blame) -> Finding | None:
+    """HD202: the same lines have passed their messages before, so their order is right: somewhere there is one too
+    few, or too many."""
+    ring = _ring_of(case, blame)
+    if not ring or not all(_went_well_before(case, a) for a in ring):
+        return None
+    ranks = tuple(sorted(a.rank for a in ring))
+    places = list(dict.fromkeys(place(a.where) for a in ring))
+    behind = _behind(case, ring)
+    waits = " " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
+    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring)
+    why = f"{told}; the same lines have passed their messages before, so one side now expects more of them, or fewer"
+    verdict = f"{name_ranks(ranks)} wait for each other's messages at {' and '.join(places[:2])}.{waits}"
+    loop = uneven_loop(case, ranks)
+    if loop is not None and loop.odd:
+        usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
+        verdict = (
+            f"{name_ranks(loop.odd)} passes its messages in {loop.values[loop.odd[0]]} rounds and {name_ranks(usual)} in "
+            f"{next(iter(usual.values()))} ({short(loop.at)}); {wait_sentence(case, tuple(sorted(usual)))}."
+        )
+    if loop is not None:
+        values = f"{loop.name} = {told_values(loop.values, separator=' | ')}"
+        why += f"; `{loop.guard.condition}` ({short(loop.at)}) does not go round equally often: {values}"
+    return Finding(
+        "HD202",
+        capital(verdict),
+        why,
+        "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
+        "" if loop is not None else "a message left out and an order that differs look the same",
+    )
+
+
+def cycle(case: Case, blame: Blame) -> Finding | None:
+    """HD201: everybody sends (or receives) first."""
+    ring = _ring_of(case, blame)
+    if not ring:
+        return None
+    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:8])
+    behind = _behind(case, ring)
+    places = list(dict.fromkeys(place(a.where) for a in ring))
+    where = f" at {' and '.join(places[:2])}" if places[0] else ""
+    verbs = {a.kind for a in ring}
+    what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
+    fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
+    if verbs == {"send"}:
+        fix = "let even ranks send first and odd ranks receive first, or " + fix
+    elif verbs == {"recv"}:
+        fix = "let one of them send before it receives, or " + fix
+    return Finding(
+        "HD201",
+        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.")
+        + (" " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""),
+        told,
+        fix,
+    )
+
+
+def _ring_of(case: Case, blame: Blame) -> list[Activity]:
+    """The ranks of the circle, [] where not all that are stuck wait for messages."""
+    stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
+    if blame.kind != "cycle" or not stuck or any(a.kind not in _KINDS for a in stuck):
+        return []
+    return _ring(stuck)
+
+
+def _behind(case: Case, ring: list[Activity]) -> tuple[int, ...]:
+    inside = {a.rank for a in ring}
+    return tuple(r for r in sorted(case.graph.stuck) if r not in inside)
+
+
+def _messages(case: Case, rank: int) -> list[PointToPoint]:
+    journal = case.ranks[rank].journal
+    return list(journal.point_to_points) if journal is not None else []
+
+
+def _both_ways(case: Case, activity: Activity) -> bool:
+    """Are both a send to the peer and a recv from it under way?"""
+    pending = {m.op for m in _messages(case, activity.rank) if not m.completed and m.peer == activity.peer}
+    return {"send", "recv"} <= pending
+
+
+def _went_well_before(case: Case, activity: Activity) -> bool:
+    """Has the message that the rank waits for been passed from the same place, with the same peer, before?"""
+    journal = case.ranks[activity.rank].journal
+    if journal is None:
+        return False
+    here = [m for m in journal.point_to_points if activity.kind in m.op and m.peer == activity.peer]
+    waiting = next((m for m in here if not m.completed), None)
+    if waiting is None:
+        return False
+    site = site_of(journal.stack(waiting.stack))
+    return any(m.completed and site_of(journal.stack(m.stack)) == site for m in here)
+
+
+def _ring(stuck: list[Activity]) -> list[Activity]:
+    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown."""
+    by_rank = {a.rank: a for a in stuck}
+    way: list[Activity] = []
+    here: Activity | None = stuck[0]
+    while here is not None and here not in way:
+        way.append(here)
+        here = by_rank.get(here.peer) if here.peer is not None else None
+    return way[way.index(here) :] if here is not None else stuck
