@@ -129,7 +129,8 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting
 
 def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
-    round that it has behind it, one of them may have been decided otherwise."""
+    round that it has behind it, one of them may have been decided otherwise. And the loops further in, innermost
+    first: it has left them all."""
     a, b = (list(reversed(user_stack(s))) for s in sides)
     at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
     if at is None or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
@@ -137,8 +138,16 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     callees = callees_of(sides[1])
     mine, theirs = guards_of(sources, a[at], callees_of(sides[0])), guards_of(sources, b[at], callees)
     loops = [g for g in theirs if g.kind == "loop" and g in mine]
-    span = loops[-1].span if loops else (0, 0)
-    return [
+    if not loops:
+        return []
+    span = loops[-1].span
+    left = [
+        Parting(g, f.file, plain(f.function), 1, False, False, 3.0 + level / 100, f.line, uneven=True, level=level)
+        for level, f in enumerate(b[at + 1 :], at + 1)
+        for g in guards_of(sources, f, callees)
+        if g.kind == "loop"
+    ]
+    return left[::-1] + [
         Parting(g, b[at].file, plain(b[at].function), 1, False, False, 0.6, b[at].line, level=at)
         for g in theirs
         if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]

@@ -38,8 +38,11 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     ]
     if gap.kind == "delete" and has_partner_behind(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
-    if not possible and gap.kind == "insert":
-        possible = caught_outside(case.sources, sides) or went_round(case.sources, sides)
+    if gap.kind == "insert":
+        behind = went_round(case.sources, sides)
+        left = [p for p in behind if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
+        possible = sorted(possible + left, key=lambda p: -p.score)
+        possible = possible or caught_outside(case.sources, sides) or [p for p in behind if not p.uneven]
     uneven = bool(possible) and possible[0].uneven
     skipped = skipped_round(possible) if uneven else None
     if skipped is not None and not (
@@ -49,6 +52,14 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
     return possible
+
+
+def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """Was the culprits' call before this one made where the others' is, so that they come from the loop?"""
+    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
+        return False
+    before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
+    return before.site == gap.theirs.site and _can_have_parted(case, gap, loop, sides)
 
 
 def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:

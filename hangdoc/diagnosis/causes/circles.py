@@ -53,8 +53,8 @@ def uneven_messages(case: Case, blame: Blame) -> Finding | None:
     if loop is not None and loop.odd:
         usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
         verdict = (
-            f"{name_ranks(loop.odd)} passes its messages in {loop.values[loop.odd[0]]} rounds and {name_ranks(usual)} in "
-            f"{next(iter(usual.values()))} ({short(loop.at)}); {wait_sentence(case, tuple(sorted(usual)))}."
+            f"{name_ranks(loop.odd)} passes its messages in {loop.values[loop.odd[0]]} rounds and {name_ranks(usual)} "
+            f"in {next(iter(usual.values()))} ({short(loop.at)}); {wait_sentence(case, tuple(sorted(usual)))}."
         )
     if loop is not None:
         values = f"{loop.name} = {told_values(loop.values, separator=' | ')}"
