@@ -5,7 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.syntax import FUNCTIONS, LOOPS, dotted, enclosing_function, guards, has_blocks, holds, text_of
+from hangdoc.diagnosis.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    dotted,
+    enclosing_function,
+    guards,
+    has_blocks,
+    holds,
+    target_text,
+    text_of,
+)
 
 
 def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | ast.comprehension | None:
@@ -62,8 +72,31 @@ def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] |
         if test is None or not any(holds(node, x) for x in lines) or _arm(node, lines[0]) == _arm(node, lines[1]):
             continue
         if items & {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}:
-            return loop.lineno, f"for {text_of(loop.target)} in {text_of(loop.iter)}:"
+            return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
     return None
+
+
+def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
+    """The innermost `for`, or loop of a comprehension, around the line whose own item is what is called there:
+    `for part in parts: part.function()`, `for step in steps: step(x)`."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        loops = [node] if isinstance(node, ast.For | ast.AsyncFor) else getattr(node, "generators", [])
+        if not loops or not holds(node, line):
+            continue
+        called = {_called_item(n, function) for n in ast.walk(node) if isinstance(n, ast.Call) and holds(n, line)}
+        found += [
+            (getattr(node, "lineno", 0), f"for {target_text(loop.target)} in {text_of(loop.iter)}")
+            for loop in loops
+            if called & {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        ]
+    return max(found, default=None)
+
+
+def _called_item(call: ast.Call, function: str) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return dotted(call.func.value) if call.func.attr == function else ""
+    return dotted(call.func)
 
 
 def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:

@@ -230,7 +230,7 @@ def _loop(node: ast.AST, depth: int) -> Guard:
         counters: set[str] = set()
     else:
         assert isinstance(node, ast.For | ast.AsyncFor)
-        text, test = f"for {_target(node.target)} in {text_of(node.iter)}:", node.iter
+        text, test = f"for {target_text(node.target)} in {text_of(node.iter)}:", node.iter
         counters = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
     for inner in ast.walk(node):
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
@@ -239,7 +239,7 @@ def _loop(node: ast.AST, depth: int) -> Guard:
     return replace(guard, counters=tuple(counters), rounds=_rounds(node))
 
 
-def _target(node: ast.expr) -> str:
+def target_text(node: ast.expr) -> str:
     """As people write it: `i, (x, y)`, where ast would put it into brackets."""
     return ", ".join(map(text_of, node.elts)) if isinstance(node, ast.Tuple) and len(node.elts) > 1 else text_of(node)
 
@@ -335,7 +335,7 @@ def _in_comprehension(
     for each in node.generators:
         if not each.ifs:  # a filter explains a missing element better than what it goes over
             counters = tuple(n.id for n in ast.walk(each.target) if isinstance(n, ast.Name))
-            text = f"for {_target(each.target)} in {text_of(each.iter)}"
+            text = f"for {target_text(each.target)} in {text_of(each.iter)}"
             found.append(replace(_guard("loop", node, text, True, each.iter, depth), counters=counters))
         found += [_guard("expression", test, f"if {text_of(test)}", True, test, depth) for test in each.ifs]
     return found

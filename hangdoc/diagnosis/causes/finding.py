@@ -12,6 +12,7 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.partings import also_on_the_way
 from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
@@ -157,6 +158,11 @@ def condition_text(case: Case, blame: Blame) -> str:
         )
     elif guard.kind in CONDITIONS and may_run_another(case, blame):
         text += f" was {guard.taken} on {name_ranks(here)}; {name_ranks(there)} may run another {parting.function}()"
+    elif guard.kind in CONDITIONS and (loop := item_of(case, blame)):
+        text += (
+            f" was {guard.taken} on {name_ranks(here)}, for an item of {loop}; {name_ranks(there)} decided otherwise, "
+        )
+        text += f"or {verb(there, 'has', 'have')} no such item"
     elif guard.kind in CONDITIONS:
         told = [(guard.taken, here), (not guard.taken, there)]
         if parting.guarded == 1:
@@ -187,6 +193,23 @@ def may_run_another(case: Case, blame: Blame) -> bool:
     """Is the condition in a method that several classes have, into which the other side has perhaps never come?"""
     parting = blame.parting
     return parting is not None and parting.level > 0 and case.sources.methods(parting.function) > 1
+
+
+def item_of(case: Case, blame: Blame) -> str:
+    """The loop whose items the condition tests, where the other side is not in it: it may have gone over others."""
+    parting, gap = blame.parting, blame.gap
+    tree = case.sources.function(parting.file, parting.guard.line) if parting is not None else None
+    if parting is None or gap is None or tree is None:
+        return ""
+    tested = {name.partition(".")[0] for name in parting.guard.names}
+    loops = [g for g in guards(tree, parting.guard.line) if g.kind == "loop"]
+    loop = next((g for g in reversed(loops) if tested & (set(g.counters) - set(g.rounds))), None)
+    token = (gap.mine, gap.theirs)[1 - parting.guarded]
+    if loop is None:
+        return ""
+    here = [f for f in (token.stack if token is not None else ()) if f.file == parting.file]
+    inside = any(plain(f.function) == parting.function and loop.span[0] < f.line <= loop.span[1] for f in here)
+    return "" if inside else f"`{loop.condition}` ({PurePosixPath(parting.file).name}:{loop.line})"
 
 
 def _line_of(parting: Parting) -> str:

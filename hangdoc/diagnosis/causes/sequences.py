@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.finding import (
     capital,
     condition_text,
     doing,
+    item_of,
     may_run_another,
     others_of,
     place,
@@ -25,13 +26,12 @@ from hangdoc.diagnosis.causes.finding import (
 )
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
-from hangdoc.diagnosis.landmarks import is_implicit, plain
+from hangdoc.diagnosis.landmarks import is_implicit
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
-from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, shared_item_loop, ways_out
+from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, ways_out
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
-from hangdoc.diagnosis.ties import is_shared
 from hangdoc.model.wording import name_ranks
 
 
@@ -139,40 +139,6 @@ def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token |
     return f": {counts[0]} call{plural} from {short(inside.frame)} against {counts[1]}" if told else ""
 
 
-def order_across_groups(case: Case, blame: Blame) -> Finding | None:
-    """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment, parting = blame.gap, blame.alignment, blame.parting
-    if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
-        return None
-    if parting is not None and not (parting.both_arms and is_shared(case, gap)):
-        return None
-    if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
-        return None
-    if not _uses(case, gap.theirs.rank, gap.mine) or not _uses(case, gap.mine.rank, gap.theirs):
-        return None  # of a group that one side has not used yet, nobody knows its order
-    labels = {h.key: h.label for h in case.histories}
-    first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
-    others = others_of(case, blame)
-    culprits = blame.culprits
-    return Finding(
-        "HD107",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'uses', 'use')} {first} before {second}, {name_ranks(others)} "
-            f"{verb(others, 'uses', 'use')} them the other way round; each waits for the other."
-        ),
-        f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
-        f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
-        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
-        "not iterate over sets)",
-    )
-
-
-def _uses(case: Case, rank: int, call: Token) -> bool:
-    """Has the rank issued a call of that group and kind?"""
-    program = case.programs.get(rank)
-    return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
-
-
 def differing_arguments(case: Case, blame: Blame) -> Finding | None:
     """HD104 and HD105: the same call everywhere, with other sizes, dtypes or roots."""
     found = disagreement(case, ended=case.job.ended) if blame.kind in ("arguments", "root") else None
@@ -194,53 +160,6 @@ def differing_arguments(case: Case, blame: Blame) -> Finding | None:
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
     )
-
-
-def swapped_operation(case: Case, blame: Blame) -> Finding | None:
-    """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
-    gap, parting = blame.gap, blame.parting
-    if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
-        return None
-    if gap.mine.op == gap.theirs.op:
-        return None
-    others = others_of(case, blame)
-    loop = _items_differ(case, gap)
-    if loop is None and (parting is None or not parting.both_arms):
-        return None
-    return Finding(
-        "HD106",
-        capital(
-            f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'calls', 'call')} {call_name(gap.mine)} at "
-            f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
-            f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
-        ),
-        f"both are in a round of {loop}, whose items choose the call, and every rank has made both before: "
-        f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'goes', 'go')} over the items in another order than "
-        f"{name_ranks(others)}, or over others"
-        if loop
-        else condition_text(case, blame) or no_condition(case, blame, gap),
-        "go over the items in one order on all ranks (`sorted`), and over the same ones"
-        if loop
-        else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
-        "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
-    )
-
-
-def _items_differ(case: Case, gap: Gap) -> str | None:
-    """The loop in which both sides are, where its items decide which call is made and both sides make both."""
-    if gap.mine is None or gap.theirs is None:
-        return None
-    for program in (case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)):
-        before = {t.site for t in program.tokens} if program is not None else set()
-        if not {gap.mine.site, gap.theirs.site} <= before:
-            return None
-    ways = [list(reversed(user_stack(token.stack))) for token in (gap.mine, gap.theirs)]
-    a, b = next(((x, y) for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), (None, None))
-    if a is None or b is None or (a.file, plain(a.function)) != (b.file, plain(b.function)):
-        return None
-    tree = case.sources.function(a.file, a.line)
-    found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
-    return f"`{found[1]}` ({PurePosixPath(a.file).name}:{found[0]})" if found is not None else None
 
 
 def two_threads(case: Case, blame: Blame) -> Finding | None:
@@ -313,6 +232,8 @@ def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
     """A doubt where the sides part within a library, whose conditions and loops were not read."""
     if may_run_another(case, blame):
         return "which method the others ran was not seen"
+    if item_of(case, blame):
+        return "which items the others went over was not seen"
     if blame.parting is not None or gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
@@ -369,6 +290,8 @@ def _fix(case: Case, blame: Blame, gap: Gap) -> str:
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
+    if parting.guard.kind in CONDITIONS and item_of(case, blame):
+        return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
     if parting.guard.kind == "decorator" and not parting.rank_like:
         return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
     if parting.rank_like:

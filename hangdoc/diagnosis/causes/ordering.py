@@ -1,0 +1,106 @@
+"""HD106 and HD107: every rank issues the calls, not in the same order."""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from hangdoc.diagnosis.alignment import Gap
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
+from hangdoc.diagnosis.causes.sequences import no_condition
+from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.reading import item_loop, shared_item_loop
+from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.diagnosis.standing import same_function, same_place
+from hangdoc.diagnosis.ties import is_shared
+from hangdoc.model.wording import name_ranks
+
+
+def order_across_groups(case: Case, blame: Blame) -> Finding | None:
+    """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
+    gap, alignment, parting = blame.gap, blame.alignment, blame.parting
+    if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
+        return None
+    if parting is not None and not (parting.both_arms and is_shared(case, gap)):
+        return None
+    if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
+        return None
+    if not _uses(case, gap.theirs.rank, gap.mine) or not _uses(case, gap.mine.rank, gap.theirs):
+        return None  # of a group that one side has not used yet, nobody knows its order
+    labels = {h.key: h.label for h in case.histories}
+    first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
+    others = others_of(case, blame)
+    culprits = blame.culprits
+    return Finding(
+        "HD107",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'uses', 'use')} {first} before {second}, {name_ranks(others)} "
+            f"{verb(others, 'uses', 'use')} them the other way round; each waits for the other."
+        ),
+        f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
+        f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
+        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
+        "not iterate over sets)",
+    )
+
+
+def _uses(case: Case, rank: int, call: Token) -> bool:
+    """Has the rank issued a call of that group and kind?"""
+    program = case.programs.get(rank)
+    return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
+
+
+def swapped_operation(case: Case, blame: Blame) -> Finding | None:
+    """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
+    gap, parting = blame.gap, blame.parting
+    if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
+        return None
+    if gap.mine.op == gap.theirs.op:
+        return None
+    others = others_of(case, blame)
+    loop = _items_differ(case, blame, gap)
+    if loop is None and (parting is None or not parting.both_arms):
+        return None
+    return Finding(
+        "HD106",
+        capital(
+            f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'calls', 'call')} {call_name(gap.mine)} at "
+            f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
+            f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
+        ),
+        f"both are in a round of {loop}, whose items choose the call: "
+        f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'goes', 'go')} over the items in another order than "
+        f"{name_ranks(others)}, or over others"
+        if loop
+        else condition_text(case, blame) or no_condition(case, blame, gap),
+        "go over the items in one order on all ranks (`sorted`), and over the same ones"
+        if loop
+        else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
+        "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
+    )
+
+
+def _items_differ(case: Case, blame: Blame, gap: Gap) -> str | None:
+    """The loop in which both sides are, where its items decide which call is made: they are called themselves, and no
+    condition explains it, or they are tested, and both sides have made both calls."""
+    if gap.mine is None or gap.theirs is None:
+        return None
+    mine, theirs = (list(reversed(user_stack(token.stack))) for token in (gap.mine, gap.theirs))
+    at = next((i for i, (x, y) in enumerate(zip(mine, theirs, strict=False)) if not same_place(x, y)), 0)
+    if not at:
+        return None
+    a, b, caller = mine[at], theirs[at], mine[at - 1]
+    tree = case.sources.function(caller.file, caller.line)
+    found = None
+    if tree is not None and blame.parting is None:
+        found = item_loop(tree, caller.line, plain(a.function))
+    if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
+        caller, tree = a, case.sources.function(a.file, a.line)
+        found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
+    return f"`{found[1]}` ({PurePosixPath(caller.file).name}:{found[0]})" if found is not None else None
+
+
+def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:
+    programs = (case.programs.get(mine.rank), case.programs.get(theirs.rank))
+    return all(p is not None and {mine.site, theirs.site} <= {t.site for t in p.tokens} for p in programs)
