@@ -12,7 +12,7 @@ from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.reading import ways_out, works_before
-from hangdoc.diagnosis.rounds import began_its_round, fell_out, goes_round_alike, left_early
+from hangdoc.diagnosis.rounds import began_its_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.sequences import Token, distinct
 from hangdoc.model.process import Stack
 
@@ -43,6 +43,7 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
         left = [p for p in behind if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
         possible = sorted(possible + left, key=lambda p: -p.score)
         possible = possible or caught_outside(case.sources, sides) or [p for p in behind if not p.uneven]
+    possible = _condition_before_empty_loop(case, gap, possible)
     uneven = bool(possible) and possible[0].uneven
     skipped = skipped_round(possible) if uneven else None
     if skipped is not None and not (
@@ -52,6 +53,24 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
         possible = [skipped, *(p for p in possible if p is not skipped)]
     return possible
+
+
+def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[Parting]) -> list[Parting]:
+    """Who has made no call in the loop this time was more likely kept from it than through with it."""
+    token = gap.mine
+    loop = possible[0] if possible and possible[0].uneven and possible[0].guarded == 1 else None
+    if loop is None or token is None or token.order < 1 or token.rank not in case.programs:
+        return possible
+    if is_inside(case.programs[token.rank].token(token.order - 1), loop):
+        return possible
+    before = [
+        p
+        for p in possible
+        if p.guard.kind in CONDITIONS
+        and p.guarded == 1
+        and (p.level < loop.level or (p.level == loop.level and p.guard.line < loop.guard.line))
+    ]
+    return [*before, *(p for p in possible if p not in before)]
 
 
 def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:

@@ -21,7 +21,7 @@ def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> lis
     counts: list[int] = []
     inside = False
     for token in tokens:
-        if _is_inside(token, parting):
+        if is_inside(token, parting):
             if not inside:
                 counts.append(0)
             counts[-1] += site in (None, token.site)
@@ -36,7 +36,8 @@ def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
 
 
-def _is_inside(token: Token, parting: Parting) -> bool:
+def is_inside(token: Token, parting: Parting) -> bool:
+    """Was the call made in the body of the loop?"""
     first, last = parting.guard.span
     return any(
         f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
@@ -118,7 +119,7 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
         return False
     if (frame.file, plain(frame.function)) != (parting.file, parting.function):
         return False
-    sizes = [t.sizes for t in case.programs[inside.rank].tokens if _is_inside(t, parting) and t.site == inside.site]
+    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, parting) and t.site == inside.site]
     turn = next(
         (n for n in range(2, len(sizes) // 2 + 1) if all(sizes[i] == sizes[i - n] for i in range(n, len(sizes)))), 0
     )
@@ -142,7 +143,7 @@ def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tu
     if _had_the_round(case, loop, programs, missing):
         return True
     for program in programs:
-        before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if _is_inside(t, loop)]
+        before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
         if not before or not _stands_before(case, before[-1].stack, missing.stack, loop):
             return False
     return True
@@ -152,7 +153,7 @@ def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: 
     other = case.programs.get(missing.rank)
     if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
         return False  # counts that do not begin with the first call
-    made = Counter(t.site for t in other.tokens[: missing.order] if t.site != missing.site and _is_inside(t, loop))
+    made = Counter(t.site for t in other.tokens[: missing.order] if t.site != missing.site and is_inside(t, loop))
     often = sum(t.site == missing.site for t in other.tokens[: missing.order])  # what comes seldom counts no rounds
     stacks = {t.site: t.stack for t in other.tokens[: missing.order] if made[t.site] > often}
     first = {site for site, stack in stacks.items() if _stands_before(case, stack, missing.stack, loop)}
@@ -195,7 +196,7 @@ def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | No
     for program in _programs(case, left):
         tokens = _until(program.tokens, token)
         # Libraries now and then make a call of their own besides the one of each round.
-        often = Counter(t.site for t in tokens if _is_inside(t, loop)).most_common(1)
+        often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
         counts.append(runs(tokens, loop, often[0][0] if often else None))
     whole = all(
         case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
@@ -232,6 +233,8 @@ def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
     """A doubt where the sides part within a library, whose conditions and loops were not read."""
     if may_run_another(case, blame):
         return "which method the others ran was not seen"
+    if blame.parting is not None and _stands_before_a_loop(blame.parting, blame.partings):
+        return "a loop behind it with no round at all looks the same"
     if item_of(case, blame):
         return "which items the others went over was not seen"
     if blame.parting is not None or gap.mine is None or gap.theirs is None:
@@ -242,6 +245,16 @@ def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
     at = next((x for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), None)
     inside = at is not None and library(at.file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
     return "they part within a library, whose loops and conditions were not read" if inside else ""
+
+
+def _stands_before_a_loop(first: Parting, partings: Sequence[Parting]) -> bool:
+    """Is there a loop between the condition and the call that may have been left, too, and does no value tell?"""
+    behind = (p for p in partings if p.uneven and p.guarded == first.guarded)
+    return (
+        first.guard.kind in CONDITIONS
+        and not (first.differs or first.rank_like)
+        and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in behind)
+    )
 
 
 def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
