@@ -23,7 +23,7 @@ from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
 from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.threads import UNTOLD
-from hangdoc.diagnosis.ties import choose, retell, told_ranks
+from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.waits import IMMOVABLE
 
@@ -267,6 +267,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, retell(case, chosen, partings))
+    late, partings = made_later(case, chosen, partings)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred and (
         elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
@@ -289,6 +290,7 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         sure,
         chosen,
         tuple(partings),
+        late,
     )
 
 

@@ -26,11 +26,13 @@ class Blame:
     sure: str = ""
     alignment: Alignment | None = None
     partings: tuple[Parting, ...] = field(default=())
+    late: Gap | None = None
+    """The others' call, where the culprits make it as well and only later: told in place of the smallest repair."""
 
     @property
     def gap(self) -> Gap | None:
         """The divergence itself: the first repair of the chosen alignment."""
-        return self.alignment.first if self.alignment else None
+        return self.late or (self.alignment.first if self.alignment else None)
 
     @property
     def past(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import (
+    CONDITIONS,
     Parting,
     is_left_by_exception,
     wrapped_for_one_rank,
@@ -239,6 +240,23 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _from_there_on(alignment, gap.theirs)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
+
+
+def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tuple[Gap | None, list[Parting]]:
+    """The others' call, and the conditions that it stands under there, where the culprits make it as well, one call
+    later, and the others make what the culprits are said to make alone, one call later: nothing is too many, one of
+    the conditions was true in another round. (None, ``partings``) where it is not so, or no condition is seen."""
+    gap, history = alignment.first, alignment.history
+    if gap is None or partings or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
+        return None, partings
+    ours = history.at(gap.mine.rank, gap.mine.sequence + 1)
+    theirs = history.at(gap.theirs.rank, gap.theirs.sequence + 1)
+    if ours is None or theirs is None or (ours.site, theirs.site) != (gap.theirs.site, gap.mine.site):
+        return None, partings
+    late = replace(gap, kind="insert", token=gap.theirs)
+    found = partings_of(case, replace(alignment, gaps=(late,)))
+    conditions = [p for p in found if p.guard.kind in CONDITIONS and p.guarded == 1]
+    return (late, conditions) if conditions else (None, partings)
 
 
 def is_shared(case: Case, gap: Gap) -> bool:

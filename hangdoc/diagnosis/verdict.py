@@ -346,6 +346,11 @@ def _repair(found: Blame) -> Repair | None:
             f"with the others' members at {short(gap.token.frame)} on {name_ranks(gap.ranks)}, all groups are the same"
         )
         return Repair(tuple(edits[:_MOST_EDITS]), text)
+    if found.late is not None:
+        edits = [Edit(rank, "insert", gap.token.op, gap.token.frame) for rank in gap.ranks]
+        where = f"the {gap.token.op} at {short(gap.token.frame)}"
+        text = f"with {where} on {name_ranks(gap.ranks)} in the same rounds as on the others, the calls match"
+        return Repair(tuple(edits[:_MOST_EDITS]), text)
     edits = []
     for each in alignment.gaps:
         if each.token.op == END:
