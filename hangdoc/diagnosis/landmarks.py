@@ -65,6 +65,8 @@ class Landmark:
     kind: str = ""
     implicit: bool = False
     advice: str = ""
+    reasons: str = ""
+    """Of a stage: when the library comes to it."""
 
     def matches(self, file: str, function: str) -> bool:
         """Does the frame's path end in (or, for a folder, contain) this one's, and the function agree?"""
@@ -76,8 +78,8 @@ class Landmark:
         return "*" in self.functions or function in self.functions
 
 
-@lru_cache(maxsize=1)
-def _table() -> tuple[Landmark, ...]:
+@lru_cache(maxsize=2)
+def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
     text = resources.files("hangdoc.diagnosis").joinpath("landmarks.toml").read_text(encoding="utf-8")
     return tuple(
         Landmark(
@@ -87,8 +89,9 @@ def _table() -> tuple[Landmark, ...]:
             entry.get("kind", ""),
             entry.get("implicit", False),
             entry.get("advice", ""),
+            entry.get("reasons", ""),
         )
-        for entry in tomllib.loads(text)["landmark"]
+        for entry in tomllib.loads(text)[kind]
     )
 
 
@@ -134,6 +137,13 @@ def words(stack: Stack) -> str | None:
     inner, outer = found[0], found[-1]
     # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
     return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+
+
+def stage(stack: Stack) -> Landmark | None:
+    """The stage of a trainer's loop that the library is in below the user's code, the innermost."""
+    frames = (frame for frame in below_user(stack) if library(frame.file))
+    found = (next((s for s in _table("stage") if s.matches(f.file, plain(f.function))), None) for f in frames)
+    return next((s for s in found if s is not None), None)
 
 
 def advice(stack: Stack) -> str:

@@ -40,6 +40,7 @@ _RULES = (
     sequences.two_threads,
     detours.asynchronous_code,
     implicit.ended_its_stage,
+    implicit.another_stage,
     implicit.unused_parameters,
     sequences.uneven_iterations,
     detours.after_an_exception,

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, words
+from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, stage, words
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
 from hangdoc.diagnosis.standing import is_behind
@@ -164,6 +164,30 @@ def ended_its_stage(case: Case, blame: Blame) -> Finding | None:
         "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
         "decides by)",
         "a hook that communicates on some ranks only looks the same",
+    )
+
+
+def another_stage(case: Case, blame: Blame) -> Finding | None:
+    """HD109: a library runs the loop, and is at another stage of it on the two sides."""
+    gap = blame.gap
+    if gap is None or blame.parting is not None or gap.mine is None or gap.theirs is None:
+        return None
+    here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
+    if here is None or there is None or here.words == there.words:
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    line = place(gap.mine.frame)
+    told = next((s.reasons for s in (here, there) if s.reasons), "")
+    return Finding(
+        "HD109",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} {here.words} where {name_ranks(others)} "
+            f"{verb(others, 'is', 'are')} {there.words}, below {line}; {wait_sentence(case, others)}."
+        ),
+        f"each stage of the loop that the library runs communicates by itself: {words(gap.mine.stack) or gap.mine.op} "
+        f"on {name_ranks(culprits)} meets {words(gap.theirs.stack) or gap.theirs.op} on {name_ranks(others)}. {told}",
+        "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
+        "(all_reduce it)",
     )
 
 
