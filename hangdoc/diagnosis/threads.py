@@ -115,7 +115,7 @@ def _communicates(stack: Stack) -> bool:
 # hand over through queues.
 _FINER = {
     "waiting-for-child": ("compiling",),
-    "lock": ("compiling", "waiting-for-worker", "waiting-for-child"),
+    "lock": ("compiling", "waiting-for-worker", "waiting-for-child", "remote-call", "in-collective"),
     "pipe": ("compiling", "waiting-for-worker", "waiting-for-child"),
 }
 

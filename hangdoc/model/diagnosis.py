@@ -15,7 +15,7 @@ class Activity:
     """What one rank does now.
 
     ``kind``: 'in-collective', 'send', 'recv', 'store-wait', 'waiting-for-child', 'waiting-for-worker', 'lock',
-    'file-lock', 'pipe', 'terminal', 'debugger', 'sleeping', 'io', 'computing', 'compiling', 'stopped',
+    'remote-call', 'file-lock', 'pipe', 'terminal', 'debugger', 'sleeping', 'io', 'computing', 'compiling', 'stopped',
     'uninterruptible', 'zombie', 'exited', 'absent', 'gil-held', 'shutting-down', 'not-visible'.
     """
 

@@ -57,6 +57,14 @@ _KINDS = {
         "set DataLoader(timeout=…), give the worker's network and file access a timeout, and start workers with "
         "multiprocessing_context='spawn' if it died in a lock copied by fork",
     ),
+    "remote-call": _Outside(
+        "HD505",
+        "{text}",
+        "a function that it called on another rank (torch.distributed.rpc) has not returned: the thread that runs it "
+        "there waits, or never got to it",
+        "look at what the called function waits for on the other rank; give rpc_sync a timeout, and let no function "
+        "that is called wait for calls of ranks that may have ended",
+    ),
     "file-lock": _Outside(
         "HD504",
         "{text}",
