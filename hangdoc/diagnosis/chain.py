@@ -26,6 +26,7 @@ from hangdoc.model.wording import name_ranks
 
 OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
+_POOL_WORKER = "/multiprocessing/pool.py"
 _MOST_STEPS = 6
 _MOST_THREADS = 3
 _FOLLOWED = frozenset(
@@ -64,6 +65,18 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
         process = following
         kind, text = state_of(process)
         yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}{_of_rank(snapshot, process)}", process
+
+
+def idle_pool(process: Process) -> int:
+    """How many workers the rank's pool of processes (multiprocessing.Pool) has, where all of them wait for work."""
+    stacks = [child.last.main.frames for child in process.children if child.last is not None and child.last.main]
+    inner = [
+        next((stack[i - 1] for i, f in enumerate(stack) if i and f.file.endswith(_POOL_WORKER)), None)
+        for stack in stacks
+        if any(f.file.endswith(_POOL_WORKER) for f in stack)
+    ]
+    waiting = [f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner]
+    return len(waiting) if waiting and all(waiting) else 0
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> str:

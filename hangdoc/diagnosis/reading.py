@@ -194,6 +194,13 @@ def tries_again(tree: ast.AST, tried: int) -> bool:
     return False
 
 
+def is_retry_loop(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line only go round again after an exception: its body is a try that ends the loop?"""
+    loop = _loop_at(tree, line)
+    body = loop.body if isinstance(loop, LOOPS) else []
+    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)
+
+
 def raises(tree: ast.AST, line: int) -> bool:
     """Does the `if` at that line raise an exception?"""
     return any(

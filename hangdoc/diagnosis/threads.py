@@ -24,6 +24,9 @@ SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 QUEUE = "waiting on a queue between processes"
 """Of multiprocessing: a pipe of which every process that has the queue holds both ends."""
 
+POOL = "waiting for a pool of processes"
+"""Of multiprocessing's Pool; the landmark's words."""
+
 UNNAMED = "asynchronous call"
 """Text of a rank that waits for a collective or a message: nothing tells which."""
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
-from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow
+from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, idle_pool
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.threads import QUEUE, UNTOLD
+from hangdoc.diagnosis.threads import POOL, QUEUE, UNTOLD
 from hangdoc.model.wording import name_ranks
 
 
@@ -204,6 +204,16 @@ def sleeping(case: Case, blame: Blame) -> Finding | None:
     )
 
 
+_LOST_TASK = _Outside(
+    "HD509",
+    "{text}, whose workers all wait for work",
+    "nobody works on what it waits for. So it is when a worker has died: its task is lost with it, and "
+    "multiprocessing.Pool puts another in its place without a word",
+    "find out why the worker died (`dmesg` tells of the kernel's OOM killer; os._exit and crashes in native code leave "
+    "nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
+)
+
+
 def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     """The table above: what the rank is blocked on has a name, and is followed to its end."""
     if blame.kind != "outside" or not blame.culprits:
@@ -218,7 +228,10 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         return None
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     where = f" at {place(activity.where)}" if activity.where else ""
-    steps = follow(case, rank)
+    process = case.ranks[rank].process
+    idle = idle_pool(process) if process is not None and activity.text == POOL else 0
+    steps = [] if idle else follow(case, rank)
+    known = _LOST_TASK if idle else known
     chain = "; " + "; ".join(steps) if steps else ""
     told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
     if known is _KINDS["lock"] and not steps:

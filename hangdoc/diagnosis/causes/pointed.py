@@ -130,11 +130,12 @@ def _conditions(case: Case, stack: Stack) -> str:
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
-        told = [_told(frame, g.line, g.condition) for g in inner if _may_differ(g)] + told
+        mine = [_told(frame, g.line, g.condition) for g in inner if _may_differ(g)]
+        told = [each for each in mine if each not in told] + told
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := _told(frame, line, text)) not in told]
-            told = told[:2]
+            told = told[-2:]  # what stands nearest to the message
             text = f"; on the way there {'is' if len(told) == 1 else 'are'} {' and '.join(told)}" if told else ""
             return text + (f"; its loop can be left at {' or '.join(left[:2])}" if left else "")
     return ""

@@ -30,7 +30,7 @@ from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
-from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, ways_out
+from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
 from hangdoc.model.wording import name_ranks
@@ -62,6 +62,16 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
     if early and not doubt and is_implicit(blame.gap.token.stack) and tree and has_quiet_rounds(tree, loop.guard.line):
         doubt = _EARLY_OR_QUIET
         why += "; or more of its rounds made no call, as under no_sync"
+    if not early and tree is not None and is_retry_loop(tree, loop.guard.line):
+        return Finding(
+            "HD103",
+            capital(f"{name_ranks(culprits)} {verb(culprits, 'tries', 'try')} again what communicates ({where}); ")
+            + wait_sentence(case, others)
+            + ".",
+            f"only an exception leads to another round of `{loop.guard.condition}` ({where}), and it came on "
+            f"{name_ranks(culprits)} alone{_iterations(case, blame)}",
+            "try again only what does not communicate, or let all ranks agree (all_reduce a flag) on trying again",
+        )
     out = _way_out(case, loop, left)
     why += out
     how = (
