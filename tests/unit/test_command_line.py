@@ -20,6 +20,7 @@ from hangdoc.capture.command_line import line_without_secrets, without_secrets
         (["--num-tokens", "300", "--tokenizer=gpt2"], ["--num-tokens", "300", "--tokenizer=gpt2"]),
         (["--max_tokens=3", "--eos-token-id", "2"], ["--max_tokens=3", "--eos-token-id", "2"]),
         (["hf_abcdefghijklmnopqrst"], ["…"]),
+        (["hf_finetune_llama_lora.py"], ["hf_finetune_llama_lora.py"]),
         (["--store", "redis://me:pw@host:1/0"], ["--store", "redis://…@host:1/0"]),
         (["python", "-c", "login('x')", "a"], ["python", "-c", "…", "a"]),
         (["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(5)"],) * 2,

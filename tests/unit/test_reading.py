@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.reading import tries_again, works_before
+from hangdoc.diagnosis.reading import binds, is_retry_loop, item_loop, tries_again, works_before
 from hangdoc.diagnosis.syntax import guards
 
 
@@ -99,3 +99,49 @@ def test_an_expression_both_of_whose_arms_call_tells_nothing() -> None:
     tree, line = parse("def f(self):\n    return again(g) if self.again else g()  # here")
     assert guards(tree, line, frozenset({"forward"})) == []
     assert [g.taken for g in guards(tree, line, frozenset({"g"}))] == [False]
+
+
+@pytest.mark.parametrize(
+    ("name", "bound"),
+    [("step", True), ("model", True), ("batch", True), ("config", False), ("rest", True), ("self.step", False)],
+)
+def test_names_that_a_call_brings_with_it(name: str, bound: bool) -> None:
+    tree, line = parse("""
+        def train(model, *rest, step=0):
+            for batch in model.data:
+                if step:
+                    save(config)  # here
+    """)
+    assert binds(tree, line, name) is bound
+
+
+@pytest.mark.parametrize(
+    ("source", "function", "loop"),
+    [
+        ("for name, t in tasks.items():\n    out[name] = t.finish()  # here", "finish", "for name, t in tasks.items()"),
+        ("for hook in hooks:\n    hook(x)  # here", "log", "for hook in hooks"),
+        ("for hook in hooks:\n    hook.close(); other.log()  # here", "log", None),
+        ("for i in range(3):\n    model.log(i)  # here", "log", None),
+        ("a = {m.name: m.compute() for m in metrics}  # here", "compute", "for m in metrics"),
+        ("for outer in x:\n    for inner in outer:\n        inner.go()  # here", "go", "for inner in outer"),
+        ("m.compute()  # here", "compute", None),
+    ],
+)
+def test_a_loop_whose_items_are_called(source: str, function: str, loop: str | None) -> None:
+    tree, line = parse(source)
+    found = item_loop(tree, line, function)
+    assert (found[1] if found is not None else None) == loop
+
+
+@pytest.mark.parametrize(
+    ("body", "again"),
+    [
+        ("try:\n            return f()\n        except OSError:\n            sleep(1)", True),
+        ("try:\n            f()\n            break\n        except OSError:\n            pass", True),
+        ("try:\n            f()\n        except OSError:\n            pass", False),
+        ("f()", False),
+    ],
+)
+def test_a_loop_that_only_tries_again(body: str, again: bool) -> None:
+    tree, line = parse(f"def g():\n    for attempt in range(3):  # here\n        {body}")
+    assert is_retry_loop(tree, line) is again
