@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names
 from hangdoc.diagnosis.case import Case
@@ -85,9 +86,14 @@ def telling_token(gap: Gap) -> Frame | None:
 
 
 def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
-    """The ranks that suffer: members of the group (or everybody) without the culprits."""
-    members = blame.alignment.history.members if blame.alignment else tuple(case.activities)
-    return tuple(r for r in members if r not in blame.culprits)
+    """The ranks that suffer: members of the group (or everybody) without the culprits, and without those that are gone
+    and of whose calls nothing is known."""
+    history = blame.alignment.history if blame.alignment else None
+    members = history.members if history is not None else tuple(case.activities)
+    found = tuple(r for r in members if r not in blame.culprits)
+    blind = set(history.blind) if history is not None else set()
+    told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
+    return tuple(told) or found
 
 
 def verb(ranks: tuple[int, ...], one: str, many: str) -> str:
