@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Sources, dotted, holds
@@ -43,8 +43,25 @@ def holders(process: Process, where: Frame | None, sources: Sources) -> list[Hol
         Holder(name, thread, frame)
         for thread in (*process.last.threads[1:], *process.last.threads[:1])
         for name, frame in held(thread.frames, sources)
-        if name in names and one_owner(name, frame, where)
+        if any(_one_lock((name, frame), (want, where)) for want in names)
     ]
+
+
+def _one_lock(a: tuple[str, Frame], b: tuple[str, Frame]) -> bool:
+    """`self.lock` in one class and `self.progress.lock` in another are one, where the first class is Progress."""
+    if a[0] == b[0]:
+        return one_owner(a[0], a[1], b[1])
+    classes = [_owner(*each) for each in (a, b)]
+    return a[0].rpartition(".")[2] == b[0].rpartition(".")[2] and classes[0] == classes[1] != ""
+
+
+def _owner(name: str, frame: Frame) -> str:
+    """The class of the object that has the lock, as far as names and locals tell, in small letters."""
+    owner = name.rpartition(".")[0]
+    if owner == "self":
+        return frame.function.rpartition(".")[0].rpartition(".")[2].lower()
+    value = next((each.value for each in frame.locals if each.name == owner), "")
+    return (value.strip("<>") or owner.rpartition(".")[2]).replace("_", "").lower()
 
 
 def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
@@ -53,7 +70,7 @@ def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
     for frame in user_stack(stack):
         tree = sources.function(frame.file, frame.line)
         taken = _taken(tree, frame.line) if tree is not None else ()
-        found += [(name, Frame(frame.file, line, frame.function)) for name, line in taken]
+        found += [(name, replace(frame, line=line)) for name, line in taken]
     return found
 
 

@@ -43,7 +43,9 @@ def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
 def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
     """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
     rank = next((r for r in blame.culprits if r in case.held), None)
-    if rank is None or blame.kind not in ("cycle", "outside"):
+    if rank is None:
+        return _not_issued_by(case, blame)
+    if blame.kind not in ("cycle", "outside"):
         return None
     held, where = case.held[rank], place(case.activities[rank].where)
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
@@ -54,6 +56,29 @@ def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
         f"`{held.name}` (taken at {place(held.frame)}) is let go only when the others answer that {held.call.op}, and "
         f"they wait for what rank {rank} does behind {where}",
         "never hold a lock over a collective: copy what it guards, let it go, then communicate",
+    )
+
+
+def _not_issued_by(case: Case, blame: Blame) -> Finding | None:
+    """The same, told of the ranks that have not issued the call, where those who hold the lock wait for nobody else."""
+    waiting = tuple(sorted(case.held))
+    if blame.kind != "cycle" or not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
+        return None
+    first = case.held[waiting[0]]
+    call, culprits = first.call, blame.culprits
+    there = place(case.activities[waiting[0]].where)
+    return Finding(
+        "HD505",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'has', 'have')} not issued the {call.op} at {place(call.frame)}, "
+            f"which thread {first.holder} of {name_ranks(waiting)} waits in; "
+            f"{wait_sentence(case, culprits)}."
+        ),
+        f"that thread holds the lock `{first.name}` over it (taken at {place(first.frame)}), which "
+        f"{name_ranks(waiting)} {verb(waiting, 'wants', 'want')} at {there} before "
+        f"{verb(waiting, 'it goes', 'they go')} on to what {name_ranks(culprits)} {verb(culprits, 'waits', 'wait')} for",
+        f"let every rank issue the {call.op}, or none; and never hold a lock over a collective: copy what it guards, "
+        "let it go, then communicate",
     )
 
 
