@@ -75,8 +75,8 @@ def _not_issued_by(case: Case, blame: Blame) -> Finding | None:
             f"{wait_sentence(case, culprits)}."
         ),
         f"that thread holds the lock `{first.name}` over it (taken at {place(first.frame)}), which "
-        f"{name_ranks(waiting)} {verb(waiting, 'wants', 'want')} at {there} before "
-        f"{verb(waiting, 'it goes', 'they go')} on to what {name_ranks(culprits)} {verb(culprits, 'waits', 'wait')} for",
+        f"{name_ranks(waiting)} {verb(waiting, 'wants', 'want')} at {there} before going on to what "
+        f"{name_ranks(culprits)} {verb(culprits, 'waits', 'wait')} for",
         f"let every rank issue the {call.op}, or none; and never hold a lock over a collective: copy what it guards, "
         "let it go, then communicate",
     )
