@@ -86,7 +86,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         "HD102",
         capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
         why,
-        _fix_rounds(loop, bool(out), is_implicit(blame.gap.token.stack)),
+        _fix_rounds(loop, bool(out), is_implicit(blame.gap.token.stack)) + _fix_skip(skip if doubt else None),
         doubt,
     )
 
@@ -98,6 +98,15 @@ def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
     count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
     return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
+
+
+def _fix_skip(skip: Parting | None) -> str:
+    if skip is None:
+        return ""
+    if skip.guard.kind not in CONDITIONS:
+        return "; or see to it that no rank goes by the call in one of its rounds"
+    condition = skip.guard.condition.removeprefix("if ").removesuffix(":")
+    return f"; or let all ranks agree on `{condition}` in every round"
 
 
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
@@ -245,6 +254,9 @@ def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
         return "which method the others ran was not seen"
     if blame.parting is not None and _stands_before_a_loop(blame.parting, blame.partings):
         return "a loop behind it with no round at all looks the same"
+    first = blame.parting
+    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.partings):
+        return "a loop that ended early looks the same"
     if item_of(case, blame):
         return "which items the others went over was not seen"
     if blame.parting is not None or gap.mine is None or gap.theirs is None:
