@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import GONE
+from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, idle_pool
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.threads import POOL, QUEUE, UNTOLD
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 
@@ -199,7 +204,7 @@ def sleeping(case: Case, blame: Blame) -> Finding | None:
         capital(
             f"{name_ranks(asleep)} {verb(asleep, 'sleeps or polls', 'sleep or poll')}{where}; {_waiting(case, blame)}."
         ),
-        why + "; if it polls, the condition it waits for has not come",
+        why + (_polls(case, first) or "; if it polls, the condition it waits for has not come"),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
     )
 
@@ -212,6 +217,25 @@ _LOST_TASK = _Outside(
     "find out why the worker died (`dmesg` tells of the kernel's OOM killer; os._exit and crashes in native code leave "
     "nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
 )
+
+
+def _polls(case: Case, activity: Activity) -> str:
+    """The loop around the sleep and what leads to it in there; '' where there is no loop in the function."""
+    where = activity.where
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    around = guards(tree, where.line) if tree is not None and where is not None else []
+    at = next((i for i in range(len(around) - 1, -1, -1) if around[i].kind == "loop"), None)
+    if at is None or where is None:
+        return ""
+    loop, *inner = around[at:]
+    told = f"; it polls in {_quoted(where, loop)}, which has not ended"
+    by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
+    return told + (f": it comes by {' and '.join(by[-2:])} every time" if by else "")
+
+
+def _quoted(where: Frame, guard: Guard) -> str:
+    truth = " (not taken)" if guard.kind == "return" else ""
+    return f"`{guard.condition}` ({PurePosixPath(where.file).name}:{guard.line}){truth}"
 
 
 def blocked_outside(case: Case, blame: Blame) -> Finding | None:
