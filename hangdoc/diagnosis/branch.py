@@ -309,6 +309,9 @@ def describe(
         if past and not _RANK_NAME.search(name):
             continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
+    for name, per_rank in values_behind(values, parting, ranks).items() if not past else ():
+        sides = {value: tuple(sorted(r for r, v in per_rank.items() if v == value)) for value in per_rank.values()}
+        shown += [BranchValue(name, value, rs, "now") for value, rs in sides.items()]
     if guard.kind in CONDITIONS and not doubted:
         condition = guard.condition.removeprefix("if ").removesuffix(":")
         here, there = ranks[parting.guarded], ranks[1 - parting.guarded]
@@ -334,6 +337,18 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
         if not any(first < line <= last for line in changed):
             found.append(name)
     return found
+
+
+def values_behind(values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]) -> dict[str, dict[int, str]]:
+    """What methods in the condition read, where it differs between the sides: name → rank → value."""
+    names = parting.guard.names if parting.guard.kind in CONDITIONS else ()
+    read = (values.reached(parting.file, parting.function, name) for name in names)
+    return {
+        name: per_rank
+        for each in read
+        for name, per_rank in each.items()
+        if _sides_differ(per_rank, (ranks[0], ranks[1]))
+    }
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:

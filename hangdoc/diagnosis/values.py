@@ -42,6 +42,16 @@ class Values:
         """Rank → value as seen now; empty where nothing can be seen."""
         return self._now.get((file, plain(function), name), {})
 
+    def reached(self, file: str, function: str, name: str) -> dict[str, dict[int, str]]:
+        """Of a method or property that the frame's code names ('plan.due'): what it reads → rank → value."""
+        own = f"{name}()."
+        owner = name.rpartition(".")[0]
+        return {
+            f"{owner}.{each.removeprefix(own)}": per_rank
+            for (at, within, each), per_rank in self._now.items()
+            if (at, within) == (file, plain(function)) and each.startswith(own)
+        }
+
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line at which its main thread stands in the function; those that are not in it are missing."""
         return self._at.get((file, plain(function)), {})

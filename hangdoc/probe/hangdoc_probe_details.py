@@ -8,6 +8,7 @@ import platform
 import sys
 import types
 from _thread import get_ident
+from opcode import opmap
 
 import hangdoc_probe_tasks
 
@@ -17,6 +18,7 @@ STEPS = 2
 OPTIMIZED = 1  # co_flags: a function, whose locals are no namespace
 OURS_AND_THE_FRAMES = 3  # references: the frame's, our variable's, getrefcount's argument
 LONGEST_TEXT = 300
+STORE_ATTR = opmap["STORE_ATTR"]
 
 
 class _Stacks:
@@ -236,17 +238,20 @@ def _values(threads, suspended):
             code = frame.f_code
             if not code.co_filename.startswith((*roots, "<")):
                 place = (code.co_filename, frame.f_lineno, code.co_name)
-                found += [[*place, name, shown, owner] for owner, name, shown in _seen_by(frame, code)]
+                found += [[*place, name, shown, owner] for owner, name, shown in _seen_by(frame, code, roots)]
             if len(found) >= MOST_ATTRIBUTES:
                 return found[:MOST_ATTRIBUTES]
     return found
 
 
-def _seen_by(frame, code):
-    """(owner, name, value): 'self', 'warm', 'True' for `self.warm`; '' for a global."""
+def _seen_by(frame, code, roots):
+    """(owner, name, value): 'self', 'warm', 'True' for `self.warm`; '' for a global; 'plan.due()', 'every', '5' for
+    what the method of `plan.due(step)` reads."""
     used = _names_in(code)
     for name, value in _locals(frame, code).items():
-        yield from plain(name, instance_names(value), used, STEPS if name == "self" else STEPS - 1)
+        steps = STEPS if name == "self" else STEPS - 1
+        yield from plain(name, instance_names(value), used, steps)
+        yield from _read_by_methods(name, value, used, roots, steps - 1)
     if type(frame.f_globals) is dict:
         yield from plain("", frame.f_globals, used)
 
@@ -262,6 +267,39 @@ def _locals(frame, code):
     if type(shown) is dict and sys.getrefcount(shown) <= OURS_AND_THE_FRAMES:
         shown.clear()
     return found
+
+
+def _read_by_methods(owner, value, used, roots, steps):
+    """The plain attributes that the user's methods and properties of these names read, and do not set, and those of
+    attributes that are named, too."""
+    mine = instance_names(value)
+    for name in sorted(used) if mine else ():
+        code = _method(type(value), name)
+        if code is not None and not code.co_filename.startswith((*roots, "<")):
+            yield from plain(f"{owner}.{name}()", mine, _names_in(code) - _set_by(code), 0)
+        inner = mine.get(name, mine)
+        if steps and inner is not mine:
+            yield from _read_by_methods(f"{owner}.{name}", inner, used, roots, steps - 1)
+
+
+def _method(kind, name):
+    """The code of the function or property of that name; None where the class has none of its own making."""
+    for base in type.__dict__["__mro__"].__get__(kind):
+        found = type.__dict__["__dict__"].__get__(base).get(name)
+        if found is not None:
+            function = found.fget if type(found) is property else found
+            return function.__code__ if type(function) is types.FunctionType else None
+    return None
+
+
+def _set_by(code):
+    """The attributes that a function assigns to."""
+    pairs = zip(code.co_code[::2], code.co_code[1::2], strict=True)
+    return {
+        code.co_names[argument]
+        for operation, argument in pairs
+        if operation == STORE_ATTR and argument < len(code.co_names)
+    }
 
 
 def _names_in(code, deep=3):

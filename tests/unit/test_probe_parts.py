@@ -183,11 +183,28 @@ class _State:
     def __init__(self) -> None:
         self.step = 20
         self.options = types.SimpleNamespace(every=5, name="secret")
+        self.plan = _Plan()
 
 
-def _trains(state: _State, looked: list[Any], details: types.ModuleType) -> int:
-    weight = object()
-    looked.append({(owner, name): shown for owner, name, shown in details._seen_by(sys._getframe(), _trains.__code__)})
+class _Plan:
+    def __init__(self) -> None:
+        self.interval, self.token, self.asked, self.unread = 4, "secret", 7, 1
+
+    def due(self, step: int) -> bool:
+        self.asked += 1
+        return step % self.interval == 0 and bool(self.token)
+
+    @property
+    def over(self) -> bool:
+        return self.interval > 100
+
+
+def _trains(state: _State, looked: list[Any], details: types.ModuleType, roots: tuple[str, ...] = ()) -> int:
+    weight, plan = object(), state.plan
+    seen = details._seen_by(sys._getframe(), _trains.__code__, roots)
+    looked.append({(owner, name): shown for owner, name, shown in seen})
+    if plan.due(state.step) and plan.over:
+        return -1
     return state.step % state.options.every if state.options.name else id(weight)
 
 
@@ -200,6 +217,18 @@ def test_attributes_of_locals_are_shown_and_nothing_is_kept(details: types.Modul
     assert looked[0]["state.options", "every"] == "5"
     assert looked[0]["state.options", "name"] == "'…'"
     assert sys.getrefcount(state) == before
+
+
+def test_what_methods_read_is_shown_and_what_they_set_is_not(details: types.ModuleType) -> None:
+    looked: list[Any] = []
+    _trains(_State(), looked, details)
+    _trains(_State(), looked, details, (str(Path(__file__).parent) + "/",))
+    found = {(owner, name): shown for (owner, name), shown in looked[0].items() if "()" in owner}
+    assert found["plan.due()", "interval"] == "4"
+    assert found["plan.due()", "token"] == "'…'"
+    assert found["plan.over()", "interval"] == "4"
+    assert {name for _, name in found} == {"interval", "token"}
+    assert not [owner for owner, _ in looked[1] if "()" in owner]  # a library's methods are none of the user's
 
 
 def test_a_dictionary_of_locals_that_the_job_holds_is_left_alone(details: types.ModuleType) -> None:

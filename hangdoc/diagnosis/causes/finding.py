@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names
+from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
@@ -192,6 +192,8 @@ def condition_text(case: Case, blame: Blame) -> str:
         per_rank = case.values.tested(case.sources, parting.file, parting.function, guard, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
+    for name, per_rank in values_behind(case.values, parting, sides).items() if not blame.past else ():
+        text += f" ({name} = {told_values(per_rank)})"
     return text
 
 
