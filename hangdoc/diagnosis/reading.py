@@ -194,6 +194,16 @@ def tries_again(tree: ast.AST, tried: int) -> bool:
     return False
 
 
+_SETTERS = {"set", "multi_set", "compare_set"}
+"""Of torch.distributed's stores."""
+
+
+def store_sets(tree: ast.AST) -> list[int]:
+    """Lines of calls that may set a key of a store: `store.set(key, value)`."""
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in _SETTERS and len(n.args) > 1)
+
+
 def is_retry_loop(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line only go round again after an exception: its body is a try that ends the loop?"""
     loop = _loop_at(tree, line)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import PurePosixPath
+
 from hangdoc.diagnosis.activity import waits_for_a_key
+from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -18,7 +21,9 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
+from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
+from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -101,9 +106,24 @@ def key_never_set(case: Case, blame: Blame) -> Finding | None:
             f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for a store key that nobody sets: {first.text} "
             f"at {place(first.where)}{rest}."
         ),
-        "no rank is on its way to set it",
+        "no rank is on its way to set it" + _on_the_way_to_set(case, first.where),
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
+
+
+def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> str:
+    """The conditions in front of the call that sets a key in the same function, but for what decides who waits."""
+    tree = case.sources.function(waits_at.file, waits_at.line) if waits_at is not None else None
+    if tree is None or waits_at is None:
+        return ""
+    known = {g.place for g in guards(tree, waits_at.line)}
+    file = PurePosixPath(waits_at.file).name
+    for line in store_sets(tree):
+        told = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
+        if told:
+            conditions = " and ".join(f"`{g.condition}` ({file}:{g.line})" for g in told[-2:])
+            return f"; the call that sets one ({file}:{line}) stands behind {conditions}"
+    return ""
 
 
 def relaunched_worker(case: Case, blame: Blame) -> Finding | None:
