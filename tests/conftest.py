@@ -27,6 +27,10 @@ MARK = "RUN_OF_A_TEST"
 DEADLINE = 90.0
 _END_SECONDS = 10.0
 
+# Under nohup it is ignored, and every command that the tests start would inherit that.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 @dataclass(frozen=True)
 class Finished:
