@@ -29,21 +29,15 @@ CASES = sorted(DATA.glob("*.hangdoc"))
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_case(path):
-    expected = json.loads(path.with_suffix(".json").read_text())
-    found = expectation(diagnosis_document(api.diagnose(path)))
-    assert found == expected
+    document = diagnosis_document(api.diagnose(path))
+    assert expectation(document) == json.loads(path.with_suffix(".json").read_text())
+    assert faults(document, SCHEMA) == []
 
 
 @pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_its_document_has_the_published_shape(path):
-    assert faults(diagnosis_document(api.diagnose(path)), SCHEMA) == []
-
-
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-@pytest.mark.parametrize("seed", range(2))
-def test_odd_data_gets_a_verdict_all_the_same(path, seed):
+def test_odd_data_gets_a_verdict_all_the_same(path):
     """Values replaced by others of their type: absurd, valid, and no reason for a traceback."""
-    chance = random.Random(f"{path.stem} {seed}")
+    chance = random.Random(path.stem)
     document = json.loads(gzip.decompress(path.read_bytes()))
     places = [place for place in leaves(document) if len(place) > 1]
     diagnosed = 0
