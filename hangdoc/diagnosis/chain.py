@@ -67,16 +67,15 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
         yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}{_of_rank(snapshot, process)}", process
 
 
-def idle_pool(process: Process) -> int:
-    """How many workers the rank's pool of processes (multiprocessing.Pool) has, where all of them wait for work."""
+def is_pool_idle(process: Process) -> bool:
+    """Do all workers of the rank's pool of processes (multiprocessing.Pool) wait for work?"""
     stacks = [child.last.main.frames for child in process.children if child.last is not None and child.last.main]
     inner = [
         next((stack[i - 1] for i, f in enumerate(stack) if i and f.file.endswith(_POOL_WORKER)), None)
         for stack in stacks
         if any(f.file.endswith(_POOL_WORKER) for f in stack)
     ]
-    waiting = [f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner]
-    return len(waiting) if waiting and all(waiting) else 0
+    return bool(inner) and all(f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner)
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> str:

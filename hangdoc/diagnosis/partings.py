@@ -138,18 +138,12 @@ def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Partin
 
 def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
     """Did both sides make their call before this one from the body of the same try?"""
-    first, last = parting.guard.span
     before = [
         case.programs[token.rank].token(token.order - 1)
         for token in (gap.mine, gap.theirs)
         if token is not None and token.order > 0 and token.rank in case.programs
     ]
-    return len(before) == 2 and all(
-        any(
-            f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in t.stack
-        )
-        for t in before
-    )
+    return len(before) == 2 and all(is_inside(token, parting) for token in before)
 
 
 def _awaited(gap: Gap) -> bool:

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.standing import callees_of, guards_of, own_function
 from hangdoc.diagnosis.syntax import Guard
@@ -50,7 +49,7 @@ def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
 def _uneven(case: Case, frame: Frame, loops: list[Guard], ranks: tuple[int, ...]) -> UnevenLoop | None:
     for guard in loops:
         for name in guard.names:
-            values = case.values.of(frame.file, plain(frame.function), name)
+            values = case.values.of(frame.file, frame.function, name)
             if not set(ranks) <= values.keys() or not all(v.isdecimal() for v in values.values()):
                 continue
             often = Counter(values.values())

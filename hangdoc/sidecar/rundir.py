@@ -22,7 +22,7 @@ _LONGEST_FOLDER = 94
 
 
 def new_run_id() -> str:
-    """Sorts by time, unique on a shared disk: 20251120-112400-4711-9f3a."""
+    """Sorts by time, unique on a shared disk: 20251120-112400-4711-9f3a2c."""
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{secrets.token_hex(3)}"
 
 

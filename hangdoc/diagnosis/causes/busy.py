@@ -9,7 +9,7 @@ from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
-from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, idle_pool
+from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, is_pool_idle
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
@@ -253,7 +253,7 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     where = f" at {place(activity.where)}" if activity.where else ""
     process = case.ranks[rank].process
-    idle = idle_pool(process) if process is not None and activity.text == POOL else 0
+    idle = process is not None and activity.text == POOL and is_pool_idle(process)
     steps = [] if idle else follow(case, rank)
     known = _LOST_TASK if idle else known
     chain = "; " + "; ".join(steps) if steps else ""

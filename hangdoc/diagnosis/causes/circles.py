@@ -8,7 +8,6 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import site_of
 from hangdoc.diagnosis.uneven import uneven_loop
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.journal import PointToPoint
 from hangdoc.model.wording import name_ranks
 
 _KINDS = ("send", "recv")
@@ -22,14 +21,13 @@ def crossed_partners(case: Case, blame: Blame) -> Finding | None:
     if not ring or not all(_both_ways(case, a) for a in ring) or len(ring) < 3:
         return None
     told = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_TOLD])
-    behind = _behind(case, ring)
-    waits = capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
     return Finding(
         "HD202",
         capital(
             f"{name_ranks(a.rank for a in ring)} have chosen partners that did not choose them, at "
-            f"{place(ring[0].where)}: {told}. {waits}"
-        ).rstrip(),
+            f"{place(ring[0].where)}: {told}."
+        )
+        + _behind(case, ring),
         f"each of them has issued both its send and its recv, with one peer: {told}; no two of them agree",
         "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
         "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
@@ -44,11 +42,10 @@ def uneven_messages(case: Case, blame: Blame) -> Finding | None:
         return None
     ranks = tuple(sorted(a.rank for a in ring))
     places = list(dict.fromkeys(place(a.where) for a in ring))
-    behind = _behind(case, ring)
-    waits = " " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
-    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring)
-    why = f"{told}; the same lines have passed their messages before, so one side now expects more of them, or fewer"
-    verdict = f"{name_ranks(ranks)} wait for each other's messages at {' and '.join(places[:2])}.{waits}"
+    why = _told(ring)
+    why += "; the same lines have passed their messages before, so one side now expects more of them, or fewer"
+    verdict = f"{name_ranks(ranks)} wait for each other's messages at {' and '.join(places[:2])}."
+    verdict += _behind(case, ring)
     loop = uneven_loop(case, ranks)
     if loop is not None and loop.odd:
         usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
@@ -73,8 +70,6 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
     ring = _ring_of(case, blame)
     if not ring:
         return None
-    told = " → ".join(f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:8])
-    behind = _behind(case, ring)
     places = list(dict.fromkeys(place(a.where) for a in ring))
     where = f" at {' and '.join(places[:2])}" if places[0] else ""
     verbs = {a.kind for a in ring}
@@ -86,9 +81,8 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
         fix = "let one of them send before it receives, or " + fix
     return Finding(
         "HD201",
-        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.")
-        + (" " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""),
-        told,
+        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.") + _behind(case, ring),
+        _told(ring),
         fix,
     )
 
@@ -101,19 +95,22 @@ def _ring_of(case: Case, blame: Blame) -> list[Activity]:
     return _ring(stuck)
 
 
-def _behind(case: Case, ring: list[Activity]) -> tuple[int, ...]:
-    inside = {a.rank for a in ring}
-    return tuple(r for r in sorted(case.graph.stuck) if r not in inside)
+def _told(ring: list[Activity]) -> str:
+    steps = (f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:_MOST_TOLD])
+    return " → ".join(steps)
 
 
-def _messages(case: Case, rank: int) -> list[PointToPoint]:
-    journal = case.ranks[rank].journal
-    return list(journal.point_to_points) if journal is not None else []
+def _behind(case: Case, ring: list[Activity]) -> str:
+    """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
+    behind = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
+    return " " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
 
 
 def _both_ways(case: Case, activity: Activity) -> bool:
     """Are both a send to the peer and a recv from it under way?"""
-    pending = {m.op for m in _messages(case, activity.rank) if not m.completed and m.peer == activity.peer}
+    journal = case.ranks[activity.rank].journal
+    messages = journal.point_to_points if journal is not None else ()
+    pending = {m.op for m in messages if not m.completed and m.peer == activity.peer}
     return {"send", "recv"} <= pending
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import GONE
@@ -12,6 +12,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.partings import also_on_the_way
+from hangdoc.diagnosis.rounds import is_inside
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.diagnosis import Activity
@@ -215,8 +216,7 @@ def item_of(case: Case, blame: Blame) -> str:
     token = (gap.mine, gap.theirs)[1 - parting.guarded]
     if loop is None:
         return ""
-    here = [f for f in (token.stack if token is not None else ()) if f.file == parting.file]
-    inside = any(plain(f.function) == parting.function and loop.span[0] < f.line <= loop.span[1] for f in here)
+    inside = token is not None and is_inside(token, replace(parting, guard=loop))
     return "" if inside else f"`{loop.condition}` ({PurePosixPath(parting.file).name}:{loop.line})"
 
 

@@ -249,12 +249,12 @@ def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
 
 
 def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
-    """A doubt where the sides part within a library, whose conditions and loops were not read."""
+    """What else would look the same, or was not seen: a doubt about what parted the sides."""
     if may_run_another(case, blame):
         return "which method the others ran was not seen"
-    if blame.parting is not None and _stands_before_a_loop(blame.parting, blame.partings):
-        return "a loop behind it with no round at all looks the same"
     first = blame.parting
+    if first is not None and _stands_before_a_loop(first, blame.partings):
+        return "a loop behind it with no round at all looks the same"
     if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.partings):
         return "a loop that ended early looks the same"
     if item_of(case, blame):
