@@ -7,17 +7,17 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.sequences import RankProgram, Token, group_label, site_of, user_stack
-from hangdoc.diagnosis.threads import at_rest, blocking_thread, descendants, is_moving, kind_mark
+from hangdoc.diagnosis.threads import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
 UNSEEN = "unseen"
 """Identity of a rank that a group names and that left no trace in the snapshot."""
-GONE = frozenset({"exited", "zombie", "absent"})
 
-_DONE_BY_CHILDREN = frozenset({"waiting-for-child", "waiting-for-worker", "compiling"})
+_DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 
 # The innermost frames decide; deeper ones belong to whoever called.
 _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_object_list", "send_object_list"})
@@ -26,34 +26,35 @@ _P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_o
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     """The activity of one rank, from both looks and its journal."""
     if rank.identity == UNSEEN:
-        return Activity(rank.rank, rank.host, None, "not-visible", "nothing is known of this rank")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "nothing is known of this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
         return _from_dump(rank, program)
     gone = _gone(rank)
     if gone is not None:
-        kind, text = gone
         main = rank.process.last.main if rank.process and rank.process.last else None
         stack = rank.exit.stack if rank.exit else main.frames if main else ()
         pid = rank.process.pid if rank.process else None
-        return Activity(rank.rank, rank.host, pid, kind, text, where=_first(stack), stack=stack)
+        return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
     process = rank.process
     assert process is not None  # _gone covers it
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     moving = is_moving(process)
-    kind, text, token, peer = _what(rank, process, thread, stack, program, moving)
+    doing, token, peer = _what(rank, process, thread, stack, program, moving)
+    kind = doing.kind
     if kind in _DONE_BY_CHILDREN:
         moving = moving or any(is_moving(child) for child in descendants(process))
     if not stack and token is not None:
         stack = token.stack
     main = process.last.main if process.last else None
-    failed_at = rank.journal.failed_at if rank.journal is not None and kind == "shutting-down" else ()
+    failed_at = rank.journal.failed_at if rank.journal is not None and kind == ActivityKind.SHUTTING_DOWN else ()
     return Activity(
         rank=rank.rank,
         host=rank.host,
         pid=process.pid,
         kind=kind,
-        text=text,
+        text=doing.text,
+        reason=doing.reason,
         # A library's thread works for the line that the main thread stands at.
         where=_first(stack)
         or (token.frame if token else None)
@@ -67,7 +68,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         sequence=token.sequence if token else None,
         peer=peer,
         # Of an idle event loop the text says already what its tasks await.
-        landmark=None if kind == "event-loop" else words(stack) or (words(token.stack) if token else None),
+        landmark=None if kind == ActivityKind.EVENT_LOOP else words(stack) or (words(token.stack) if token else None),
     )
 
 
@@ -75,12 +76,12 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     """A dump file is all there is: the oldest call that had not completed when the job wrote it."""
     token = pending_call(program, ())
     if token is None:
-        return Activity(rank.rank, rank.host, None, "not-visible", "no call pending in its dump")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
     return Activity(
         rank=rank.rank,
         host=rank.host,
         pid=None,
-        kind="in-collective",
+        kind=ActivityKind.IN_COLLECTIVE,
         text=call_text(token, program),
         where=token.frame,
         stack=token.stack,
@@ -97,23 +98,23 @@ def _first(stack: Stack) -> Frame | None:
     return frames[0] if frames else None
 
 
-def _gone(rank: RankSnapshot) -> tuple[str, str] | None:
+def _gone(rank: RankSnapshot) -> Wait | None:
     if rank.exit is not None:
-        return "exited", exit_text(rank)
+        return Wait(ActivityKind.EXITED, exit_text(rank))
     if rank.process is None:
-        return "absent", "no process carries this rank"
+        return Wait(ActivityKind.ABSENT, "no process carries this rank")
     last = rank.process.last
     if last is None:
         return None
     if last.state in ("Z", "X", "x"):
-        return "zombie", "ended, not yet reaped by its parent"
+        return Wait(ActivityKind.ZOMBIE, "ended, not yet reaped by its parent")
     if last.state in ("T", "t"):
         if last.tracer_pid:
-            return "stopped", f"held by a debugger (process {last.tracer_pid})"
-        return "stopped", f"stopped (state {last.state})"
+            return Wait(ActivityKind.STOPPED, f"held by a debugger (process {last.tracer_pid})")
+        return Wait(ActivityKind.STOPPED, f"stopped (state {last.state})")
     if last.state == "D" and all(look.state == "D" for look in rank.process.looks):
         channel = last.main.wchan if last.main else None
-        return "uninterruptible", "uninterruptible (state D)" + (f" in {channel}" if channel else "")
+        return Wait(ActivityKind.UNINTERRUPTIBLE, "uninterruptible (state D)" + (f" in {channel}" if channel else ""))
     return None
 
 
@@ -138,45 +139,50 @@ def _what(
     stack: Stack,
     program: RankProgram | None,
     moving: bool,
-) -> tuple[str, str, Token | None, int | None]:
+) -> tuple[Wait, Token | None, int | None]:
+    """What the rank does, the call it waits in, and the peer of its message."""
     mark = kind_mark(stack)
-    kind = mark.kind if mark else ""
+    kind = mark.kind if mark else None
     pending = pending_call(program, stack)
-    if kind in ("", "in-collective"):
+    if kind in (None, ActivityKind.IN_COLLECTIVE):
         pointed = pending_p2p(rank, stack)
         if pointed is not None and (pending is None or pointed.created_ns >= pending.created_ns):
-            verb = "send" if pointed.op in ("send", "isend") else "recv"
+            verb = ActivityKind.SEND if pointed.op in ("send", "isend") else ActivityKind.RECV
             if pointed.op == "monitored_barrier":
-                return "in-collective", "monitored_barrier", None, None
-            arrow = "to" if verb == "send" else "from"
+                return Wait(ActivityKind.IN_COLLECTIVE, "monitored_barrier"), None, None
+            arrow = "to" if verb == ActivityKind.SEND else "from"
             peer = pointed.peer if pointed.peer >= 0 else None
             who = f"rank {peer}" if peer is not None else "any rank"
-            return verb, f"{pointed.op} {arrow} {who}", None, peer
+            return Wait(verb, f"{pointed.op} {arrow} {who}"), None, peer
         wait = _store_wait(rank, thread)
         if wait is not None and not kind:
-            return "store-wait", f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}", None, None
-    if kind == "in-collective" and not (moving and pending is None):
+            return (
+                Wait(ActivityKind.STORE_WAIT, f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}"),
+                None,
+                None,
+            )
+    if kind == ActivityKind.IN_COLLECTIVE and not (moving and pending is None):
         if pending is not None:
-            return kind, call_text(pending, program), pending, None
+            return Wait(kind, call_text(pending, program)), pending, None
         op = python_op(stack)
         if op in _P2P:
             peer = number_below_user(stack, "dst", "src", "group_dst", "group_src")
-            return ("send" if "send" in op else "recv"), op, None, peer
+            return Wait(ActivityKind.SEND if "send" in op else ActivityKind.RECV, op), None, peer
         if thread is not None and thread.state != "R":
-            return kind, op or words(stack) or "a collective", None, None
-    rest, text = at_rest(process, thread, stack)
-    waits = rest in ("lock", "not-visible") and thread is not None and thread.state == "S"
+            return Wait(kind, op or words(stack) or "a collective"), None, None
+    rest = at_rest(process, thread, stack)
+    waits = rest.kind in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) and thread is not None and thread.state == "S"
     if pending is not None and waits and not _of_another(pending, process, thread):
-        return "in-collective", call_text(pending, program), pending, None
-    return rest, text, None, None
+        return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None
+    return rest, None, None
 
 
 def in_message(activity: Activity, message: PointToPoint, journal: Journal | None) -> Activity:
     """The activity of a rank that waits for this message, unless it says so already."""
-    verb = "send" if "send" in message.op else "recv"
+    verb = ActivityKind.SEND if "send" in message.op else ActivityKind.RECV
     if (activity.kind, activity.peer) == (verb, message.peer) or journal is None:
         return activity
-    text = f"{message.op} {'to' if verb == 'send' else 'from'} rank {message.peer}"
+    text = f"{message.op} {'to' if verb == ActivityKind.SEND else 'from'} rank {message.peer}"
     return replace(activity, kind=verb, text=text, peer=message.peer)
 
 
@@ -186,7 +192,7 @@ def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:
         return False
     issuer = next((t for t in process.last.threads if t.python_id == call.thread_id), None)
     mark = kind_mark(issuer.frames) if issuer is not None else None
-    return mark is not None and mark.kind == "in-collective"
+    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
 
 
 def call_text(token: Token, program: RankProgram | None) -> str:
@@ -233,7 +239,7 @@ def own_store_call(stack: Stack) -> bool:
 
 def waits_for_a_key(activity: Activity) -> bool:
     """Is it in a store.get or store.wait of the user's own?"""
-    return activity.kind == "store-wait" and own_store_call(activity.stack)
+    return activity.kind == ActivityKind.STORE_WAIT and own_store_call(activity.stack)
 
 
 def python_op(stack: Stack) -> str:

@@ -22,10 +22,10 @@ from hangdoc.diagnosis.moment import in_its_group, settle
 from hangdoc.diagnosis.replay import completes, completing
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_unlike
 from hangdoc.diagnosis.standing import is_behind
-from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.waits import IMMOVABLE
+from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 
 _MOST_GROUPS = 8
 _MOST_JOINED = 3
@@ -61,12 +61,12 @@ def blame(case: Case) -> Blame:
         return unseen
     if case.graph.roots:
         roots = tuple(sorted(case.graph.roots))
-        if not case.programs and all(case.activities[r].text == UNTOLD for r in roots):
+        if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
             # It may as well be a collective, or a message, of those that wait.
             waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
             return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
         return _unless_gone_by(case, Blame("outside", roots, confidence="likely", sure=_how_many_wait(case)))
-    if any(a.kind == "in-collective" for a in case.activities.values()):
+    if any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
@@ -84,7 +84,7 @@ def blame(case: Case) -> Blame:
         return Blame(
             "gone", still, proved=not _looked_at(case, still), confidence="certain", sure=_seen_states(case, still)
         )
-    if case.activities and all(a.kind in ("send", "recv") and not a.moving for a in case.activities.values()):
+    if case.activities and all(a.kind in MESSAGES and not a.moving for a in case.activities.values()):
         return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
@@ -94,7 +94,7 @@ def _unless_gone_by(case: Case, found: Blame) -> Blame:
     it: then they are the ones to blame."""
     waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
     stand = {case.activities[r].where for r in found.culprits}
-    by_hand = all(case.activities[r].kind in ("sleeping", "store-wait") for r in found.culprits)
+    by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
     if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
     sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
@@ -123,8 +123,8 @@ def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
     Whatever else others wait for may be one call too many."""
     ends = [case.ranks[r].exit for r in ranks]
     needed = any(
-        case.activities[w.waiter].kind == "store-wait"
-        or (w.source == "journal" and case.activities[w.waiter].kind == "in-collective")
+        case.activities[w.waiter].kind == ActivityKind.STORE_WAIT
+        or (w.source == "journal" and case.activities[w.waiter].kind == ActivityKind.IN_COLLECTIVE)
         for w in case.graph.waits
         if not set(w.on).isdisjoint(ranks)
     )
@@ -152,7 +152,7 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 
 def _disagreement(case: Case) -> Blame | None:
     """All are in the same call with different arguments."""
-    communicating = any(a.kind == "in-collective" for a in case.activities.values())
+    communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blame_of(found) if found is not None else None
 
@@ -174,11 +174,11 @@ def blame_of(found: Disagreement) -> Blame:
 
 def _standing(case: Case) -> Blame | None:
     """Where no history tells, compare the calls that the ranks stand in, those of the store among them."""
-    for history in from_stacks(case.activities, ("in-collective", "store-wait")):
+    for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
-        if candidates and any(case.activities[r].kind == "store-wait" for r in history.tokens):
+        if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
             return _decide(case, candidates, proved=True)
-    if case.programs or any(case.activities[r].kind != "in-collective" for r in case.graph.stuck):
+    if case.programs or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in case.graph.stuck):
         return None
     # All wait, and everything else that could explain it has been looked at: what stands elsewhere does not match.
     candidates = [found for history in case.histories for found in repairs(apart(history))]

@@ -6,21 +6,19 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE, describe, in_message
+from hangdoc.diagnosis.activity import describe, in_message
 from hangdoc.diagnosis.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.held import HeldLock, held_lock, holds_database, holds_for_all
 from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.mailbox import Alone, alone
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
-from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
 from hangdoc.diagnosis.values import Values
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
-
-_COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
 
 
 def with_native_frames(job: JobSnapshot) -> JobSnapshot:
@@ -55,6 +53,9 @@ def _place(thread: Thread) -> Hashable:
     return innermost.file, innermost.line, innermost.function, thread.state, thread.wchan
 
 
+_UNNAMED = "asynchronous call"
+
+
 @dataclass(frozen=True)
 class Case:
     """One snapshot under diagnosis. Everything is derived from ``job`` and nothing changes it."""
@@ -80,12 +81,12 @@ class Case:
     def activities(self) -> dict[int, Activity]:
         """Rank → what it does now."""
         found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
-        for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
-            found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
+        for rank in [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT and r in self._met]:
+            found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         for rank, activity in found.items():
-            mine = self.waiting_messages.get(rank, []) if activity.kind in ("send", "recv") else []
+            mine = self.waiting_messages.get(rank, []) if activity.kind in MESSAGES else []
             found[rank] = in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
-        if any(activity.kind in _COMMUNICATING for activity in found.values()):
+        if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
 
@@ -107,11 +108,15 @@ class Case:
     def _awaiting(self, activity: Activity) -> Activity:
         """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait
         in Python, so it is an asynchronous call's."""
-        if activity.text != UNTOLD or activity.where is None:
+        if activity.reason != WaitReason.UNTOLD or activity.where is None:
             return activity
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and ".wait(" in line
-        return replace(activity, kind="in-collective", text=UNNAMED) if asynchronous else activity
+        return (
+            replace(activity, kind=ActivityKind.IN_COLLECTIVE, text=_UNNAMED, reason=WaitReason.UNNAMED)
+            if asynchronous
+            else activity
+        )
 
     @cached_property
     def _met(self) -> frozenset[int]:
@@ -134,7 +139,7 @@ class Case:
         found: dict[int, HeldLock] = {}
         for rank, activity in self.activities.items():
             process, program = self.ranks[rank].process, self.programs.get(rank)
-            if activity.kind not in ("lock", "not-visible") or process is None or program is None:
+            if activity.kind not in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) or process is None or program is None:
                 continue
             held = held_lock(process, activity, program, self.sources)
             if held is not None:
@@ -144,7 +149,11 @@ class Case:
     @cached_property
     def shared_locks(self) -> dict[int, frozenset[int]]:
         """Rank that waits for a lock between processes → the ranks that hold it, as their source shows."""
-        waiting = {r: a for r, a in self.activities.items() if a.text == SHARED_LOCK or a.kind == "sleeping"}
+        waiting = {
+            r: a
+            for r, a in self.activities.items()
+            if a.reason == WaitReason.SHARED_LOCK or a.kind == ActivityKind.SLEEPING
+        }
         processes = {rank: s.process for rank, s in self.ranks.items() if s.process is not None} if waiting else {}
         found = {
             rank: (
@@ -162,8 +171,10 @@ class Case:
         found: dict[int, Deadlock] = {}
         for rank, activity in self.activities.items():
             process = self.ranks[rank].process
-            known = deadlock(process, self.sources) if process is not None and activity.kind == "lock" else None
-            if process is not None and activity.kind == "waiting-for-child" and waits_for_own_child(process):
+            known = (
+                deadlock(process, self.sources) if process is not None and activity.kind == ActivityKind.LOCK else None
+            )
+            if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD and waits_for_own_child(process):
                 known = Deadlock()
             found.update({rank: known} if known is not None else {})
         return found
@@ -182,7 +193,7 @@ class Case:
     def ended(self) -> frozenset[int]:
         """Ranks that will never issue another call. Of a job that is over, only those that came to their own end:
         what a rank would still have issued whose peers hung up on it, or that its launcher ended, nobody knows."""
-        gone = {r for r, a in self.activities.items() if a.kind in GONE and a.kind != "absent"}
+        gone = {r for r, a in self.activities.items() if a.kind in GONE and a.kind != ActivityKind.ABSENT}
         if self.job.ended:
             ends = {r: end for r in gone if (end := self.ranks[r].exit) is not None}
             gone -= {r for r, end in ends.items() if end.exception or (end.signal and not end.leaving)}

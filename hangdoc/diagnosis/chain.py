@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import python_op
@@ -11,46 +13,74 @@ from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.locks import held, wanted
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import (
-    QUEUE,
+    Wait,
     at_rest,
     blocking_thread,
     is_moving,
     is_shared_wait,
     kind_mark,
-    kind_words,
+    told_mark,
 )
 from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import name_ranks
 
-OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
-FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
+
+class Fault(Enum):
+    """What is wrong at one step of a chain, where it is known."""
+
+    OWN_PIPE = auto()
+    """A child waits on a pipe of which the rank itself holds the other end, and nobody else does."""
+    FORKED_LOCK = auto()
+    """A child waits for a lock that no thread of it holds: forked while another thread of its parent held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step from a rank to what it waits for. ``text`` is a whole sentence without its full stop."""
+
+    text: str
+    process: Process | None = None
+    fault: Fault | None = None
+
+
+_OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
+_FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
 _POOL_WORKER = "/multiprocessing/pool.py"
 _MOST_STEPS = 6
 _MOST_THREADS = 3
 _FOLLOWED = frozenset(
-    {"waiting-for-child", "waiting-for-worker", "file-lock", "pipe", "lock", "gil-held", "shutting-down"}
+    {
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.FILE_LOCK,
+        ActivityKind.PIPE,
+        ActivityKind.LOCK,
+        ActivityKind.GIL_HELD,
+        ActivityKind.SHUTTING_DOWN,
+    }
 )
 
 
-def follow(case: Case, rank: int) -> list[str]:
+def follow(case: Case, rank: int) -> list[Step]:
     """What the rank waits for, step by step: ['DataLoader worker 4712 is in recv on socket …']."""
-    return [text for text, _ in _steps(case, rank)]
+    return list(_steps(case, rank))
 
 
 def ends_at(case: Case, rank: int) -> CulpritProcess | None:
     """The process at the end of the chain, None where the rank itself is it."""
     last = None
-    for _, process in _steps(case, rank):
-        last = process
+    for step in _steps(case, rank):
+        last = step.process
     if last is None:
         return None
     role = last.role if last.role in ("rank", "launcher", "dataloader-worker") else "child"
     return CulpritProcess(None, last.pid, case.ranks[rank].host, role, case.job.run_id)
 
 
-def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
+def _steps(case: Case, rank: int) -> Iterator[Step]:
     snapshot = case.ranks[rank]
     process, activity = snapshot.process, case.activities[rank]
     kind = activity.kind
@@ -59,12 +89,17 @@ def _steps(case: Case, rank: int) -> Iterator[tuple[str, Process | None]]:
             return
         following = _next(process, kind)
         if following is None:
-            holders = _holders(case, process) if kind in ("file-lock", "pipe") else _threads(process)
-            yield from ((text, None) for text in holders)
+            holders = (
+                _holders(case, process) if kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE) else _threads(process)
+            )
+            yield from map(Step, holders)
             return
         process = following
-        kind, text = state_of(process)
-        yield f"{_title(process)} {_forked_with_a_lock(case, process) or text}{_of_rank(snapshot, process)}", process
+        state = state_of(process)
+        kind = state.kind
+        forked, own = _forked_with_a_lock(case, process), _of_rank(snapshot, process)
+        fault = Fault.OWN_PIPE if own else Fault.FORKED_LOCK if forked else None
+        yield Step(f"{_title(process)} {forked or state.text}{own}", process, fault)
 
 
 def is_pool_idle(process: Process) -> bool:
@@ -87,51 +122,55 @@ def _forked_with_a_lock(case: Case, process: Process) -> str:
     if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
         return ""
     place = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
-    return f"waits at {place} for the lock `{min(names)}`, {FORKED}"
+    return f"waits at {place} for the lock `{min(names)}`, {_FORKED}"
 
 
 def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
     """In words, that nobody but the rank itself has the other end of the pipe that its child waits on."""
     own = snapshot.process.pid if snapshot.process is not None else 0
     held = any(f.target.startswith("pipe:") and f.peers == (own,) for f in process.blocking_files)
-    return f", {OWN_PIPE}" if held and own != process.pid else ""
+    return f", {_OWN_PIPE}" if held and own != process.pid else ""
 
 
 def _next(process: Process, kind: str) -> Process | None:
     """The child that is waited for: the one that the system call names, else the one that stands still."""
-    if kind not in ("waiting-for-child", "waiting-for-worker", "pipe") or _is_at_a_queue(process):
+    if kind not in (
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.PIPE,
+    ) or _is_at_a_queue(process):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
     workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
     children = [c for c in process.children if c.pid in named]
-    if kind == "pipe":
+    if kind == ActivityKind.PIPE:
         return next(iter(children), None)
-    children = children or (workers if kind == "waiting-for-worker" else list(process.children))
+    children = children or (workers if kind == ActivityKind.WAITING_FOR_WORKER else list(process.children))
     still = [c for c in children if not is_moving(c)]
     return next(iter(still or children), None)
 
 
-def state_of(process: Process) -> tuple[str, str]:
-    """Kind and words for a process that is no rank."""
+def state_of(process: Process) -> Wait:
+    """What a process that is no rank does; the text has its verb: 'is stopped (state T)'."""
     last = process.last
     if last is None:
-        return "not-visible", "could not be looked at"
+        return Wait(ActivityKind.NOT_VISIBLE, "could not be looked at")
     if last.state in "ZX":
-        return "zombie", "has ended"
+        return Wait(ActivityKind.ZOMBIE, "has ended")
     if last.state in "Tt":
-        return "stopped", f"is stopped (state {last.state})"
+        return Wait(ActivityKind.STOPPED, f"is stopped (state {last.state})")
     if last.state == "D":
-        return "uninterruptible", "is in an uninterruptible wait (state D)"
+        return Wait(ActivityKind.UNINTERRUPTIBLE, "is in an uninterruptible wait (state D)")
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
-    kind, text = at_rest(process, thread, stack)
+    doing = at_rest(process, thread, stack)
     mark = kind_mark(stack)
-    if mark is not None and mark.kind == "in-collective":
-        kind, text = mark.kind, f"in {python_op(stack) or 'a collective'}"
+    if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE:
+        doing = Wait(mark.kind, f"in {python_op(stack) or 'a collective'}")
     frames = user_stack(stack)
     where = frames[0] if frames else (below_user(stack) or (None,))[0]
     place = f" at {PurePosixPath(where.file).name}:{where.line}" if where else ""
-    return kind, f"is {text}{place}"
+    return replace(doing, text=f"is {doing.text}{place}")
 
 
 def _title(process: Process) -> str:
@@ -157,7 +196,8 @@ def _holders(case: Case, process: Process) -> list[str]:
 
 def _is_at_a_queue(process: Process) -> bool:
     main = process.last.main if process.last is not None else None
-    return main is not None and kind_words(main.frames, "pipe") == QUEUE
+    mark = told_mark(main.frames, ActivityKind.PIPE) if main is not None else None
+    return mark is not None and mark.reason == WaitReason.QUEUE
 
 
 def _lock_owners(case: Case, process: Process) -> list[str]:
@@ -177,8 +217,8 @@ def _threads(process: Process) -> list[str]:
         if not frames or thread is main:
             continue
         mark = kind_mark(thread.frames)
-        words = kind_words(thread.frames, mark.kind) if mark is not None else ""
-        doing = f" ({words})" if words else ""
+        told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
+        doing = f" ({told.words})" if told is not None else ""
         name = thread.name or str(thread.tid)
         found.append(f"its thread {name} is at {PurePosixPath(frames[0].file).name}:{frames[0].line}{doing}")
     return found[:_MOST_THREADS]

@@ -13,6 +13,7 @@ from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.sequences import GroupHistory, Token, site_of
 from hangdoc.model.journal import Journal
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
 _LABEL = "new_group"
@@ -118,7 +119,7 @@ def _made(journal: Journal) -> Iterator[tuple[int, Stack, tuple[int, ...]]]:
 def _making(case: Case, rank: int) -> _Making | None:
     """The group that the rank is making now: from its journal, or from the locals of torch's own frame."""
     journal, activity = case.ranks[rank].journal, case.activities[rank]
-    seen = _making_on_stack(activity.stack) if activity.kind == "store-wait" else None
+    seen = _making_on_stack(activity.stack) if activity.kind == ActivityKind.STORE_WAIT else None
     for wait in journal.store_waits if journal is not None else ():
         if wait.operation == "group" and wait.keys and wait.keys[0].isdigit():
             number = int(wait.keys[0])

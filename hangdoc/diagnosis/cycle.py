@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.threads import UNNAMED, descendants
+from hangdoc.diagnosis.threads import descendants
 from hangdoc.diagnosis.ties import told_ranks
 from hangdoc.diagnosis.uneven import uneven_loop
 from hangdoc.diagnosis.waits import distinct_waits
+from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 
 MOST_TRIED = 64
-_MESSAGES = ("send", "recv")
 
 
 def would_free_all(case: Case) -> list[int]:
@@ -24,9 +24,9 @@ def lock_waiters(case: Case) -> tuple[int, ...]:
     found = []
     for rank in sorted(case.graph.stuck):
         kind, process = case.activities[rank].kind, case.ranks[rank].process
-        below = descendants(process) if process is not None and kind == "waiting-for-child" else []
+        below = descendants(process) if process is not None and kind == ActivityKind.WAITING_FOR_CHILD else []
         locking = any(file.is_locking for child in below for file in child.blocking_files)
-        found += [rank] if kind == "file-lock" or locking or rank in case.shared_locks else []
+        found += [rank] if kind == ActivityKind.FILE_LOCK or locking or rank in case.shared_locks else []
     return tuple(found)
 
 
@@ -46,7 +46,7 @@ def cycle(case: Case) -> Blame:
         place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
         by_place.setdefault(place, []).append(rank)
     circle = "the wait-for graph is a circle"
-    loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in _MESSAGES for r in waiting) else None
+    loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in MESSAGES for r in waiting) else None
     if loop is not None and loop.odd:
         sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
         return Blame("cycle", loop.odd, proved=True, confidence="likely", sure=sure)
@@ -62,6 +62,6 @@ def cycle(case: Case) -> Blame:
     if len(odd) == 1:
         sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
         # What waits for a message cannot break it alone: its partner would have to.
-        how = "possible" if any(case.activities[r].text == UNNAMED for r in odd[0]) else "likely"
+        how = "possible" if any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0]) else "likely"
         return Blame("cycle", odd[0], proved=True, confidence=how, sure=sure)
     return Blame("cycle", odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")

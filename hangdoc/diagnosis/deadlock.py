@@ -9,6 +9,7 @@ from hangdoc.diagnosis.locks import Holder, holders, wanted
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import at_rest, is_moving, is_shared_wait, kind_mark
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread
 
 _WORKER = ("concurrent/futures/thread.py", "_worker")
@@ -73,7 +74,9 @@ def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> b
         return False
     if "futex" not in (thread.wchan or "futex"):
         return False
-    if at_rest(process, thread, thread.frames)[0] != "lock" or any(is_distributed(f) for f in thread.frames):
+    if at_rest(process, thread, thread.frames).kind != ActivityKind.LOCK or any(
+        is_distributed(f) for f in thread.frames
+    ):
         return False  # what a collective waits for is another process
     return kind_mark(thread.frames) is not None or bool(wanted(_where(thread), sources))
 

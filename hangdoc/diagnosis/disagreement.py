@@ -9,10 +9,10 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.inferred import ROOTED
 from hangdoc.diagnosis.landmarks import number_below_user
 from hangdoc.diagnosis.sequences import GroupHistory, Token
+from hangdoc.model.kinds import MESSAGES
 
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
 _GROUP_ROOT_LOCALS = ("group_src", "group_dst")
-_P2P = ("send", "recv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def missing_partners(case: Case) -> list[tuple[int, int]]:
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]
         peer = activity.peer
-        if activity.kind not in _P2P or peer is None or peer not in case.activities:
+        if activity.kind not in MESSAGES or peer is None or peer not in case.activities:
             continue
-        if case.activities[peer].kind not in _P2P and peer in case.graph.stuck:
+        if case.activities[peer].kind not in MESSAGES and peer in case.graph.stuck:
             found.append((rank, peer))
     return found

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import doing
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import END
 from hangdoc.model.diagnosis import Evidence
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
 from hangdoc.model.wording import name_duration, name_ranks
-
-_WAITS_FOR_RANKS = frozenset({"in-collective", "store-wait", "send", "recv"})
 
 
 def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
@@ -29,7 +27,12 @@ def _processes(case: Case, found: Blame) -> list[Evidence]:
     lines = []
     for rank in found.culprits:
         activity = case.activities[rank]
-        if activity.kind in GONE or activity.kind in ("stopped", "debugger", "uninterruptible", "sleeping"):
+        if activity.kind in GONE or activity.kind in (
+            ActivityKind.STOPPED,
+            ActivityKind.DEBUGGER,
+            ActivityKind.UNINTERRUPTIBLE,
+            ActivityKind.SLEEPING,
+        ):
             lines.append(Evidence("process", (rank,), f"rank {rank}: {activity.text}"))
     return lines[:8]
 
@@ -68,12 +71,12 @@ def _ports(case: Case) -> list[Evidence]:
         for port in host.listening:
             if port.pid is not None:
                 listening[port.pid] = listening.get(port.pid, 0) + 1
-    if not listening or not any(a.kind in _WAITS_FOR_RANKS for a in case.activities.values()):
+    if not listening or not any(a.kind in COMMUNICATING for a in case.activities.values()):
         return []
     members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
     if not any(_gloo_groups(case, r) for r in case.ranks) and not any(
-        a.kind == "store-wait" for a in case.activities.values()
+        a.kind == ActivityKind.STORE_WAIT for a in case.activities.values()
     ):
         return []  # another backend: nothing is known about its ports
     launcher = case.job.launcher.pid if case.job.launcher else None
@@ -86,7 +89,7 @@ def _ports(case: Case) -> list[Evidence]:
     what = f"{has} listening ports on the ranks, {needs} needed (one for each rank and group"
     what += ", one for the store)" if store_inside else "; the store's is in the launcher)"
     if has >= needs and not short:
-        joining = any(a.kind == "store-wait" for a in case.activities.values())
+        joining = any(a.kind == ActivityKind.STORE_WAIT for a in case.activities.values())
         means = (
             "so no rank is missing"
             if joining

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.sequences import RankProgram, Token
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import is_shared_wait, kind_mark
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process
 
 
@@ -31,7 +32,7 @@ def held_lock(process: Process, activity: Activity, program: RankProgram, source
         thread = holder.thread
         mark = kind_mark(thread.frames)
         call = next((t for t in program.pending if t.thread_id and t.thread_id == thread.python_id), None)
-        if mark is not None and mark.kind == "in-collective" and call is not None:
+        if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE and call is not None:
             return HeldLock(holder.name, thread.name, holder.frame, call)
     return None
 
@@ -62,6 +63,6 @@ def holds_database(activity: Activity, others: dict[int, Process], sources: Sour
     """The ranks that hold a lock on some file, where this one sleeps in a call on a database: SQLite waits for a lock
     by trying again, and nothing but the sleep is to be seen (SQLite 3.40)."""
     line = sources.line(activity.where.file, activity.where.line) if activity.where is not None else None
-    if activity.kind != "sleeping" or line is None or not _DATABASE_CALLS.search(line):
+    if activity.kind != ActivityKind.SLEEPING or line is None or not _DATABASE_CALLS.search(line):
         return frozenset()
     return frozenset(rank for rank, process in others.items() if process.locked_files)

@@ -8,15 +8,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.sequences import GroupHistory, Token, site_of
-from hangdoc.diagnosis.threads import UNNAMED
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind, WaitReason
 
 ROOTED = ("broadcast", "scatter", "reduce", "gather")
 """Collectives whose members are through as soon as their own part is done: all but the root, or the root alone."""
 UNKNOWN_GROUP = "process group"
 
 
-def from_stacks(activities: dict[int, Activity], kinds: tuple[str, ...] = ("in-collective",)) -> list[GroupHistory]:
+def from_stacks(
+    activities: dict[int, Activity], kinds: tuple[str, ...] = (ActivityKind.IN_COLLECTIVE,)
+) -> list[GroupHistory]:
     """The collectives that the ranks stand in, as one history of one call; empty where fewer than two do."""
     standing = {rank: a for rank, a in activities.items() if a.kind in kinds and not a.moving}
     if len(standing) < 2:
@@ -32,6 +34,7 @@ def from_stacks(activities: dict[int, Activity], kinds: tuple[str, ...] = ("in-c
                 group=key,
                 sequence=1,
                 op=activity.op or activity.text,
+                named=activity.reason != WaitReason.UNNAMED,
                 site=tuple(
                     (file, line, function.rsplit(".", 1)[-1]) for file, line, function in site_of(activity.stack)
                 ),
@@ -79,5 +82,5 @@ def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tupl
 
 def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The others, where a rank waits for what may as well be a message of theirs."""
-    unnamed = any(token.op == UNNAMED for tokens in history.tokens.values() for token in tokens)
+    unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []

@@ -8,6 +8,7 @@ from functools import lru_cache
 from importlib import resources
 
 from hangdoc.diagnosis.origin import library
+from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import Frame, Stack
 
 if sys.version_info >= (3, 11):
@@ -56,13 +57,13 @@ _WRAPPERS = ("/contextlib.py", "/functools.py")
 
 @dataclass(frozen=True, slots=True)
 class Landmark:
-    """What a library frame is for. ``kind`` is an activity kind or ''; ``advice`` what else would cure a call on
-    some ranks only."""
+    """What a library frame is for. ``advice``: what else would cure a call on some ranks only."""
 
     file: str
     functions: frozenset[str]
     words: str
-    kind: str = ""
+    kind: ActivityKind | None = None
+    reason: WaitReason | None = None
     implicit: bool = False
     advice: str = ""
     reasons: str = ""
@@ -86,7 +87,8 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             entry["file"],
             frozenset(entry["function"]),
             entry.get("words", ""),
-            entry.get("kind", ""),
+            ActivityKind(entry["kind"]) if "kind" in entry else None,
+            WaitReason(entry["reason"]) if "reason" in entry else None,
             entry.get("implicit", False),
             entry.get("advice", ""),
             entry.get("reasons", ""),

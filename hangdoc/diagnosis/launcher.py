@@ -7,10 +7,10 @@ import re
 from hangdoc.diagnosis.landmarks import landmark
 from hangdoc.model.catalogue import cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Evidence
+from hangdoc.model.kinds import WaitReason
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
 
-_RENDEZVOUS = "torchrun's rendezvous waiting for nodes"
 _NODES = re.compile(r"^--nnodes(?:=(.*))?$")
 
 
@@ -32,7 +32,9 @@ def waiting_for_nodes(job: JobSnapshot) -> Diagnosis | None:
         fix="start torchrun on the other nodes with the same --rdzv-endpoint and --rdzv-id, or lower --nnodes; check "
         "that they can reach the endpoint",
         sure="the agent's stack seen in the rendezvous, no worker process",
-        evidence=(Evidence("stack", (), f"the agent, process {agent.pid}, is in {_RENDEZVOUS}"),),
+        evidence=(
+            Evidence("stack", (), f"the agent, process {agent.pid}, is in torchrun's rendezvous waiting for nodes"),
+        ),
         unavailable=job.unavailable,
         command=job.command,
         stalled_for=job.stalled_for,
@@ -51,7 +53,7 @@ def _family(process: Process | None) -> list[Process]:
 def _in_rendezvous(process: Process) -> bool:
     main = process.last.main if process.last else None
     marks = (landmark(frame) for frame in (main.frames if main else ()))
-    return any(mark is not None and mark.words == _RENDEZVOUS for mark in marks)
+    return any(mark is not None and mark.reason == WaitReason.RENDEZVOUS for mark in marks)
 
 
 def _nodes(agent: Process) -> str:

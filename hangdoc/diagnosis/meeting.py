@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
 
@@ -13,7 +14,7 @@ def meeting_places(case: Case) -> dict[str, list[int]]:
     places: dict[str, list[int]] = {}
     for rank, activity in sorted(case.activities.items()):
         snapshot = case.ranks[rank]
-        if activity.kind != "store-wait":
+        if activity.kind != ActivityKind.STORE_WAIT:
             continue
         told = dict(snapshot.environment)
         place = [told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")]

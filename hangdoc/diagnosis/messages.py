@@ -13,9 +13,10 @@ from hangdoc.diagnosis.moment import passages
 from hangdoc.diagnosis.sequences import site_of, user_stack
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
-_COUNTERPART = {"send": "recv", "recv": "send"}
+_COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,7 @@ def _crossed(case: Case) -> Iterator[CrossedTags]:
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]
         sender = case.activities.get(activity.peer) if activity.peer is not None else None
-        if activity.kind != "recv" or sender is None:
+        if activity.kind != ActivityKind.RECV or sender is None:
             continue
         found = _from_journals(case, activity, sender) or _from_stacks(activity, sender)
         if found is not None:
@@ -83,7 +84,7 @@ def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint
 
 
 def _from_stacks(receiver: Activity, sender: Activity) -> CrossedTags | None:
-    if sender.kind != "send" or sender.peer != receiver.rank:
+    if sender.kind != ActivityKind.SEND or sender.peer != receiver.rank:
         return None
     wanted, sent = number_below_user(receiver.stack, "tag"), number_below_user(sender.stack, "tag")
     if wanted is None or sent is None or wanted == sent:

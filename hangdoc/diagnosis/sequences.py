@@ -56,6 +56,8 @@ class Token:
     thread: str = "MainThread"
     thread_id: int = 0
     root: int | None = None
+    named: bool = True
+    """False: it waits for a collective or a message, and nothing tells which."""
 
     @property
     def frame(self) -> Frame | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.landmarks import Landmark, below_user, landmark
 from hangdoc.diagnosis.native import native_function, native_wait
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
 # Kernel functions that a waiting thread sits in (/proc/PID/wchan, Linux 5 and 6).
@@ -16,19 +18,8 @@ _OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
 _LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
 _TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
 
-UNTOLD = "blocked in a native call (a lock, a socket or a library)"
-"""A wait of which neither Python's nor native frames tell the reason."""
-
-SHARED_LOCK = "waiting for a lock or semaphore that processes share"
-
-QUEUE = "waiting on a queue between processes"
-"""Of multiprocessing: a pipe of which every process that has the queue holds both ends."""
-
-POOL = "waiting for a pool of processes"
-"""Of multiprocessing's Pool; the landmark's words."""
-
-UNNAMED = "asynchronous call"
-"""Text of a rank that waits for a collective or a message: nothing tells which."""
+_UNTOLD = "blocked in a native call (a lock, a socket or a library)"
+_SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
 _CPU_SHARE_THAT_MOVES = 0.05
@@ -98,7 +89,9 @@ def blocking_thread(process: Process) -> Thread | None:
         return None
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
-    if serves or (mark is not None and mark.kind in ("lock", "shutting-down", "event-loop")):
+    if serves or (
+        mark is not None and mark.kind in (ActivityKind.LOCK, ActivityKind.SHUTTING_DOWN, ActivityKind.EVENT_LOOP)
+    ):
         busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
         if len(busy) == 1:
             return busy[0]
@@ -111,38 +104,51 @@ def blocking_thread(process: Process) -> Thread | None:
 
 def _communicates(stack: Stack) -> bool:
     mark = kind_mark(stack)
-    return mark is not None and mark.kind in ("in-collective", "store-wait")
+    return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
 
 
 # What a library waits with tells less than what it waits for: compilers run in processes, and pools and loaders
 # hand over through queues.
 _FINER = {
-    "waiting-for-child": ("compiling",),
-    "lock": ("compiling", "waiting-for-worker", "waiting-for-child", "remote-call", "in-collective"),
-    "pipe": ("compiling", "waiting-for-worker", "waiting-for-child"),
+    ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
+    ActivityKind.LOCK: (
+        ActivityKind.COMPILING,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.REMOTE_CALL,
+        ActivityKind.IN_COLLECTIVE,
+    ),
+    ActivityKind.PIPE: (ActivityKind.COMPILING, ActivityKind.WAITING_FOR_WORKER, ActivityKind.WAITING_FOR_CHILD),
 }
 
 
 def kind_mark(stack: Stack) -> Landmark | None:
     """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
-    for better in _FINER.get(marks[0].kind, ()) if marks else ():
+    first = marks[0].kind if marks else None
+    for better in _FINER.get(first, ()) if first is not None else ():
         found = next((mark for mark in marks if mark.kind == better), None)
         if found is not None:
             return found
     return marks[0] if marks else None
 
 
-def kind_words(stack: Stack, kind: str) -> str:
-    """The words of the landmark of that kind nearest to user code: 'new_group …' rather than its helper."""
-    for frame in reversed(below_user(stack)):
-        mark = landmark(frame)
-        if mark is not None and mark.kind == kind and mark.words:
-            return mark.words
-    return ""
+def told_mark(stack: Stack, kind: ActivityKind) -> Landmark | None:
+    """The landmark of that kind nearest to user code that has words: 'new_group …' rather than its helper."""
+    marks = (landmark(frame) for frame in reversed(below_user(stack)))
+    return next((mark for mark in marks if mark is not None and mark.kind == kind and mark.words), None)
 
 
-def outside(process: Process, thread: Thread | None) -> tuple[str, str] | None:
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a thread that does not run is blocked in. ``text`` follows 'is': 'waiting for a file lock'."""
+
+    kind: ActivityKind
+    text: str
+    reason: WaitReason | None = None
+
+
+def outside(process: Process, thread: Thread | None) -> Wait | None:
     """Waits that the kernel names: sleep, pipe, lock file, terminal, socket, child."""
     if thread is None or thread.state == "R":
         return None
@@ -152,30 +158,30 @@ def outside(process: Process, thread: Thread | None) -> tuple[str, str] | None:
         if found is not None:
             return found
     if channel.startswith(_SLEEP_CHANNELS):
-        return "sleeping", "in time.sleep or a polling loop"
+        return Wait(ActivityKind.SLEEPING, "in time.sleep or a polling loop")
     if channel.startswith(_LOCK_CHANNELS):
-        return "file-lock", "waiting for a file lock"
+        return Wait(ActivityKind.FILE_LOCK, "waiting for a file lock")
     if channel.startswith((*_PIPE_CHANNELS, *_OPEN_CHANNELS)):
-        return "pipe", "waiting for the other end of a pipe"
+        return Wait(ActivityKind.PIPE, "waiting for the other end of a pipe")
     return None
 
 
-def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
+def _on_file(file: OpenFile, channel: str) -> Wait | None:
     if file.operation in ("wait4", "waitid"):
-        return "waiting-for-child", f"waiting for {file.target}"
+        return Wait(ActivityKind.WAITING_FOR_CHILD, f"waiting for {file.target}")
     if file.operation in ("flock", "fcntl") or channel.startswith(_LOCK_CHANNELS):
-        return "file-lock", f"waiting for the lock on {file.target}"
+        return Wait(ActivityKind.FILE_LOCK, f"waiting for the lock on {file.target}")
     if file.fd == 0 and file.operation == "read":
-        return "terminal", f"reading its standard input ({file.target})"
+        return Wait(ActivityKind.TERMINAL, f"reading its standard input ({file.target})")
     if _TERMINAL.match(file.target):
-        return "terminal", f"reading the terminal ({file.target})"
+        return Wait(ActivityKind.TERMINAL, f"reading the terminal ({file.target})")
     if file.target.startswith("pipe:"):
-        return "pipe", f"waiting on a pipe ({file.operation} {file.target})"
+        return Wait(ActivityKind.PIPE, f"waiting on a pipe ({file.operation} {file.target})")
     if file.operation in ("open", "openat") and channel.startswith(_OPEN_CHANNELS):
-        return "pipe", f"opening {file.target} (no process has its other end open)"
+        return Wait(ActivityKind.PIPE, f"opening {file.target} (no process has its other end open)")
     if file.operation in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex"):
         return None
-    return "io", f"waiting in {file.operation or 'a system call'} on {file.target}"
+    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {file.target}")
 
 
 def gil_holder(process: Process) -> Thread | None:
@@ -186,28 +192,31 @@ def gil_holder(process: Process) -> Thread | None:
     return next((t for t in process.looks[-1].threads if t.owns_gil and not t.active and t.tid in first), None)
 
 
-def at_rest(process: Process, thread: Thread | None, stack: Stack) -> tuple[str, str]:
-    """The kind and the words of what the thread does, by its library frames first and the kernel second."""
+def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
+    """What the thread does, by its library frames first and the kernel second."""
     mark = kind_mark(stack)
-    if mark is not None and mark.kind != "in-collective":
-        return mark.kind, kind_words(stack, mark.kind) or mark.kind
+    if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
+        told = told_mark(stack, mark.kind)
+        return Wait(mark.kind, told.words, told.reason) if told is not None else Wait(mark.kind, mark.kind)
     blocked = outside(process, thread)
     holder = gil_holder(process)
     if holder is not None and holder.state != "R":
         here = blocked if thread is not None and thread.tid == holder.tid else None
-        inside = "" if here is None else " (it sleeps)" if here[0] == "sleeping" else f" ({here[1]})"
+        inside = "" if here is None else " (it sleeps)" if here.kind == ActivityKind.SLEEPING else f" ({here.text})"
         inside = inside or (f" ({function}())" if (function := native_function(holder.native_frames)) else "")
-        return "gil-held", f"in a native call that holds the GIL{inside}"
+        return Wait(ActivityKind.GIL_HELD, f"in a native call that holds the GIL{inside}")
     if blocked is not None:
         return blocked
     if (thread is not None and thread.state == "R") or is_moving(process):
-        return "computing", "running Python or native code"
+        return Wait(ActivityKind.COMPUTING, "running Python or native code")
     if thread is None or not stack:
-        return "not-visible", "its stack could not be read"
-    told = native_wait(thread.native_frames)
-    if told is not None:
-        return told
-    return "lock", SHARED_LOCK if is_shared_wait(thread) else UNTOLD
+        return Wait(ActivityKind.NOT_VISIBLE, "its stack could not be read")
+    native = native_wait(thread.native_frames)
+    if native is not None:
+        return Wait(*native)
+    if is_shared_wait(thread):
+        return Wait(ActivityKind.LOCK, _SHARED_LOCK, WaitReason.SHARED_LOCK)
+    return Wait(ActivityKind.LOCK, _UNTOLD, WaitReason.UNTOLD)
 
 
 def is_shared_wait(thread: Thread) -> bool:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.ties import told_ranks
+from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
@@ -108,7 +109,7 @@ def _without_partners(case: Case) -> Blame | None:
 def unseen_partner(case: Case) -> Blame | None:
     """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
     roots = tuple(sorted(case.graph.roots))
-    if not roots or any(case.activities[r].kind not in ("send", "recv") for r in roots):
+    if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
         return None
     waiting = sorted({w.waiter for w in case.graph.waits})
     proved = {*waiting, *roots} == set(case.activities)

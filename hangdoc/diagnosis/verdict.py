@@ -36,12 +36,13 @@ from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
 _MOST_EDITS = 24
-_THINGS = ("io", "pipe", "lock", "file-lock", "store-wait")
+_THINGS = (ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT)
 """Kinds of activities whose names do not say what a rank does."""
 _PARTICIPLES = (
     "blocked",
@@ -199,7 +200,7 @@ def _status_text(status: int | None) -> str:
 
 def _unnamed(case: Case, found: Blame) -> Finding:
     """Culprit, lines and an honest 'cause unknown'."""
-    if found.kind == "nothing" and all(a.kind == "store-wait" for a in case.activities.values()):
+    if found.kind == "nothing" and all(a.kind == ActivityKind.STORE_WAIT for a in case.activities.values()):
         return _all_meet(case)
     if found.kind == "nothing" and case.job.ended:
         return Finding(
@@ -243,7 +244,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
         why += "does not"
         fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
         return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)
-    if found.kind == "outside" and first.kind == "event-loop":
+    if found.kind == "outside" and first.kind == ActivityKind.EVENT_LOOP:
         why = f"no task of {name_ranks(found.culprits)}'s event loop is ready: what it awaits there does not come"
         fix = "see which task should have brought it, and whether that one ended, failed or was never started"
         return Finding("", capital(f"{what}; {waiting}." if waiting else f"{what}."), why, fix)

@@ -10,13 +10,14 @@ from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import GONE, own_store_call
+from hangdoc.diagnosis.activity import own_store_call
 from hangdoc.diagnosis.sequences import GroupHistory, GroupKey, Token
-from hangdoc.diagnosis.threads import QUEUE, descendants
+from hangdoc.diagnosis.threads import descendants
 from hangdoc.model.diagnosis import Activity, Wait
+from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
-IMMOVABLE = GONE | {"stopped"}
+IMMOVABLE = GONE | {ActivityKind.STOPPED}
 
 
 @dataclass(frozen=True)
@@ -101,21 +102,24 @@ class _Builder:
             return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
-        if kind == "in-collective":
+        if kind == ActivityKind.IN_COLLECTIVE:
             history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
             if history is not None and activity.sequence is not None:
                 return self._collective(rank, activity, history, activity.sequence)
             met = self._met(rank, activity)
             others = tuple(r for r in met.on if r != rank) if met else self._by_stack(activity)
             return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
-        if kind in ("send", "recv") and activity.peer is not None and activity.peer in self.activities:
+        if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
-        if kind == "store-wait" and not own_store_call(activity.stack):
+        if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
-        if kind in ("file-lock", "pipe", "io", "waiting-for-child") and activity.text != QUEUE:
+        if (
+            kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD)
+            and activity.reason != WaitReason.QUEUE
+        ):
             process = self.snapshots[rank].process
             # What a child waits for, its parent waits for.
-            waiting = descendants(process) if process and kind == "waiting-for-child" else [process]
+            waiting = descendants(process) if process and kind == ActivityKind.WAITING_FOR_CHILD else [process]
             files = [file for each in waiting if each is not None for file in each.blocking_files]
             held_by = {self.owners[p] for f in files for p in f.peers if p in self.owners} - {rank}
             return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
@@ -135,7 +139,7 @@ class _Builder:
 
     def _stands_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
         activity = self.activities.get(rank)
-        return activity is not None and activity.kind == "in-collective" and _place(activity) in lines
+        return activity is not None and activity.kind == ActivityKind.IN_COLLECTIVE and _place(activity) in lines
 
     def _call(self, history: GroupHistory, sequence: int) -> tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]:
         """Who has not issued the call with that number; and where all have, whom the ranks that wait in it cannot
@@ -173,7 +177,7 @@ class _Builder:
         """The calls that ranks with a journal wait in: (history, number) → line → one rank that stands there."""
         found: dict[tuple[int, int], dict[Hashable, int]] = {}
         for rank, activity in self.activities.items():
-            if activity.kind != "in-collective" or activity.sequence is None or activity.where is None:
+            if activity.kind != ActivityKind.IN_COLLECTIVE or activity.sequence is None or activity.where is None:
                 continue
             history = self.groups.get((activity.group or "", activity.members))
             if history is not None:
@@ -185,7 +189,7 @@ class _Builder:
         first for those that live."""
         key = (activity.text, _place(activity))
         if key not in self._in_stacks:
-            outside = [r for r, a in self.activities.items() if a.kind != "in-collective"]
+            outside = [r for r, a in self.activities.items() if a.kind != ActivityKind.IN_COLLECTIVE]
             living = [r for r in outside if self.activities[r].kind not in GONE]
             others = living or outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
             self._in_stacks[key] = tuple(sorted(others))
@@ -199,7 +203,7 @@ class _Builder:
                 sorted(
                     r
                     for r, a in self.activities.items()
-                    if a.kind != "store-wait" and (a.kind in GONE or self._group_count(r) <= mine)
+                    if a.kind != ActivityKind.STORE_WAIT and (a.kind in GONE or self._group_count(r) <= mine)
                 )
             )
         return self._in_store[mine]
@@ -222,7 +226,7 @@ def _place(activity: Activity) -> Hashable | None:
 
 def _same_place(a: Activity, b: Activity) -> bool:
     """Without a journal: two ranks at the same user line, or in the same operation, have met."""
-    if a.kind != "in-collective":
+    if a.kind != ActivityKind.IN_COLLECTIVE:
         return False
     if a.where is not None and b.where is not None:
         return _place(a) == _place(b)

@@ -245,7 +245,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
                 "rank": activity.rank,
                 "host": activity.host,
                 "pid": activity.pid,
-                "activity": activity.kind,
+                "activity": str(activity.kind),
                 "text": activity.text,
                 "where": _frame(activity.where),
                 "waits_for": sorted(waits.get(activity.rank, ())),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
@@ -12,17 +13,12 @@ DIAGNOSIS_SCHEMA = "hangdoc.diagnosis/1"
 
 @dataclass(frozen=True, slots=True)
 class Activity:
-    """What one rank does now.
-
-    ``kind``: 'in-collective', 'send', 'recv', 'store-wait', 'waiting-for-child', 'waiting-for-worker', 'lock',
-    'remote-call', 'file-lock', 'pipe', 'terminal', 'debugger', 'sleeping', 'io', 'computing', 'compiling', 'stopped',
-    'uninterruptible', 'zombie', 'exited', 'absent', 'gil-held', 'shutting-down', 'not-visible'.
-    """
+    """What one rank does now."""
 
     rank: int
     host: str
     pid: int | None
-    kind: str
+    kind: ActivityKind
     text: str
     """A few plain words: 'all_reduce  default_pg #1042', 'stopped (state T)'."""
     where: Frame | None = None
@@ -37,6 +33,8 @@ class Activity:
     peer: int | None = None
     landmark: str | None = None
     """Plain words for a library frame ('DDP gradient bucket')."""
+    reason: WaitReason | None = None
+    """What else is known of a wait."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,13 +52,15 @@ def test_a_wait_and_its_words(functions: tuple[str, ...], kind: str, words: str)
     assert found is not None
     assert found[0] == kind
     assert words in found[1]
-    assert at_rest(*blocked(stack(*functions))) == found
+    at = at_rest(*blocked(stack(*functions)))
+    assert (at.kind, at.text) == found
 
 
 def test_frames_that_say_nothing() -> None:
     assert native_wait(stack("my_library_pause")) is None
     assert native_wait(()) is None
-    assert at_rest(*blocked(())) == ("lock", "blocked in a native call (a lock, a socket or a library)")
+    at = at_rest(*blocked(()))
+    assert (at.kind, at.text) == ("lock", "blocked in a native call (a lock, a socket or a library)")
 
 
 def test_the_function_that_holds_the_lock() -> None:
@@ -66,9 +68,9 @@ def test_the_function_that_holds_the_lock() -> None:
         stack("clock_nanosleep@GLIBC_2.2.5", "my_library_pause(int)", "cfunction_call"), owns_gil=True
     )
     assert native_function(thread.native_frames) == "my_library_pause"
-    kind, text = at_rest(process, thread, frames)
-    assert kind == "gil-held"
-    assert "(my_library_pause())" in text
+    at = at_rest(process, thread, frames)
+    assert at.kind == "gil-held"
+    assert "(my_library_pause())" in at.text
 
 
 def blocked(native: Stack, owns_gil: bool = False) -> tuple[Process, Thread, Stack]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
-from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, is_pool_idle
+from hangdoc.diagnosis.chain import Fault, follow, is_pool_idle
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
-from hangdoc.diagnosis.threads import POOL, QUEUE, UNTOLD
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -30,39 +29,39 @@ class _Outside:
 
 
 _KINDS = {
-    "uninterruptible": _Outside(
+    ActivityKind.UNINTERRUPTIBLE: _Outside(
         "HD404",
         "stuck in the kernel: {text}",
         "the kernel waits for a device or a file system and lets no signal through: a dead network mount, a failing "
         "disk or a driver",
         "check the mounts and disks of that host (`dmesg`, `df`); the process ends only when the kernel's wait does",
     ),
-    "terminal": _Outside(
+    ActivityKind.TERMINAL: _Outside(
         "HD405",
         "waiting for a person: {text}",
         "the program asks a question and nobody answers; under a launcher nobody can",
         "answer it, or take input() and prompts out of code that runs under a launcher (pass a flag instead)",
     ),
-    "debugger": _Outside(
+    ActivityKind.DEBUGGER: _Outside(
         "HD405",
         "waiting for a person: {text}",
         "a breakpoint was reached, and the other ranks do not stop at it",
         "continue or leave the debugger; remove breakpoint() and set_trace() from the code",
     ),
-    "compiling": _Outside(
+    ActivityKind.COMPILING: _Outside(
         "HD502",
         "still compiling ({text})",
         "compilation takes as long as it takes, and it runs on this rank while the others have finished or skipped it",
         "wait for it; warm the compile cache on one rank first, or compile on all ranks at the same point",
     ),
-    "waiting-for-worker": _Outside(
+    ActivityKind.WAITING_FOR_WORKER: _Outside(
         "HD503",
         "waiting for a DataLoader worker",
         "the batch that a worker should bring does not come",
         "set DataLoader(timeout=…), give the worker's network and file access a timeout, and start workers with "
         "multiprocessing_context='spawn' if it died in a lock copied by fork",
     ),
-    "remote-call": _Outside(
+    ActivityKind.REMOTE_CALL: _Outside(
         "HD505",
         "{text}",
         "a function that it called on another rank (torch.distributed.rpc) has not returned: the thread that runs it "
@@ -70,44 +69,44 @@ _KINDS = {
         "look at what the called function waits for on the other rank; give rpc_sync a timeout, and let no function "
         "that is called wait for calls of ranks that may have ended",
     ),
-    "file-lock": _Outside(
+    ActivityKind.FILE_LOCK: _Outside(
         "HD504",
         "{text}",
         "a lock file is taken and its holder does not let go, or is long dead",
         "let the holder go before it waits for others: no barrier or other collective inside the lock; remove the lock "
         "file if nobody holds it",
     ),
-    "lock": _Outside(
+    ActivityKind.LOCK: _Outside(
         "HD505",
         "{text}",
         "another thread of the process holds, or was to set, what this one waits for",
         "take locks in one order, never hold one over a collective, and give waits a timeout",
     ),
-    "gil-held": _Outside(
+    ActivityKind.GIL_HELD: _Outside(
         "HD506",
         "{text}",
         "no other Python thread of the process can run while the call lasts",
         "release the GIL in the extension (Py_BEGIN_ALLOW_THREADS), or give the call a timeout",
     ),
-    "pipe": _Outside(
+    ActivityKind.PIPE: _Outside(
         "HD507",
         "{text}",
         "the other end of the pipe does not read, write or open it",
         "make sure that somebody drains or fills the pipe, and close ends that are not used",
     ),
-    "io": _Outside(
+    ActivityKind.IO: _Outside(
         "HD507",
         "{text}",
         "a read, write or connect that does not return: a dead mount, a silent server, a full buffer",
         "give it a timeout, and check the file system or server at the other end",
     ),
-    "waiting-for-child": _Outside(
+    ActivityKind.WAITING_FOR_CHILD: _Outside(
         "HD509",
         "{text}",
         "the child has not ended",
         "look at the child: its own state is the cause; give the wait a timeout and drain its pipes",
     ),
-    "shutting-down": _Outside(
+    ActivityKind.SHUTTING_DOWN: _Outside(
         "HD701",
         "at its end and does not exit: {text}",
         "a thread that is not a daemon, or an exit hook, still runs",
@@ -152,10 +151,10 @@ _QUEUE = _Outside(
 )
 
 _FIXES = {
-    OWN_PIPE: "let the rank do its part before it waits for the child: close the child's stdin, or read its output "
-    "(communicate() does both)",
-    FORKED: "start such processes before any thread, or with the spawn or forkserver method: a forked child has the "
-    "locks of its parent's threads, and not the threads",
+    Fault.OWN_PIPE: "let the rank do its part before it waits for the child: close the child's stdin, or read its "
+    "output (communicate() does both)",
+    Fault.FORKED_LOCK: "start such processes before any thread, or with the spawn or forkserver method: a forked child "
+    "has the locks of its parent's threads, and not the threads",
 }
 """What cures a chain that ends so."""
 
@@ -167,7 +166,9 @@ _DESTROY = _Outside(
 )
 
 
-_NAMED_EVEN_IF_MOVING = frozenset({"compiling", "waiting-for-child", "waiting-for-worker"})
+_NAMED_EVEN_IF_MOVING = frozenset(
+    {ActivityKind.COMPILING, ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER}
+)
 
 
 def straggler(case: Case, blame: Blame) -> Finding | None:
@@ -176,7 +177,7 @@ def straggler(case: Case, blame: Blame) -> Finding | None:
     if blame.kind != "outside" or not slow or case.activities[slow[0]].kind in _NAMED_EVEN_IF_MOVING:
         return None
     first = case.activities[slow[0]]
-    kind = "computing" if first.kind == "computing" else f"busy ({first.text})"
+    kind = ActivityKind.COMPUTING if first.kind == ActivityKind.COMPUTING else f"busy ({first.text})"
     where = f" at {place(first.where)}" if first.where else ""
     return Finding(
         "HD501",
@@ -188,7 +189,7 @@ def straggler(case: Case, blame: Blame) -> Finding | None:
 
 def sleeping(case: Case, blame: Blame) -> Finding | None:
     """HD508: time.sleep, or polling for a condition that never comes."""
-    asleep = tuple(r for r in blame.culprits if case.activities[r].kind == "sleeping")
+    asleep = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.SLEEPING)
     if blame.kind != "outside" or not asleep:
         return None
     first = case.activities[asleep[0]]
@@ -244,26 +245,26 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         return None
     rank = blame.culprits[0]
     activity = case.activities[rank]
-    known = _DESTROY if activity.text == _DESTROY.doing else _KINDS.get(activity.kind)
-    known = _QUEUE if activity.text == QUEUE else known
+    known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else _KINDS.get(activity.kind)
+    known = _QUEUE if activity.reason == WaitReason.QUEUE else known
     if known is not None and _at_exit(case, rank):
-        known = _KINDS["shutting-down"]
-    if known is None or (activity.kind == "lock" and not _is_lock(case, rank)):
+        known = _KINDS[ActivityKind.SHUTTING_DOWN]
+    if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
         return None
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     where = f" at {place(activity.where)}" if activity.where else ""
     process = case.ranks[rank].process
-    idle = process is not None and activity.text == POOL and is_pool_idle(process)
+    idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
     steps = [] if idle else follow(case, rank)
     known = _LOST_TASK if idle else known
-    chain = "; " + "; ".join(steps) if steps else ""
+    chain = "".join(f"; {step.text}" for step in steps)
     told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
-    if known is _KINDS["lock"] and not steps:
+    if known is _KINDS[ActivityKind.LOCK] and not steps:
         known = _LEFT_ALONE
-    elif known is _KINDS["lock"] and rank in case.deadlocks:
+    elif known is _KINDS[ActivityKind.LOCK] and rank in case.deadlocks:
         known = _EACH_OTHER
     journal = case.ranks[rank].journal
-    if known is _KINDS["shutting-down"] and journal is not None and journal.failure:
+    if known is _KINDS[ActivityKind.SHUTTING_DOWN] and journal is not None and journal.failure:
         raised = place(next(iter(user_stack(journal.failed_at)), None))
         failed = f"{journal.failure} at {raised}" if raised else journal.failure
         known = _FAILED
@@ -272,7 +273,7 @@ def blocked_outside(case: Case, blame: Blame) -> Finding | None:
         known.code,
         capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),
         known.why + chain,
-        next((fix for words, fix in _FIXES.items() if words in chain), known.fix),
+        next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), known.fix),
     )
 
 
@@ -294,7 +295,7 @@ def _at_exit(case: Case, rank: int) -> bool:
 def _is_lock(case: Case, rank: int) -> bool:
     """A Python lock, queue, future or join for certain: by its library frames, or by the source of the line."""
     activity = case.activities[rank]
-    if activity.text != UNTOLD:
+    if activity.reason != WaitReason.UNTOLD:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
     return line is not None and any(word in line.lower() for word in (".acquire(", "lock", ".join("))

@@ -8,9 +8,9 @@ from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import site_of
 from hangdoc.diagnosis.uneven import uneven_loop
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.wording import name_ranks
 
-_KINDS = ("send", "recv")
 _MOST_TOLD = 8
 
 
@@ -75,9 +75,9 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
     verbs = {a.kind for a in ring}
     what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
     fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
-    if verbs == {"send"}:
+    if verbs == {ActivityKind.SEND}:
         fix = "let even ranks send first and odd ranks receive first, or " + fix
-    elif verbs == {"recv"}:
+    elif verbs == {ActivityKind.RECV}:
         fix = "let one of them send before it receives, or " + fix
     return Finding(
         "HD201",
@@ -90,13 +90,15 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
 def _ring_of(case: Case, blame: Blame) -> list[Activity]:
     """The ranks of the circle, [] where not all that are stuck wait for messages."""
     stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
-    if blame.kind != "cycle" or not stuck or any(a.kind not in _KINDS for a in stuck):
+    if blame.kind != "cycle" or not stuck or any(a.kind not in MESSAGES for a in stuck):
         return []
     return _ring(stuck)
 
 
 def _told(ring: list[Activity]) -> str:
-    steps = (f"rank {a.rank} {a.kind}s {'to' if a.kind == 'send' else 'from'} {a.peer}" for a in ring[:_MOST_TOLD])
+    steps = (
+        f"rank {a.rank} {a.kind}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}" for a in ring[:_MOST_TOLD]
+    )
     return " → ".join(steps)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
 from hangdoc.diagnosis.case import Case
@@ -16,10 +15,9 @@ from hangdoc.diagnosis.rounds import is_inside
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.syntax import guards
 from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING, GONE
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
-
-_COMMUNICATING = frozenset({"in-collective", "store-wait", "send", "recv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +103,7 @@ def verb(ranks: tuple[int, ...], one: str, many: str) -> str:
 def waiting_at(case: Case, ranks: tuple[int, ...]) -> str:
     """Where those ranks wait now, in a few words: 'in backward() (train.py:61)'."""
     stuck = [case.activities[r] for r in ranks if r in case.activities]
-    doing = [a for a in stuck if a.kind in _COMMUNICATING] or stuck
+    doing = [a for a in stuck if a.kind in COMMUNICATING] or stuck
     if not doing:
         return ""
     first = doing[0]
@@ -142,7 +140,7 @@ def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
 def _at_rest(case: Case, rank: int) -> tuple[str, str]:
     """Whether the rank waits for others ('' if not), and where it is, in words."""
     activity = case.activities[rank]
-    if activity.kind in _COMMUNICATING:
+    if activity.kind in COMMUNICATING:
         return "waits", waiting_at(case, (rank,))
     if activity.where is None:
         return "", activity.text

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.sequences import END
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
@@ -30,7 +31,7 @@ def _kinds(case: Case, blame: Blame) -> set[str]:
 
 def stopped(case: Case, blame: Blame) -> Finding | None:
     """HD403: state T, by a signal, ctrl-Z or a debugger."""
-    held = tuple(r for r in blame.culprits if case.activities[r].kind == "stopped")
+    held = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.STOPPED)
     if not held or blame.kind != "gone":
         return None
     first = case.activities[held[0]]
@@ -142,7 +143,11 @@ def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
 
 def exited(case: Case, blame: Blame) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
-    if not blame.culprits or blame.kind in ("arguments", "root") or not _kinds(case, blame) <= {"exited", "zombie"}:
+    if (
+        not blame.culprits
+        or blame.kind in ("arguments", "root")
+        or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}
+    ):
         return None
     if blame.gap is not None and _two_calls_met(blame.gap):
         return None  # they had parted before it ended

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import follow, state_of
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.cycle import lock_holders, lock_waiters
 from hangdoc.diagnosis.deadlock import Deadlock
-from hangdoc.diagnosis.threads import SHARED_LOCK, descendants
+from hangdoc.diagnosis.threads import descendants
+from hangdoc.model.kinds import GONE, WaitReason
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -28,7 +28,7 @@ def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
     if blame.kind != "cycle" or not holders or not waiting:
         return None
     first, held = case.activities[waiting[0]], case.activities[holders[0]]
-    told = "; ".join([first.text, *follow(case, waiting[0])])
+    told = "; ".join([first.text, *(step.text for step in follow(case, waiting[0]))])
     return Finding(
         "HD504",
         capital(
@@ -136,14 +136,14 @@ def _circle(case: Case, rank: int, found: Deadlock, waiting: str) -> Finding:
 
 def shared_lock(case: Case, blame: Blame) -> Finding | None:
     """HD504: a lock between processes (multiprocessing's), whose holder no source shows."""
-    rank = next((r for r in blame.culprits if case.activities[r].text == SHARED_LOCK), None)
+    rank = next((r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK), None)
     if rank is None or blame.kind != "outside":
         return None
     process, where = case.ranks[rank].process, case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     below = [] if process is None else [child for child in descendants(process) if child.last is not None]
-    told = "; ".join(f"process {child.pid} {state_of(child)[1]}" for child in below[:_MOST_PROCESSES])
-    same = tuple(r for r in blame.culprits if case.activities[r].text == SHARED_LOCK)
+    told = "; ".join(f"process {child.pid} {state_of(child).text}" for child in below[:_MOST_PROCESSES])
+    same = tuple(r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK)
     why = "a process took it and has not let it go, or ended without doing so"
     return Finding(
         "HD504",

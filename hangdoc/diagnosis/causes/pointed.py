@@ -12,10 +12,9 @@ from hangdoc.diagnosis.reading import ways_out
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.unmet import left_loop
+from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
-
-_KINDS = ("send", "recv")
 
 
 def wrong_peer(case: Case, blame: Blame) -> Finding | None:
@@ -60,7 +59,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     if blame.kind != "partner":
         return None
     alone = case.activities[blame.culprits[0]]
-    if alone.kind in _KINDS and alone.peer is None:
+    if alone.kind in MESSAGES and alone.peer is None:
         any_source = "anysource" in (alone.op or "")
         return Finding(
             "HD202",
@@ -76,7 +75,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     waiting = [
         a
         for a in case.activities.values()
-        if a.kind in _KINDS and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
+        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
     ]
     if not waiting:
         return None
@@ -85,7 +84,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     peer = first.peer
     assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
-    to, other = ("from", "send") if first.kind == "recv" else ("to", "recv")
+    to, other = ("from", "send") if first.kind == ActivityKind.RECV else ("to", "recv")
     told = (
         f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued {there} "
         f"{other}{'' if there == 1 else 's'} {'to' if to == 'from' else 'from'} it"
@@ -106,7 +105,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"
     now = " ".join(doing(case.activities[peer]).split())
     link = "" if case.activities[peer].kind in _AT_REST else "in "
-    does = "sends" if first.kind == "recv" else "receives"
+    does = "sends" if first.kind == ActivityKind.RECV else "receives"
     what = f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at {place(first.where)}"
     fewer = here - there
     return Finding(
@@ -118,7 +117,19 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-_AT_REST = frozenset({"exited", "zombie", "absent", "stopped", "sleeping", "computing", "lock", "pipe", "io"})
+_AT_REST = frozenset(
+    {
+        ActivityKind.EXITED,
+        ActivityKind.ZOMBIE,
+        ActivityKind.ABSENT,
+        ActivityKind.STOPPED,
+        ActivityKind.SLEEPING,
+        ActivityKind.COMPUTING,
+        ActivityKind.LOCK,
+        ActivityKind.PIPE,
+        ActivityKind.IO,
+    }
+)
 
 
 def _conditions(case: Case, stack: Stack) -> str:
@@ -174,7 +185,7 @@ def _count(case: Case, rank: int, peer: int, kind: str) -> int:
 
 def _answers(case: Case, rank: int, peer: int) -> bool:
     other = case.activities[peer]
-    return other.kind in _KINDS and other.peer == rank and other.kind != case.activities[rank].kind
+    return other.kind in MESSAGES and other.peer == rank and other.kind != case.activities[rank].kind
 
 
 def _nth(number: int) -> str:

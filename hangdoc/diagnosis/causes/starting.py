@@ -24,6 +24,7 @@ from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.diagnosis.syntax import guards
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -168,13 +169,13 @@ def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
 
 def never_joined(case: Case, blame: Blame) -> Finding | None:
     """HD301: ranks wait on the store for a rank that no process carries."""
-    absent = tuple(r for r in blame.culprits if case.activities[r].kind == "absent")
+    absent = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.ABSENT)
     if not absent:
         return None
-    waiting = tuple(r for r, a in case.activities.items() if a.kind == "store-wait")
+    waiting = tuple(r for r, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT)
     if not waiting:
         return None
-    present = [r for r, a in case.activities.items() if a.kind != "absent"]
+    present = [r for r, a in case.activities.items() if a.kind != ActivityKind.ABSENT]
     size = case.job.world_size or len(case.activities)
     twice = [(rank, (s.process.pid, *s.rivals)) for rank, s in case.ranks.items() if s.rivals and s.process is not None]
     if twice:
