@@ -1,19 +1,31 @@
-"""Who is to blame? The minimum repair first; then processes that are gone or held; then the graph's roots.
+"""Who is to blame? An ordered list of deciders: the first that answers decides.
 
-A proved divergence outranks a root of the graph: a rank asleep in correct code is not guilty. Ties between
+A proved divergence outranks a root of the wait-for graph: a rank asleep in correct code is not guilty. Ties between
 repairs are broken by a rank guard, then by the ranks' own history; what remains is said to be only possible.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import (
+    AllArrived,
+    Blame,
+    Diverged,
+    Explanation,
+    Gone,
+    Nothing,
+    OutsideWait,
+    SeparateMeetings,
+    UnseenMessages,
+)
 from hangdoc.diagnosis.cycle import cycle
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.inferred import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
@@ -32,64 +44,186 @@ _MOST_JOINED = 3
 _MOST_NAMED = 8
 
 
-def blame(case: Case) -> Blame:
+@dataclass(frozen=True)
+class Inquiry:
+    """What several deciders ask of the case, computed once."""
+
+    case: Case
+
+    @cached_property
+    def divergence(self) -> Blame[Diverged] | None:
+        """The best repair of the ranks' call sequences."""
+        return _divergence(self.case)
+
+    @cached_property
+    def disagreement(self) -> Blame[Disagreement] | None:
+        """One call that all ranks make with different arguments or roots.
+
+        Stacks alone show a call that is missing before they show its root, and a root that differs explains more;
+        where histories prove the divergence, it is not asked for.
+        """
+        found = self.divergence
+        settled = found is not None and found.proved and self.case.programs
+        return None if settled else _disagreement(self.case)
+
+
+Decider = Callable[[Inquiry], "Blame[Explanation] | None"]
+
+
+def blame(case: Case) -> Blame[Explanation]:
     """Decide who must change, and how sure that is."""
+    inquiry = Inquiry(case)
+    return next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
+
+
+def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """A group that some ranks never made. First: no call of such a group can match, whatever else differs."""
+    case = inquiry.case
     created = missing_creations(case)
-    if created:
-        found = _decide(case, created, proved=True)
-        if found.confidence == "certain" and found.gap is not None and found.gap.token.frame is None:
-            sure = f"{found.sure}; the line that made the group could not be seen"
-            return replace(found, confidence="likely", sure=sure)
-        return found
-    diverged = _divergence(case)
-    # Stacks alone show a call that is missing before they show its root; a root that differs explains more.
-    settled = diverged is not None and diverged.proved and case.programs
-    differing = None if settled else _disagreement(case)
-    if diverged is not None and differing is None and (diverged.proved or not case.graph.roots):
-        return diverged
-    immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
-    if immovable:
-        how = "likely" if _ended_in_order(case, immovable) else "certain"
-        proved = not _looked_at(case, immovable)
-        return Blame("gone", immovable, proved=proved, confidence=how, sure=_seen_states(case, immovable))
-    if differing is not None:
-        return differing
-    if case.graph.stuck:
-        return diverged or odd_message(case) or partner(case) or _across_groups(case) or _standing(case) or cycle(case)
-    unseen = unseen_partner(case)
-    if unseen is not None:
-        return unseen
-    if case.graph.roots:
-        roots = tuple(sorted(case.graph.roots))
-        if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
-            # It may as well be a collective, or a message, of those that wait.
-            waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
-            return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
-        return _unless_gone_by(case, Blame("outside", roots, confidence="likely", sure=_how_many_wait(case)))
-    if any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
-        if not case.programs:
-            return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
-        return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
+    if not created:
+        return None
+    found = _decide(case, created, proved=True)
+    gap = found.found.gap
+    if found.confidence == "certain" and gap is not None and gap.token.frame is None:
+        sure = f"{found.sure}; the line that made the group could not be seen"
+        return replace(found, confidence="likely", sure=sure)
+    return found
+
+
+def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Calls that can't match any more. Before the graph's roots, who may be innocent: they wait in correct code."""
+    found = inquiry.divergence
+    if found is None or inquiry.disagreement is not None:
+        return None
+    return found if found.proved or not inquiry.case.graph.roots else None
+
+
+def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
+    """Ranks that others wait for and that have ended or are stopped. Before arguments that differ: who is gone will
+    not bring the others on even with equal ones."""
+    case = inquiry.case
+    gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
+    if not gone:
+        return None
+    how = "likely" if _ended_in_order(case, gone) else "certain"
+    return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence=how, sure=_seen_states(case, gone))
+
+
+def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
+    """One call with different arguments. Before the stories of the graph: here all ranks are in that call."""
+    return inquiry.disagreement
+
+
+def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """Ranks that no future step sets free. What is most particular comes first: a divergence that is not proved, a
+    message that went astray, a partner, the order across groups, the places of the stacks; a circle is always there."""
+    case = inquiry.case
+    if not case.graph.stuck:
+        return None
+    deciders = (odd_message, partner, _across_groups, _standing, cycle)
+    return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
+
+
+def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message whose peer nothing shows. Before other roots: its partner may be any rank that waits."""
+    return unseen_partner(inquiry.case)
+
+
+def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Ranks that others wait for and that wait for no rank: for something outside, or they work."""
+    case = inquiry.case
+    roots = tuple(sorted(case.graph.roots))
+    if not roots:
+        return None
+    if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
+        # It may as well be a collective, or a message, of those that wait.
+        waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
+        sure = "what they wait in could not be seen"
+        return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
+    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence="likely", sure=_how_many_wait(case)))
+
+
+def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
+    """Everybody is in the same call. From here on the graph is empty: nobody waits for a rank that is elsewhere."""
+    case = inquiry.case
+    if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
+        return None
+    if not case.programs:
+        return Blame(AllArrived(), sure="all stand in the same call; what parted them lies before, out of sight")
+    return Blame(AllArrived(), confidence="likely", sure="every rank has entered the same call")
+
+
+def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
+    """Some ranks have ended, and nothing shows that the others wait for them."""
+    case = inquiry.case
     left = tuple(sorted(set(case.activities) - case.ended))
-    if case.ended and left and all(waits_for_a_key(case.activities[rank]) for rank in left):
+    if not case.ended or not left:
+        return None
+    if all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; who was to set it cannot be seen"
-        return Blame("gone", tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
-    if case.ended and left:
-        return Blame("outside", left, confidence="likely", sure="the other ranks have ended")
-    separate = _separate_meetings(case)
-    if separate is not None:
-        return separate
-    still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
-    if still:
-        return Blame(
-            "gone", still, proved=not _looked_at(case, still), confidence="certain", sure=_seen_states(case, still)
-        )
-    if case.activities and all(a.kind in MESSAGES and not a.moving for a in case.activities.values()):
-        return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
-    return Blame("nothing", confidence="likely", sure="no rank waits for another")
+        return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
+    return Blame(OutsideWait(), left, confidence="likely", sure="the other ranks have ended")
 
 
-def _unless_gone_by(case: Case, found: Blame) -> Blame:
+def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
+    """Ranks that wait for the others where the others are not. After those that ended: they need not have met."""
+    places = meeting_places(inquiry.case)
+    sides = sorted(places.values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
+    if len(sides) < 2:
+        return None
+    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
+    tie = len(sides[0]) == len(sides[-1])
+    return Blame(
+        SeparateMeetings(places),
+        odd,
+        (tuple(sides[-1]),) if tie else (),
+        proved=True,
+        confidence="possible" if tie else "likely",
+        sure="the address that each rank waits at",
+    )
+
+
+def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
+    """Ranks that have ended or are stopped, for whom nobody waits yet."""
+    case = inquiry.case
+    gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
+    if not gone:
+        return None
+    return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence="certain", sure=_seen_states(case, gone))
+
+
+def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
+    """All wait for messages, and nothing shows with whom."""
+    activities = inquiry.case.activities.values()
+    if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
+        return None
+    return Blame(UnseenMessages(), proved=True, sure="which rank each message is for, or from, could not be seen")
+
+
+def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
+    """Last: nobody waits for anybody."""
+    return Blame(Nothing(), confidence="likely", sure="no rank waits for another")
+
+
+DECIDERS: tuple[Decider, ...] = (
+    missing_group,
+    divergence,
+    gone_roots,
+    differing_arguments,
+    stuck_ranks,
+    unseen_message,
+    waiting_roots,
+    all_arrived,
+    ended_ranks,
+    separate_meetings,
+    gone_ranks,
+    unseen_messages,
+    nothing,
+)
+"""In the order in which they are asked; each says why it stands where it stands."""
+
+
+def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
     """Where most ranks wait at one place by hand, on the store or by polling, those who are elsewhere may have gone by
     it: then they are the ones to blame."""
     waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
@@ -99,23 +233,6 @@ def _unless_gone_by(case: Case, found: Blame) -> Blame:
         return found
     sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
     return replace(found, alternatives=(waiting,), confidence="possible", sure=sure)
-
-
-def _separate_meetings(case: Case) -> Blame | None:
-    """Ranks that wait for the others where the others are not."""
-    sides = sorted(meeting_places(case).values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
-    if len(sides) < 2:
-        return None
-    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
-    tie = len(sides[0]) == len(sides[-1])
-    return Blame(
-        "apart",
-        odd,
-        (tuple(sides[-1]),) if tie else (),
-        proved=True,
-        confidence="possible" if tie else "likely",
-        sure="the address that each rank waits at",
-    )
 
 
 def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
@@ -150,20 +267,20 @@ def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
 # --- divergence ----------------------------------------------------------------------------------------------------
 
 
-def _disagreement(case: Case) -> Blame | None:
+def _disagreement(case: Case) -> Blame[Disagreement] | None:
     """All are in the same call with different arguments."""
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blame_of(found) if found is not None else None
 
 
-def blame_of(found: Disagreement) -> Blame:
+def blame_of(found: Disagreement) -> Blame[Disagreement]:
     """The ranks that stand alone with their arguments; both sides where none is in the minority."""
     sides = found.sides
     alone = len(sides) > 1 and len(sides[0]) < len(sides[-1])
     odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
     return Blame(
-        found.what,
+        found,
         odd,
         () if alone else tuple(sides[1:]),
         proved=True,
@@ -172,7 +289,7 @@ def blame_of(found: Disagreement) -> Blame:
     )
 
 
-def _standing(case: Case) -> Blame | None:
+def _standing(case: Case) -> Blame[Diverged] | None:
     """Where no history tells, compare the calls that the ranks stand in, those of the store among them."""
     for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
@@ -185,7 +302,7 @@ def _standing(case: Case) -> Blame | None:
     return _decide(case, candidates, proved=True) if candidates else None
 
 
-def _across_groups(case: Case) -> Blame | None:
+def _across_groups(case: Case) -> Blame[Diverged] | None:
     """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
     odd = _odd_step(case)
     if odd is not None:
@@ -211,7 +328,7 @@ def _across_groups(case: Case) -> Blame | None:
     return replace(blamed, confidence="likely") if blamed.confidence == "certain" else blamed
 
 
-def _odd_step(case: Case) -> Blame | None:
+def _odd_step(case: Case) -> Blame[Diverged] | None:
     """The only step that a rank's own order marks as odd and after whose repair everything completes, in a group in
     which some wait for one that waits elsewhere."""
     found: dict[tuple[int, ...], Alignment] = {}
@@ -243,7 +360,7 @@ def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
     return [joined for ranks, joined in passed.items() if len(ranks) == fewest]
 
 
-def _divergence(case: Case) -> Blame | None:
+def _divergence(case: Case) -> Blame[Diverged] | None:
     several = [history for history in case.histories if len(history.members) > 1]
     every = [r for r in (all_repairs(h, case.ended & set(h.members)) for h in several) if r]
     if not every:
@@ -262,7 +379,7 @@ def _divergence(case: Case) -> Blame | None:
     return replace(blamed, confidence="likely") if unproven else blamed
 
 
-def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
+def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
     """Choose among equally cheap repairs of one history."""
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
@@ -282,15 +399,12 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         confidence = "likely"
         sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
     return Blame(
-        "divergence",
+        Diverged(chosen, tuple(partings), late),
         chosen.culprits,
         others if tie == "unbroken" else (),
         proved,
         confidence,
         sure,
-        chosen,
-        tuple(partings),
-        late,
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame import blame, blame_of
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, Gone, Nothing
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.model.process import ProcessExit
@@ -17,13 +17,13 @@ _TEARDOWN_SECONDS = 0.1
 """A process's sockets close before the kernel has taken it down, so its peers can be seen to fail before it ends."""
 
 
-def crashed(case: Case) -> tuple[Blame, bool]:
+def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
     """The blame of a post-mortem, and whether anything went wrong at all."""
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
-        return Blame("nothing", confidence="certain", sure="every rank ended with status 0"), False
+        return Blame(Nothing(), confidence="certain", sure="every rank ended with status 0"), False
     if not failed and all(snapshot.exit is not None for snapshot in case.ranks.values()):
-        return Blame("nothing", confidence="likely", sure="every rank ended with status 0"), True
+        return Blame(Nothing(), confidence="likely", sure="every rank ended with status 0"), True
     first = _own_failures(case, failed)
     raised = bool(first) and bool(failed[first[0]].exception)
     aborted = None if raised else _aborted_in_a_call(case, failed)
@@ -33,34 +33,34 @@ def crashed(case: Case) -> tuple[Blame, bool]:
         sure = "first to fail, by its own error"
         if len(first) > 1:
             return Blame(
-                "gone", first, proved=True, confidence="likely", sure=f"{sure}, and others in the same way"
+                Gone(), first, proved=True, confidence="likely", sure=f"{sure}, and others in the same way"
             ), True
-        return Blame("gone", first, proved=True, confidence="certain", sure=sure), True
+        return Blame(Gone(), first, proved=True, confidence="certain", sure=sure), True
     # Only victims: their peers hung up on them. Ask the sequences who parted.
     differing = disagreement(case, ended=True)
     if differing is not None:
         return blame_of(differing), True
     parted = blame(case)
-    if parted.kind == "divergence":
+    if isinstance(parted.found, Diverged):
         return parted, True
     unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
     if unseen and failed:
         others = tuple((rank,) for rank in unseen[1:])
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(
-            "gone", unseen[:1], others, proved=True, confidence="possible" if others else "likely", sure=sure
+            Gone(), unseen[:1], others, proved=True, confidence="possible" if others else "likely", sure=sure
         ), True
     early = sorted(
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
-        return Blame("gone", (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
+        return Blame(Gone(), (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
-    return Blame("gone", culprits, proved=True, confidence="possible", sure="first to end"), True
+    return Blame(Gone(), culprits, proved=True, confidence="possible", sure="first to end"), True
 
 
-def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | None:
+def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
     """A rank aborted itself, and the others fell out of a collective or aborted as well: gloo does that to a rank that
     gets more bytes than it expects. It need not be the rank that differs."""
     ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
@@ -71,14 +71,14 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame | No
     differing = disagreement(case, ended=True)
     if differing is not None and not _at_one_place(differing):
         parted = blame(case)
-        if parted.kind == "divergence":
+        if isinstance(parted.found, Diverged):
             return replace(parted, confidence="likely") if parted.confidence == "certain" else parted
     if differing is not None:
         return replace(blame_of(differing), confidence="possible")
     # Whoever receives too much aborts, be it that it expects too little or that another one sends too much.
     others = tuple((rank,) for rank in case.ranks if rank != aborted)
     who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
-    return Blame("gone", (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
+    return Blame(Gone(), (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
 
 
 def _at_one_place(found: Disagreement) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Explanation
 from hangdoc.diagnosis.inferred import ROOTED
 from hangdoc.diagnosis.landmarks import number_below_user
 from hangdoc.diagnosis.sequences import GroupHistory, Token
@@ -16,7 +17,7 @@ _GROUP_ROOT_LOCALS = ("group_src", "group_dst")
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreement:
+class Disagreement(Explanation):
     """One call on which ranks disagree. ``what``: 'arguments' or 'root'; ``values`` in words, by rank."""
 
     what: str

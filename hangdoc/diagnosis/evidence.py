@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import doing
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.sequences import END
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
 from hangdoc.model.wording import name_duration, name_ranks
 
 
-def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
+def gather(case: Case, found: Blame[Explanation]) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
     return (
         *_processes(case, found),
@@ -23,7 +23,7 @@ def gather(case: Case, found: Blame) -> tuple[Evidence, ...]:
     )
 
 
-def _processes(case: Case, found: Blame) -> list[Evidence]:
+def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     lines = []
     for rank in found.culprits:
         activity = case.activities[rank]
@@ -37,10 +37,11 @@ def _processes(case: Case, found: Blame) -> list[Evidence]:
     return lines[:8]
 
 
-def _journal(case: Case, found: Blame) -> list[Evidence]:
-    if found.alignment is None or found.alignment.history.inferred:
+def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
+    diverged = found.diverged
+    if diverged is None or diverged.alignment.history.inferred:
         return []
-    history = found.alignment.history
+    history, gap = diverged.alignment.history, diverged.gap
     issued: dict[int, list[int]] = {}
     for rank in history.members:
         if rank not in history.blind:
@@ -49,10 +50,9 @@ def _journal(case: Case, found: Blame) -> list[Evidence]:
     joined = all(known.key != history.key for known in case.histories)
     mark, what = ("", "calls issued in") if joined else ("#", "last call issued in")
     text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
-    if joined and found.gap is not None and found.gap.token.op == "new_group":
+    if joined and gap is not None and gap.token.op == "new_group":
         return []
     lines = [Evidence("journal", history.members, f"{what} {history.label}{' together' if joined else ''}: {text}")]
-    gap = found.gap
     if gap is not None and gap.token.op != END:
         now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
         behind = now - gap.token.sequence
@@ -106,9 +106,9 @@ def _gloo_groups(case: Case, rank: int) -> int:
     return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
 
 
-def _stacks(case: Case, found: Blame) -> list[Evidence]:
+def _stacks(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
-    if found.alignment is None:
+    if found.diverged is None:
         return []
     folded: dict[str, list[int]] = {}
     for rank, activity in case.activities.items():
@@ -131,7 +131,7 @@ def _timeout(case: Case) -> list[Evidence]:
     return [Evidence("journal", (rank,), f"PyTorch's own timeout ends the job in {name_duration(left)}")]
 
 
-def _logs(case: Case, found: Blame) -> list[Evidence]:
+def _logs(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     lines = []
     for rank in found.culprits[:4]:
         said = case.last_words(rank)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.activity import pending_p2p
 from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.culprit import Explanation
 from hangdoc.diagnosis.landmarks import number_below_user
 from hangdoc.diagnosis.moment import passages
 from hangdoc.diagnosis.sequences import site_of, user_stack
@@ -20,7 +21,7 @@ _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
 
 @dataclass(frozen=True, slots=True)
-class CrossedTags:
+class TagMismatch(Explanation):
     """``receiver`` waits for tag ``wanted`` from ``sender``, of whose messages to it one with tag ``sent`` is left."""
 
     receiver: int
@@ -33,7 +34,7 @@ class CrossedTags:
     """The one of the two that used another tag at this line before, where only one did."""
 
 
-def crossed_tags(case: Case) -> CrossedTags | None:
+def crossed_tags(case: Case) -> TagMismatch | None:
     """A pair of stuck ranks of which one waits for a message that the other sent under another tag. One that is in
     several such pairs is the one that strayed."""
     pairs = list(_crossed(case))
@@ -44,7 +45,7 @@ def crossed_tags(case: Case) -> CrossedTags | None:
     return pairs[0] if pairs else None
 
 
-def _crossed(case: Case) -> Iterator[CrossedTags]:
+def _crossed(case: Case) -> Iterator[TagMismatch]:
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]
         sender = case.activities.get(activity.peer) if activity.peer is not None else None
@@ -55,7 +56,7 @@ def _crossed(case: Case) -> Iterator[CrossedTags]:
             yield found
 
 
-def _from_journals(case: Case, receiver: Activity, sender: Activity) -> CrossedTags | None:
+def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMismatch | None:
     theirs, mine = (case.ranks[a.rank].journal for a in (sender, receiver))
     known = [each.message for each in case.waiting_messages.get(receiver.rank, ()) if each.message.peer == sender.rank]
     waiting = known[0] if known else pending_p2p(case.ranks[receiver.rank], receiver.stack)
@@ -73,7 +74,7 @@ def _from_journals(case: Case, receiver: Activity, sender: Activity) -> CrossedT
     new = [_is_new(theirs, message, sends), _is_new(mine, waiting, recvs)]
     strayed = sender.rank if new == [True, False] else receiver.rank if new == [False, True] else None
     frames = user_stack(theirs.stack(message.stack))
-    return CrossedTags(receiver.rank, sender.rank, waiting.tag, message.tag, frames[0] if frames else None, strayed)
+    return TagMismatch(receiver.rank, sender.rank, waiting.tag, message.tag, frames[0] if frames else None, strayed)
 
 
 def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
@@ -83,17 +84,17 @@ def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint
     return bool(before) and message.tag not in before
 
 
-def _from_stacks(receiver: Activity, sender: Activity) -> CrossedTags | None:
+def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
     if sender.kind != ActivityKind.SEND or sender.peer != receiver.rank:
         return None
     wanted, sent = number_below_user(receiver.stack, "tag"), number_below_user(sender.stack, "tag")
     if wanted is None or sent is None or wanted == sent:
         return None
-    return CrossedTags(receiver.rank, sender.rank, wanted, sent, sender.where, None)
+    return TagMismatch(receiver.rank, sender.rank, wanted, sent, sender.where, None)
 
 
 @dataclass(frozen=True, slots=True)
-class WrongPeer:
+class WrongPeer(Explanation):
     """One rank sends to another that never received from it, one waits for another that never sent to it, and ``rank``
     is an end of both: it took ``took`` for its peer, where ``waits`` waits for it."""
 

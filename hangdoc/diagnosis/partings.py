@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, caught_outside, is_tried, parted, went_round
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.moment import has_partner_behind, is_own
 from hangdoc.diagnosis.origin import library
@@ -105,11 +104,11 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     )
 
 
-def also_on_the_way(blame: Blame) -> list[Parting]:
+def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
     """Further conditions that the call stands under and that would explain it as well as the first."""
-    if not blame.partings:
+    if not partings:
         return []
-    first, *more = blame.partings
+    first, *more = partings
     if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
         return []
     told = {(first.file, first.guard.place): first}

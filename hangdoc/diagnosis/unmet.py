@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.cycle import would_free_all
 from hangdoc.diagnosis.disagreement import missing_partners
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.mailbox import common_rank, left_without
-from hangdoc.diagnosis.messages import crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.messages import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.ties import told_ranks
@@ -20,7 +20,17 @@ from hangdoc.model.process import Frame, Stack
 _MOST_NAMED = 8
 
 
-def partner(case: Case) -> Blame | None:
+@dataclass(frozen=True, slots=True)
+class MissingPartner(Explanation):
+    """A message has no partner: the culprit did not issue it, or one too many waits for it."""
+
+    skipped: LeftOut | None = None
+    """The message that it left out for once."""
+    left: LeftLoop | None = None
+    """The loop in which it passed its messages, and which it has left."""
+
+
+def partner(case: Case) -> Blame[MissingPartner] | None:
     """A message waits for its partner, and with it everybody would go on."""
     alone = would_free_all(case)
     for waiter, peer in missing_partners(case):
@@ -28,10 +38,11 @@ def partner(case: Case) -> Blame | None:
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
             left = left_loop(case, peer)
+            found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
-                return Blame("partner", (peer,), proved=True, confidence="likely", sure=sure)
-            return Blame("partner", (peer,), others, proved=True, sure=sure)
+                return Blame(found, (peer,), proved=True, confidence="likely", sure=sure)
+            return Blame(found, (peer,), others, proved=True, sure=sure)
     return None
 
 
@@ -74,18 +85,19 @@ def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
     )
 
 
-def odd_message(case: Case) -> Blame | None:
+def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] | None:
     """A message was sent under one tag and is expected under another, or was left out for once."""
     found = crossed_tags(case)
     elsewhere = wrong_peer(case) if found is None else None
     if elsewhere is not None:
         pair = sorted((elsewhere.took, elsewhere.waits))
         sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
-        return Blame("peer", (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
+        return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
     skipped = left_out(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
-        return Blame("partner", (skipped.rank,), proved=True, confidence="likely", sure=sure)
+        missing = MissingPartner(skipped, left_loop(case, skipped.rank))
+        return Blame(missing, (skipped.rank,), proved=True, confidence="likely", sure=sure)
     if found is None:
         return _without_partners(case)
     sides = [(found.sender,), (found.receiver,)]
@@ -93,20 +105,20 @@ def odd_message(case: Case) -> Blame | None:
         sides.reverse()
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
-        return Blame("tag", sides[0], proved=True, confidence="likely", sure=sure)
-    return Blame("tag", sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
+        return Blame(found, sides[0], proved=True, confidence="likely", sure=sure)
+    return Blame(found, sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
 
 
-def _without_partners(case: Case) -> Blame | None:
+def _without_partners(case: Case) -> Blame[MissingPartner] | None:
     """Several ranks are left with messages to or from one and the same rank."""
     rank = common_rank(left_without(case.messages_alone))
     if rank is None:
         return None
     sure = "every message without a partner is to or from it"
-    return Blame("partner", (rank,), proved=True, confidence="likely", sure=sure)
+    return Blame(MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence="likely", sure=sure)
 
 
-def unseen_partner(case: Case) -> Blame | None:
+def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
     """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
     roots = tuple(sorted(case.graph.roots))
     if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
@@ -114,4 +126,5 @@ def unseen_partner(case: Case) -> Blame | None:
     waiting = sorted({w.waiter for w in case.graph.waits})
     proved = {*waiting, *roots} == set(case.activities)
     sure = "which rank the message is for, or from, could not be seen"
-    return Blame("partner", roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)
+    found = MissingPartner()
+    return Blame(found, roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)

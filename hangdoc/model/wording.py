@@ -60,3 +60,23 @@ def harmless(text: str) -> str:
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+_STATES = (
+    "blocked",
+    "held",
+    "idle",
+    "opening",
+    "polling",
+    "reading",
+    "running",
+    "sleeping",
+    "stopped",
+    "stuck",
+    "waiting",
+)
+
+
+def reads_as_state(text: str) -> bool:
+    """Does the text follow 'is' without an 'in'? 'waiting on a queue' does, 'all_reduce' does not."""
+    return text.startswith(_STATES)

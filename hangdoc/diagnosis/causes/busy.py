@@ -8,8 +8,9 @@ from pathlib import PurePosixPath
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.chain import Fault, follow, is_pool_idle
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, OutsideWait
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.model.diagnosis import Activity
@@ -171,10 +172,11 @@ _NAMED_EVEN_IF_MOVING = frozenset(
 )
 
 
-def straggler(case: Case, blame: Blame) -> Finding | None:
+@cause("HD501", explains=OutsideWait, order=360)
+def straggler(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD501: computing or doing I/O, and moving."""
     slow = tuple(r for r in blame.culprits if case.activities[r].moving)
-    if blame.kind != "outside" or not slow or case.activities[slow[0]].kind in _NAMED_EVEN_IF_MOVING:
+    if not slow or case.activities[slow[0]].kind in _NAMED_EVEN_IF_MOVING:
         return None
     first = case.activities[slow[0]]
     kind = ActivityKind.COMPUTING if first.kind == ActivityKind.COMPUTING else f"busy ({first.text})"
@@ -187,10 +189,11 @@ def straggler(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def sleeping(case: Case, blame: Blame) -> Finding | None:
+@cause("HD508", explains=OutsideWait, order=370)
+def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD508: time.sleep, or polling for a condition that never comes."""
     asleep = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.SLEEPING)
-    if blame.kind != "outside" or not asleep:
+    if not asleep:
         return None
     first = case.activities[asleep[0]]
     where = f" at {place(first.where)}" if first.where else ""
@@ -239,9 +242,24 @@ def _quoted(where: Frame, guard: Guard) -> str:
     return f"`{guard.condition}` ({PurePosixPath(where.file).name}:{guard.line}){truth}"
 
 
-def blocked_outside(case: Case, blame: Blame) -> Finding | None:
+@cause(
+    "HD404",
+    "HD405",
+    "HD502",
+    "HD503",
+    "HD504",
+    "HD505",
+    "HD506",
+    "HD507",
+    "HD509",
+    "HD701",
+    "HD702",
+    explains=OutsideWait,
+    order=390,
+)
+def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """The table above: what the rank is blocked on has a name, and is followed to its end."""
-    if blame.kind != "outside" or not blame.culprits:
+    if not blame.culprits:
         return None
     rank = blame.culprits[0]
     activity = case.activities[rank]
@@ -301,6 +319,6 @@ def _is_lock(case: Case, rank: int) -> bool:
     return line is not None and any(word in line.lower() for word in (".acquire(", "lock", ".join("))
 
 
-def _waiting(case: Case, blame: Blame) -> str:
+def _waiting(case: Case, blame: Blame[OutsideWait]) -> str:
     living = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     return wait_sentence(case, living) or "the others have ended"

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, place, short, told_values, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.cycle import WaitCycle
 from hangdoc.diagnosis.sequences import site_of
-from hangdoc.diagnosis.uneven import uneven_loop
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import MESSAGES, ActivityKind
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks
 
 _MOST_TOLD = 8
 
 
-def crossed_partners(case: Case, blame: Blame) -> Finding | None:
+@cause("HD202", explains=WaitCycle, order=260)
+def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: each has sent to its partner and waits for its answer, so nobody's order is wrong; but who is waited for
     has chosen another partner."""
-    ring = _ring_of(case, blame)
+    ring = blame.found.ring
     if not ring or not all(_both_ways(case, a) for a in ring) or len(ring) < 3:
         return None
     told = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_TOLD])
@@ -34,10 +36,11 @@ def crossed_partners(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def uneven_messages(case: Case, blame: Blame) -> Finding | None:
+@cause("HD202", explains=WaitCycle, order=270)
+def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right: somewhere there is one too
     few, or too many."""
-    ring = _ring_of(case, blame)
+    ring = blame.found.ring
     if not ring or not all(_went_well_before(case, a) for a in ring):
         return None
     ranks = tuple(sorted(a.rank for a in ring))
@@ -46,7 +49,7 @@ def uneven_messages(case: Case, blame: Blame) -> Finding | None:
     why += "; the same lines have passed their messages before, so one side now expects more of them, or fewer"
     verdict = f"{name_ranks(ranks)} wait for each other's messages at {' and '.join(places[:2])}."
     verdict += _behind(case, ring)
-    loop = uneven_loop(case, ranks)
+    loop = blame.found.loop
     if loop is not None and loop.odd:
         usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
         verdict = (
@@ -65,9 +68,10 @@ def uneven_messages(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def cycle(case: Case, blame: Blame) -> Finding | None:
+@cause("HD201", explains=WaitCycle, order=280)
+def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD201: everybody sends (or receives) first."""
-    ring = _ring_of(case, blame)
+    ring = blame.found.ring
     if not ring:
         return None
     places = list(dict.fromkeys(place(a.where) for a in ring))
@@ -87,22 +91,14 @@ def cycle(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _ring_of(case: Case, blame: Blame) -> list[Activity]:
-    """The ranks of the circle, [] where not all that are stuck wait for messages."""
-    stuck = [case.activities[r] for r in sorted(case.graph.stuck)]
-    if blame.kind != "cycle" or not stuck or any(a.kind not in MESSAGES for a in stuck):
-        return []
-    return _ring(stuck)
-
-
-def _told(ring: list[Activity]) -> str:
+def _told(ring: tuple[Activity, ...]) -> str:
     steps = (
         f"rank {a.rank} {a.kind}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}" for a in ring[:_MOST_TOLD]
     )
     return " → ".join(steps)
 
 
-def _behind(case: Case, ring: list[Activity]) -> str:
+def _behind(case: Case, ring: tuple[Activity, ...]) -> str:
     """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
     behind = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
     return " " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
@@ -127,14 +123,3 @@ def _went_well_before(case: Case, activity: Activity) -> bool:
         return False
     site = site_of(journal.stack(waiting.stack))
     return any(m.completed and site_of(journal.stack(m.stack)) == site for m in here)
-
-
-def _ring(stuck: list[Activity]) -> list[Activity]:
-    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown."""
-    by_rank = {a.rank: a for a in stuck}
-    way: list[Activity] = []
-    here: Activity | None = stuck[0]
-    while here is not None and here not in way:
-        way.append(here)
-        here = by_rank.get(here.peer) if here.peer is not None else None
-    return way[way.index(here) :] if here is not None else stuck

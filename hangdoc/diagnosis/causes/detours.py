@@ -17,8 +17,9 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.reading import leads_to, raises, tries_again
 from hangdoc.diagnosis.rounds import fell_out
@@ -28,9 +29,10 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 
-def after_an_exception(case: Case, blame: Blame) -> Finding | None:
+@cause("HD103", explains=Diverged, order=180)
+def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD103: one side is in an except or finally suite, or left the try body by an exception."""
-    gap, parting = blame.gap, _handler(case, blame)
+    gap, parting = blame.found.gap, _handler(case, blame)
     if gap is None or parting is None or gap.token.op == END:
         return None
     finding = parted_finding(case, blame, gap)
@@ -65,25 +67,28 @@ def _handled(case: Case, ranks: tuple[int, ...]) -> str:
     return "an exception"
 
 
-def _handler(case: Case, blame: Blame) -> Parting | None:
+def _handler(case: Case, blame: Blame[Diverged]) -> Parting | None:
     """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
-    first = blame.parting
+    first = blame.found.parting
     if first is None or first.guard.kind == "try":
         return first
-    mine = blame.gap.mine if blame.gap is not None else None
+    mine = blame.found.gap.mine if blame.found.gap is not None else None
     if first.uneven and first.guarded == 1 and fell_out(case, first, blame.culprits, mine):
         return first
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
-    handler = next((p for p in blame.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None)
+    handler = next(
+        (p for p in blame.found.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None
+    )
     # Who raised and goes on all the same was caught, perhaps by a library.
     return handler or (first if first.guarded == 1 else None)
 
 
-def shut_down_early(case: Case, blame: Blame) -> Finding | None:
+@cause("HD702", explains=Diverged, order=200)
+def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD702: the extra call is the last before destroy_process_group, where the others still communicate."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
@@ -107,9 +112,10 @@ def _shuts_down(case: Case, token: Token) -> bool:
     return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
 
 
-def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
+@cause("HD112", explains=Diverged, order=130)
+def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD112: the collective was run by a finalizer or a signal handler, at an arbitrary point."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None or gap.token.op == END:
         return None
     handler = interrupting(case, gap.token.stack)
@@ -125,7 +131,7 @@ def asynchronous_code(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _out_of_a_coroutine(case: Case, blame: Blame, gap: Gap) -> Finding | None:
+def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
     """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
     if None in tasks or tasks[0] == tasks[1]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
 from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.partings import also_on_the_way
 from hangdoc.diagnosis.rounds import is_inside
@@ -84,10 +85,10 @@ def telling_token(gap: Gap) -> Frame | None:
     return mine if gap.token is gap.mine else theirs if gap.token is gap.theirs else gap.token.frame
 
 
-def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
+def others_of(case: Case, blame: Blame[Explanation]) -> tuple[int, ...]:
     """The ranks that suffer: members of the group (or everybody) without the culprits, and without those that are gone
     and of whose calls nothing is known."""
-    history = blame.alignment.history if blame.alignment else None
+    history = blame.diverged.alignment.history if blame.diverged else None
     members = history.members if history is not None else tuple(case.activities)
     found = tuple(r for r in members if r not in blame.culprits)
     blind = set(history.blind) if history is not None else set()
@@ -147,23 +148,39 @@ def _at_rest(case: Case, rank: int) -> tuple[str, str]:
     return "", f"at {place(activity.where)} ({activity.text})"
 
 
-def condition_text(case: Case, blame: Blame) -> str:
-    """The branch and its values: '`if loss < best:` (train.py:41): True on rank 1, False on ranks 0 and 2'."""
-    parting = blame.parting
-    if parting is None:
+def condition_text(case: Case, blame: Blame[Explanation]) -> str:
+    """The condition that the sides took differently, and its values; '' where none was found."""
+    found = blame.diverged
+    sides = (blame.culprits, others_of(case, blame))
+    return partings_text(case, found.partings, sides, gap=found.gap, past=found.past) if found is not None else ""
+
+
+def partings_text(
+    case: Case,
+    partings: Sequence[Parting],
+    sides: tuple[tuple[int, ...], tuple[int, ...]],
+    *,
+    gap: Gap | None = None,
+    past: bool = False,
+) -> str:
+    """'`if loss < best:` (train.py:41) was True on rank 1 and False on ranks 0 and 2'; ``sides[0]`` are the culprits.
+
+    ``past``: the ranks have gone on since, so that values of now say nothing.
+    """
+    if not partings:
         return ""
+    parting = partings[0]
     guard = parting.guard
     text = f"`{guard.condition}` ({_line_of(parting)})"
-    sides = (blame.culprits, others_of(case, blame))
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
-    also = [f"`{p.guard.condition}` ({_line_of(p)})" for p in also_on_the_way(blame)]
+    also = [f"`{p.guard.condition}` ({_line_of(p)})" for p in also_on_the_way(partings)]
     if also:
         text = (
             f"{' or '.join([text, *also])} decided otherwise on {name_ranks(sides[0])} than on {name_ranks(sides[1])}"
         )
-    elif guard.kind in CONDITIONS and may_run_another(case, blame):
+    elif guard.kind in CONDITIONS and may_run_another(case, parting):
         text += f" was {guard.taken} on {name_ranks(here)}; {name_ranks(there)} may run another {parting.function}()"
-    elif guard.kind in CONDITIONS and (loop := item_of(case, blame)):
+    elif guard.kind in CONDITIONS and (loop := item_of(case, parting, gap)):
         text += (
             f" was {guard.taken} on {name_ranks(here)}, for an item of {loop}; {name_ranks(there)} decided otherwise, "
         )
@@ -187,24 +204,22 @@ def condition_text(case: Case, blame: Blame) -> str:
         text += (
             f" keeps results: {name_ranks(there)} may have had this one already, without running {parting.function}()"
         )
-    for name in telling_names(case.sources, case.values, parting) if not blame.past else ():
+    for name in telling_names(case.sources, case.values, parting) if not past else ():
         per_rank = case.values.tested(case.sources, parting.file, parting.function, guard, name)
         if len(set(per_rank.values())) > 1:
             text += f" ({name} = {told_values(per_rank)})"
-    for name, per_rank in values_behind(case.values, parting, sides).items() if not blame.past else ():
+    for name, per_rank in values_behind(case.values, parting, sides).items() if not past else ():
         text += f" ({name} = {told_values(per_rank)})"
     return text
 
 
-def may_run_another(case: Case, blame: Blame) -> bool:
+def may_run_another(case: Case, parting: Parting | None) -> bool:
     """Is the condition in a method that several classes have, into which the other side has perhaps never come?"""
-    parting = blame.parting
     return parting is not None and parting.level > 0 and case.sources.methods(parting.function) > 1
 
 
-def item_of(case: Case, blame: Blame) -> str:
+def item_of(case: Case, parting: Parting | None, gap: Gap | None) -> str:
     """The loop whose items the condition tests, where the other side is not in it: it may have gone over others."""
-    parting, gap = blame.parting, blame.gap
     tree = case.sources.function(parting.file, parting.guard.line) if parting is not None else None
     if parting is None or gap is None or tree is None:
         return ""

@@ -17,22 +17,25 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.launching import launch_stack
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, Gone, OutsideWait
 from hangdoc.diagnosis.sequences import END
+from hangdoc.diagnosis.unmet import MissingPartner
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
 
-def _kinds(case: Case, blame: Blame) -> set[str]:
+def _kinds(case: Case, blame: Blame[Explanation]) -> set[str]:
     return {case.activities[r].kind for r in blame.culprits if r in case.activities}
 
 
-def stopped(case: Case, blame: Blame) -> Finding | None:
+@cause("HD403", explains=Gone, order=10)
+def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
     """HD403: state T, by a signal, ctrl-Z or a debugger."""
     held = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.STOPPED)
-    if not held or blame.kind != "gone":
+    if not held:
         return None
     first = case.activities[held[0]]
     pids = " ".join(str(case.activities[r].pid) for r in held if case.activities[r].pid)
@@ -53,13 +56,14 @@ def stopped(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def aborted_at_exit(case: Case, blame: Blame) -> Finding | None:
+@cause("HD703", explains=Gone, order=30)
+def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
     """HD703: its program had ended, and native code aborted while Python shut down."""
     ends = {rank: case.ranks[rank].exit for rank in blame.culprits}
     dead = tuple(
         rank for rank, end in ends.items() if end and end.signal in _BY_ITSELF and end.leaving and not end.exception
     )
-    if not dead or blame.kind != "gone":
+    if not dead:
         return None
     return Finding(
         "HD703",
@@ -72,10 +76,11 @@ def aborted_at_exit(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def killed(case: Case, blame: Blame) -> Finding | None:
+@cause("HD402", explains=Gone, order=40)
+def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     """HD402: ended by a signal that nobody of the job sent as a consequence."""
     dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.fatal_signal)
-    if not dead or blame.kind != "gone":
+    if not dead:
         return None
     end = case.ranks[dead[0]].exit
     assert end is not None
@@ -109,10 +114,11 @@ def killed(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def aborted_on_sizes(case: Case, blame: Blame) -> Finding | None:
+@cause("HD104", explains=Gone, order=20)
+def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
     """HD104: gloo aborts a rank that gets more bytes than it expects, instead of hanging."""
     dead = tuple(r for r in blame.culprits if (end := case.ranks[r].exit) is not None and end.signal == signal.SIGABRT)
-    if not dead or blame.kind != "gone":
+    if not dead:
         return None
     said = case.gloo_refused
     if not said:
@@ -141,15 +147,13 @@ def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
     return f"{name_ranks(there)} {verb(there, 'was', 'were')} at {places[there[0]]}"
 
 
-def exited(case: Case, blame: Blame) -> Finding | None:
+@cause("HD401", explains=(Diverged, Gone, OutsideWait, MissingPartner), order=90)
+def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
-    if (
-        not blame.culprits
-        or blame.kind in ("arguments", "root")
-        or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}
-    ):
+    if not blame.culprits or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}:
         return None
-    if blame.gap is not None and _two_calls_met(blame.gap):
+    gap = blame.diverged.gap if blame.diverged is not None else None
+    if gap is not None and _two_calls_met(gap):
         return None  # they had parted before it ended
     first = case.ranks[blame.culprits[0]]
     last = _last_place(case, blame.culprits[0])

@@ -8,8 +8,9 @@ import re
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, stage, words
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
@@ -18,9 +19,10 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 
-def unused_parameters(case: Case, blame: Blame) -> Finding | None:
+@cause("HD111", explains=Diverged, order=160)
+def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD111: one rank's backward issued fewer buckets than every time before, or none."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
         return None
     rank = blame.culprits[0]
@@ -28,14 +30,14 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
     rounds = _rounds_at(program.tokens if program else [], gap)
     # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
     behind = gap.mine is not None and is_behind(case.sources, gap.mine.stack, gap.token.stack)
-    went_by = blame.parting is None and bool(behind)
+    went_by = blame.found.parting is None and bool(behind)
     if went_by:
         rounds.append(0)
     # Without a journal nobody knows how many there were before.
     fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
     within = program is not None and _is_within_a_backward(case, blame, gap)
     # What keeps the rank from the line explains a backward that is missing as a whole.
-    if not within and (not fewer or blame.parting is not None):
+    if not within and (not fewer or blame.found.parting is not None):
         return None
     others = others_of(case, blame)
     return Finding(
@@ -54,10 +56,10 @@ def unused_parameters(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _is_within_a_backward(case: Case, blame: Blame, gap: Gap) -> bool:
+def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
     """Did the rank issue some buckets of this very backward? Where the sizes of the line's calls come round again and
     again (its buckets), it stopped in the middle of a round."""
-    alignment = blame.alignment
+    alignment = blame.found.alignment
     if alignment is None or alignment.history.inferred:
         return False
     history = alignment.history
@@ -86,9 +88,10 @@ def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
     return rounds
 
 
-def implicit_collective(case: Case, blame: Blame) -> Finding | None:
+@cause("HD109", explains=Diverged, order=220)
+def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: as HD101, but a library communicates on its own."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None:
         return None
     token = gap.token
@@ -98,7 +101,7 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
     culprits, others = name_ranks(blame.culprits), name_ranks(others_of(case, blame))
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
-    if blame.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+    if blame.found.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
         return Finding(
             "HD109",
             finding.verdict,
@@ -108,7 +111,7 @@ def implicit_collective(case: Case, blame: Blame) -> Finding | None:
             "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
             "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
         )
-    if blame.parting is None and gap.kind == "insert" and _was_inside(case, gap):
+    if blame.found.parting is None and gap.kind == "insert" and _was_inside(case, gap):
         return Finding(
             "HD109",
             capital(
@@ -139,10 +142,11 @@ _STAGE_ENDS = re.compile(r"^on_(?:\w+_)?(?:epoch|batches|fit|train|validation|pr
 """Hooks by which trainers tell that a stage is over (Lightning 2.6, transformers 5)."""
 
 
-def ended_its_stage(case: Case, blame: Blame) -> Finding | None:
+@cause("HD102", explains=Diverged, order=140)
+def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
-    gap = blame.gap
-    if gap is None or blame.parting is not None or gap.mine is None or gap.theirs is None:
+    gap = blame.found.gap
+    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
         return None
     hooks = [_stage_hook(token.stack) for token in (gap.mine, gap.theirs)]
     if (hooks[0] is None) == (hooks[1] is None):
@@ -167,10 +171,11 @@ def ended_its_stage(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def another_stage(case: Case, blame: Blame) -> Finding | None:
+@cause("HD109", explains=Diverged, order=150)
+def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: a library runs the loop, and is at another stage of it on the two sides."""
-    gap = blame.gap
-    if gap is None or blame.parting is not None or gap.mine is None or gap.theirs is None:
+    gap = blame.found.gap
+    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
         return None
     here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
     if here is None or there is None or here.words == there.words:

@@ -10,7 +10,8 @@ from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.reading import assignments_beside, first_assigned_value
 from hangdoc.diagnosis.sequences import END, user_stack
@@ -45,9 +46,10 @@ def launch_stack(case: Case) -> Stack:
     return ()
 
 
-def parted_before_launch(case: Case, blame: Blame) -> Finding | None:
+@cause("HD110", explains=Diverged, order=100)
+def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD110: the value that parted the ranks was set before the launch."""
-    parting, gap = blame.parting, blame.gap
+    parting, gap = blame.found.parting, blame.found.gap
     if gap is None or parting is None or parting.rank_like or gap.token.op == END:
         return None
     frames = launch_stack(case)
@@ -77,10 +79,10 @@ def parted_before_launch(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _set_before(case: Case, blame: Blame, frames: Stack) -> tuple[str, Frame, str] | None:
+def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, str] | None:
     """Which tested value was set on the way to the launch: (name, where, statement)."""
-    assert blame.parting is not None
-    for parting in blame.partings:
+    assert blame.found.parting is not None
+    for parting in blame.found.partings:
         for name in parting.guard.names:
             for frame in frames:
                 local = "." not in name

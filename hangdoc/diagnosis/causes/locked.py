@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.chain import follow, state_of
-from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.cycle import lock_holders, lock_waiters
+from hangdoc.diagnosis.culprit import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.cycle import WaitCycle
 from hangdoc.diagnosis.deadlock import Deadlock
 from hangdoc.diagnosis.threads import descendants
 from hangdoc.model.kinds import GONE, WaitReason
@@ -21,11 +22,11 @@ _FIX_ONESELF = (
 _FIX_ORDER = "take these locks in one order everywhere, or let the first go before taking the second"
 
 
-def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
+@cause("HD504", explains=WaitCycle, order=320)
+def held_over_a_wait(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD504: the holder of a file lock waits for a rank that waits for the lock."""
-    holders = tuple(sorted(lock_holders(case)))
-    waiting = lock_waiters(case)
-    if blame.kind != "cycle" or not holders or not waiting:
+    holders, waiting = blame.found.lock_holders, blame.found.lock_waiters
+    if not holders or not waiting:
         return None
     first, held = case.activities[waiting[0]], case.activities[holders[0]]
     told = "; ".join([first.text, *(step.text for step in follow(case, waiting[0]))])
@@ -40,13 +41,12 @@ def held_over_a_wait(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
+@cause("HD505", explains=(WaitCycle, OutsideWait), order=330)
+def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Finding | None:
     """HD505: a thread holds a lock over a collective, and the rank's main thread waits for that lock."""
     rank = next((r for r in blame.culprits if r in case.held), None)
     if rank is None:
-        return _not_issued_by(case, blame)
-    if blame.kind not in ("cycle", "outside"):
-        return None
+        return _not_issued_by(case, blame) if isinstance(blame.found, WaitCycle) else None
     held, where = case.held[rank], place(case.activities[rank].where)
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     return Finding(
@@ -59,10 +59,10 @@ def held_over_a_call(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _not_issued_by(case: Case, blame: Blame) -> Finding | None:
+def _not_issued_by(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """The same, told of the ranks that have not issued the call, where those who hold the lock wait for nobody else."""
     waiting = tuple(sorted(case.held))
-    if blame.kind != "cycle" or not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
+    if not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
         return None
     first = case.held[waiting[0]]
     call, culprits = first.call, blame.culprits
@@ -82,10 +82,11 @@ def _not_issued_by(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def deadlocked_in_itself(case: Case, blame: Blame) -> Finding | None:
+@cause("HD505", explains=OutsideWait, order=340)
+def deadlocked_in_itself(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD505: the threads of a rank wait for each other, or its main thread for itself."""
     rank = next((r for r in blame.culprits if r in case.deadlocks), None)
-    if rank is None or blame.kind != "outside":
+    if rank is None:
         return None
     found, where = case.deadlocks[rank], case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
@@ -134,10 +135,11 @@ def _circle(case: Case, rank: int, found: Deadlock, waiting: str) -> Finding:
     )
 
 
-def shared_lock(case: Case, blame: Blame) -> Finding | None:
+@cause("HD504", explains=OutsideWait, order=350)
+def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD504: a lock between processes (multiprocessing's), whose holder no source shows."""
     rank = next((r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK), None)
-    if rank is None or blame.kind != "outside":
+    if rank is None:
         return None
     process, where = case.ranks[rank].process, case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, waiting_at
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import AllArrived, Blame
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3
 _MOST_PAIRS = 4
 
 
-def partition(case: Case, blame: Blame) -> Finding | None:
+@cause("HD601", explains=AllArrived, order=300)
+def partition(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     """HD601: connections between some hosts retransmit and nothing gets through."""
     cut = [c for host in case.job.hosts for c in host.connections if _is_cut(c)]
-    if blame.kind != "arrived" or not cut:
+    if not cut:
         return None
     pairs = sorted({(c.local_address, c.remote_address) for c in cut})
     told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
@@ -34,9 +36,10 @@ def _is_cut(connection: Connection) -> bool:
     return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
 
 
-def all_arrived(case: Case, blame: Blame) -> Finding | None:
+@cause("HD602", explains=AllArrived, order=310)
+def all_arrived(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     """HD602: everybody is there, and nothing moves."""
-    if blame.kind != "arrived" or not case.programs:
+    if not case.programs:
         return None
     where = waiting_at(case, tuple(case.activities))
     return Finding(

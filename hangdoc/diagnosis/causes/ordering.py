@@ -7,8 +7,9 @@ from pathlib import PurePosixPath
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import no_condition
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import plain
 from hangdoc.diagnosis.reading import item_loop, shared_item_loop
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -17,9 +18,10 @@ from hangdoc.diagnosis.ties import is_shared
 from hangdoc.model.wording import name_ranks
 
 
-def order_across_groups(case: Case, blame: Blame) -> Finding | None:
+@cause("HD107", explains=Diverged, order=190)
+def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment, parting = blame.gap, blame.alignment, blame.parting
+    gap, alignment, parting = blame.found.gap, blame.found.alignment, blame.found.parting
     if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
         return None
     if parting is not None and not (parting.both_arms and is_shared(case, gap)):
@@ -51,9 +53,10 @@ def _uses(case: Case, rank: int, call: Token) -> bool:
     return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
 
 
-def swapped_operation(case: Case, blame: Blame) -> Finding | None:
+@cause("HD106", explains=Diverged, order=210)
+def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
-    gap, parting = blame.gap, blame.parting
+    gap, parting = blame.found.gap, blame.found.parting
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
     if gap.mine.op == gap.theirs.op:
@@ -81,7 +84,7 @@ def swapped_operation(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _items_differ(case: Case, blame: Blame, gap: Gap) -> str | None:
+def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> str | None:
     """The loop in which both sides are, where its items decide which call is made: they are called themselves, and no
     condition explains it, or they are tested, and both sides have made both calls."""
     if gap.mine is None or gap.theirs is None:
@@ -93,7 +96,7 @@ def _items_differ(case: Case, blame: Blame, gap: Gap) -> str | None:
     a, b, caller = mine[at], theirs[at], mine[at - 1]
     tree = case.sources.function(caller.file, caller.line)
     found = None
-    if tree is not None and blame.parting is None:
+    if tree is not None and blame.found.parting is None:
         found = item_loop(tree, caller.line, plain(a.function))
     if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
         caller, tree = a, case.sources.function(a.file, a.line)

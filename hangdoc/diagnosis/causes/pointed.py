@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis import messages
 from hangdoc.diagnosis.branch import CONDITIONS, is_rank_name
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, short, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.messages import crossed_tags, left_out
+from hangdoc.diagnosis.messages import TagMismatch, WrongPeer
 from hangdoc.diagnosis.reading import ways_out
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
-from hangdoc.diagnosis.unmet import left_loop
+from hangdoc.diagnosis.unmet import MissingPartner
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 
 
-def wrong_peer(case: Case, blame: Blame) -> Finding | None:
+@cause("HD202", explains=WrongPeer, order=250)
+def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
     """HD202: the message went to another rank than the one that waits for it, or is expected from another."""
-    found = messages.wrong_peer(case) if blame.kind == "peer" else None
-    if found is None:
-        return None
+    found = blame.found
     sends = found.op == "send"
     line = place(found.frame)
     does, missed = ("sends to", "waits for a message from it") if sends else ("waits for a message from", "sends to it")
@@ -36,11 +35,10 @@ def wrong_peer(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def wrong_tag(case: Case, blame: Blame) -> Finding | None:
+@cause("HD202", explains=TagMismatch, order=240)
+def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     """HD202: the message is there, under another tag."""
-    found = crossed_tags(case) if blame.kind == "tag" else None
-    if found is None:
-        return None
+    found = blame.found
     receiver = case.activities[found.receiver]
     sent = f" at {place(found.frame)}" if found.frame is not None else ""
     others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
@@ -54,10 +52,9 @@ def wrong_tag(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def missing_partner(case: Case, blame: Blame) -> Finding | None:
+@cause("HD202", explains=MissingPartner, order=290)
+def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
-    if blame.kind != "partner":
-        return None
     alone = case.activities[blame.culprits[0]]
     if alone.kind in MESSAGES and alone.peer is None:
         any_source = "anysource" in (alone.op or "")
@@ -79,7 +76,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
     ]
     if not waiting:
         return None
-    skipped = left_out(case)
+    skipped, left = blame.found.skipped, blame.found.left
     first = next((a for a in waiting if skipped is not None and a.rank == skipped.peer), waiting[0])
     peer = first.peer
     assert peer is not None
@@ -99,7 +96,6 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
         told += f"; its last message with rank {first.rank} was the {last[0]} at {where}"
     stack = skipped.stack if skipped is not None and skipped.rank == peer else last[1] if last is not None else ()
     told += _conditions(case, stack)
-    left = left_loop(case, peer)
     if left is not None:
         who = f"{name_ranks(left.still)} {verb(left.still, 'is', 'are')}"
         told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"

@@ -25,8 +25,9 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
-from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.disagreement import disagreement
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import Blame, Diverged
+from hangdoc.diagnosis.disagreement import Disagreement
 from hangdoc.diagnosis.landmarks import is_implicit
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
@@ -36,30 +37,37 @@ from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, line
 from hangdoc.model.wording import name_ranks
 
 
-def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
+@cause("HD102", "HD103", explains=Diverged, order=170)
+def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference."""
-    loop = blame.parting
-    if blame.gap is None or loop is None or not loop.uneven:
+    loop = blame.found.parting
+    if blame.found.gap is None or loop is None or not loop.uneven:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
     if not early and _iterations(case, blame).endswith(" against 0"):
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
-    if early and fell_out(case, loop, left, blame.gap.mine):
+    if early and fell_out(case, loop, left, blame.found.gap.mine):
         return None
     where = f"{_file(loop)}:{loop.guard.line}"
     counts = counter_values(loop, case.values)
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
     why += _iterations(case, blame) + (f" ({told})" if told else "")
-    skip = skipped_round(blame.partings)
+    skip = skipped_round(blame.found.partings)
     doubt = ""
     if early and skip is not None:
         doubt = _EARLY_OR_QUIET
         why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
     tree = case.sources.function(loop.file, loop.guard.line)
-    if early and not doubt and is_implicit(blame.gap.token.stack) and tree and has_quiet_rounds(tree, loop.guard.line):
+    if (
+        early
+        and not doubt
+        and is_implicit(blame.found.gap.token.stack)
+        and tree
+        and has_quiet_rounds(tree, loop.guard.line)
+    ):
         doubt = _EARLY_OR_QUIET
         why += "; or more of its rounds made no call, as under no_sync"
     if not early and tree is not None and is_retry_loop(tree, loop.guard.line):
@@ -86,7 +94,7 @@ def uneven_iterations(case: Case, blame: Blame) -> Finding | None:
         "HD102",
         capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
         why,
-        _fix_rounds(loop, bool(out), is_implicit(blame.gap.token.stack)) + _fix_skip(skip if doubt else None),
+        _fix_rounds(loop, bool(out), is_implicit(blame.found.gap.token.stack)) + _fix_skip(skip if doubt else None),
         doubt,
     )
 
@@ -127,25 +135,25 @@ def _file(parting: Parting) -> str:
     return PurePosixPath(parting.file).name
 
 
-def _iterations(case: Case, blame: Blame) -> str:
+def _iterations(case: Case, blame: Blame[Diverged]) -> str:
     """', after 7 rounds against 8': counted from the journal where it reaches back to the first call."""
-    gap, alignment = blame.gap, blame.alignment
+    gap, alignment = blame.found.gap, blame.found.alignment
     if gap is None or alignment is None or alignment.history.first > 1:
         return ""
-    inside = gap.theirs if blame.parting and blame.parting.guarded == 1 else gap.mine
+    inside = gap.theirs if blame.found.parting and blame.found.parting.guarded == 1 else gap.mine
     return _calls_from(case, blame, alignment.history, inside)
 
 
-def counts_told(case: Case, blame: Blame) -> str:
+def counts_told(case: Case, blame: Blame[Diverged]) -> str:
     """The same for the call that is one too many or too few; '' where it does not come often."""
-    gap, alignment = blame.gap, blame.alignment
+    gap, alignment = blame.found.gap, blame.found.alignment
     if gap is None or alignment is None or alignment.history.first > 1:
         return ""
     told = _calls_from(case, blame, alignment.history, gap.token)
     return "" if told.endswith(" against 0") or told.startswith(": 0 ") else told
 
 
-def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token | None) -> str:
+def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, inside: Token | None) -> str:
     if inside is None or not inside.site:
         return ""
     lines = lines_of(inside.site)
@@ -159,11 +167,10 @@ def _calls_from(case: Case, blame: Blame, history: GroupHistory, inside: Token |
     return f": {counts[0]} call{plural} from {short(inside.frame)} against {counts[1]}" if told else ""
 
 
-def differing_arguments(case: Case, blame: Blame) -> Finding | None:
+@cause("HD104", "HD105", explains=Disagreement, order=110)
+def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | None:
     """HD104 and HD105: the same call everywhere, with other sizes, dtypes or roots."""
-    found = disagreement(case, ended=case.job.ended) if blame.kind in ("arguments", "root") else None
-    if found is None:
-        return None
+    found = blame.found
     token = found.tokens[blame.culprits[0]]
     told = told_values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
@@ -182,9 +189,10 @@ def differing_arguments(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def two_threads(case: Case, blame: Blame) -> Finding | None:
+@cause("HD108", explains=Diverged, order=120)
+def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD108: two threads of a rank issue on one group; nothing fixes their order."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
     names = {gap.mine.thread_id, gap.theirs.thread_id} - {0}
@@ -218,9 +226,10 @@ def _comes_later(case: Case, call: Token, other: Token) -> bool:
     return program is not None and any(t.site == other.site for t in program.tokens[max(call.order, 0) + 1 :])
 
 
-def collective_on_some_ranks(case: Case, blame: Blame) -> Finding | None:
+@cause("HD101", explains=Diverged, order=230)
+def collective_on_some_ranks(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD101: a branch issues a collective that the others never issue."""
-    gap = blame.gap
+    gap = blame.found.gap
     if gap is None or gap.token.op == END or not _sites_differ(gap):
         return None
     return parted_finding(case, blame, gap)
@@ -230,17 +239,17 @@ def _sites_differ(gap: Gap) -> bool:
     return gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
 
 
-def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
+def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """Who calls what the others do not, or leaves out what they call; other rules give it another name."""
     culprits, others = blame.culprits, others_of(case, blame)
     line = telling_token(gap)
     if gap.kind == "delete":
-        calls = "called" if blame.past else verb(culprits, "calls", "call")
+        calls = "called" if blame.found.past else verb(culprits, "calls", "call")
         what = f"{name_ranks(culprits)} alone {calls} {call_name(gap.token)}" + (f" at {place(line)}" if line else "")
     else:
-        skips = "skipped" if blame.past else verb(culprits, "skips", "skip")
+        skips = "skipped" if blame.found.past else verb(culprits, "skips", "skip")
         what = f"{name_ranks(culprits)} {skips} the {call_name(gap.token)}" + (f" of {place(line)}" if line else "")
-        if gap.mine is not None and gap.mine.frame is not None and not blame.past:
+        if gap.mine is not None and gap.mine.frame is not None and not blame.found.past:
             what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(telling(gap)[0])}"
     what += _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
@@ -248,18 +257,18 @@ def parted_finding(case: Case, blame: Blame, gap: Gap) -> Finding:
     return Finding("HD101", capital(verdict), why, _fix(case, blame, gap), _parted_unseen(case, blame, gap))
 
 
-def _parted_unseen(case: Case, blame: Blame, gap: Gap) -> str:
+def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """What else would look the same, or was not seen: a doubt about what parted the sides."""
-    if may_run_another(case, blame):
+    if may_run_another(case, blame.found.parting):
         return "which method the others ran was not seen"
-    first = blame.parting
-    if first is not None and _stands_before_a_loop(first, blame.partings):
+    first = blame.found.parting
+    if first is not None and _stands_before_a_loop(first, blame.found.partings):
         return "a loop behind it with no round at all looks the same"
-    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.partings):
+    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.found.partings):
         return "a loop that ended early looks the same"
-    if item_of(case, blame):
+    if item_of(case, blame.found.parting, blame.found.gap):
         return "which items the others went over was not seen"
-    if blame.parting is not None or gap.mine is None or gap.theirs is None:
+    if blame.found.parting is not None or gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
@@ -279,11 +288,11 @@ def _stands_before_a_loop(first: Parting, partings: Sequence[Parting]) -> bool:
     )
 
 
-def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
+def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:
     """' (call #3, 6 calls before the hang)'."""
-    if not blame.past or blame.alignment is None:
+    if not blame.found.past or blame.found.alignment is None:
         return ""
-    behind = blame.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
+    behind = blame.found.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
     return (
         f" (call #{gap.token.sequence}, {behind} call{'s' if behind > 1 else ''} before the {then})"
         if behind > 0
@@ -291,7 +300,7 @@ def _calls_ago(blame: Blame, gap: Gap, then: str) -> str:
     )
 
 
-def _either(case: Case, blame: Blame, gap: Gap) -> str:
+def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """Two ranks, two stories: name both."""
     here, there = telling(gap)
     mine = f"{call_name(gap.mine)} at {place(here)}" if gap.mine else _now(case, blame.culprits)
@@ -307,7 +316,7 @@ def _now(case: Case, ranks: tuple[int, ...]) -> str:
     return doing(case.activities[ranks[0]]) if ranks else "nothing"
 
 
-def no_condition(case: Case, blame: Blame, gap: Gap) -> str:
+def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """Both calls, where no condition can be told."""
     mine = _call_at(gap.mine) if gap.mine else _now(case, blame.culprits)
     theirs = _call_at(gap.theirs) if gap.theirs else "nothing yet"
@@ -319,22 +328,22 @@ def _call_at(token: Token) -> str:
     return f"{token.op} at {short(token.frame)}" if token.frame is not None else f"{token.op} of thread {token.thread}"
 
 
-def _fix(case: Case, blame: Blame, gap: Gap) -> str:
-    parting: Parting | None = blame.parting
+def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    parting: Parting | None = blame.found.parting
     call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
         return f"let every rank of the group issue the {call} of {where}, or none"
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
-    if parting.guard.kind in CONDITIONS and item_of(case, blame):
+    if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
     if parting.guard.kind == "decorator" and not parting.rank_like:
         return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
     if parting.rank_like:
         return f"move the {call} of {where} out of the part that depends on `{condition}`, so that every rank calls it"
-    if may_run_another(case, blame):
+    if may_run_another(case, blame.found.parting):
         assert parting is not None
         return f"let every rank run the same {parting.function}() and decide alike there, or call {call} outside of it"
-    if also_on_the_way(blame):
+    if also_on_the_way(blame.found.partings):
         return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
     return (
         f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "

@@ -18,9 +18,9 @@ from hangdoc.diagnosis.causes.finding import (
     verb,
     wait_sentence,
 )
-from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.landmarks import below_user, plain
-from hangdoc.diagnosis.meeting import meeting_places
 from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.diagnosis.syntax import guards
@@ -42,9 +42,10 @@ def _makes_groups(frame: Frame) -> bool:
     return plain(frame.function) in _NEW_GROUP
 
 
-def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
+@cause("HD303", explains=Diverged, order=70)
+def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD303: new_group called by some ranks only, or a different number of times."""
-    gap = blame.gap
+    gap = blame.found.gap
     made = gap is not None and (gap.token.op == "new_group" or any(_makes_groups(f) for f in gap.token.stack))
     if gap is None or not made:
         return None
@@ -53,8 +54,8 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     if gap.kind == "delete" and [token.op for token in sides] == ["new_group", "new_group"]:
         here, there = telling(gap)
         # Of a group that a rank is no member of, its journal says nothing.
-        history = blame.alignment.history if blame.alignment is not None else None
-        seen = tuple(r for r in others if history is None or history.at(r, gap.token.sequence) is not None)
+        history = blame.found.alignment.history
+        seen = tuple(r for r in others if history.at(r, gap.token.sequence) is not None)
         return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, seen or others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     elsewhere = case.activities[missing[0]] if missing else None
@@ -73,7 +74,9 @@ def new_group_not_by_all(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def _unlike_groups(case: Case, blame: Blame, making: list[tuple[Token, Frame | None, tuple[int, ...]]]) -> Finding:
+def _unlike_groups(
+    case: Case, blame: Blame[Diverged], making: list[tuple[Token, Frame | None, tuple[int, ...]]]
+) -> Finding:
     """Both sides are in new_group, each making a group of its own."""
     told = [
         f"{name_ranks(ranks)} {verb(ranks, 'makes', 'make')} a process group"
@@ -93,10 +96,11 @@ def _unlike_groups(case: Case, blame: Blame, making: list[tuple[Token, Frame | N
     )
 
 
-def key_never_set(case: Case, blame: Blame) -> Finding | None:
+@cause("HD305", explains=OutsideWait, order=380)
+def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD305: a rank waits for a store key that nobody sets."""
     waiting = tuple(r for r in blame.culprits if waits_for_a_key(case.activities[r]))
-    if blame.kind != "outside" or not waiting:
+    if not waiting:
         return None
     first = case.activities[waiting[0]]
     others = others_of(case, blame)
@@ -127,7 +131,8 @@ def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> str:
     return ""
 
 
-def relaunched_worker(case: Case, blame: Blame) -> Finding | None:
+@cause("HD306", explains=Explanation, order=80)
+def relaunched_worker(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD306: a helper process runs the script again, main part and all, and joins under its parent's rank."""
     for rank in blame.culprits:
         process = case.ranks[rank].process
@@ -152,11 +157,10 @@ def relaunched_worker(case: Case, blame: Blame) -> Finding | None:
     return None
 
 
-def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
+@cause("HD302", explains=SeparateMeetings, order=50)
+def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | None:
     """HD302: ranks look for each other at different addresses."""
-    places = meeting_places(case)
-    if blame.kind != "apart" or len(places) < 2:
-        return None
+    places = blame.found.places
     told = ", ".join(f"{name_ranks(ranks)} at {where}" for where, ranks in places.items())
     line = place(case.activities[blame.culprits[0]].where)
     return Finding(
@@ -167,7 +171,8 @@ def wrong_rendezvous(case: Case, blame: Blame) -> Finding | None:
     )
 
 
-def never_joined(case: Case, blame: Blame) -> Finding | None:
+@cause("HD301", explains=Explanation, order=60)
+def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD301: ranks wait on the store for a rank that no process carries."""
     absent = tuple(r for r in blame.culprits if case.activities[r].kind == ActivityKind.ABSENT)
     if not absent:

@@ -1,0 +1,194 @@
+"""Verdicts without a code of the catalogue: culprits and lines where they are known, and an honest 'cause unknown'.
+
+Their order is behind that of every rule that has a code.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.activity import UNSEEN
+from hangdoc.diagnosis.branch import parted
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import (
+    Finding,
+    capital,
+    doing,
+    others_of,
+    partings_text,
+    place,
+    verb,
+    wait_sentence,
+)
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.culprit import (
+    AllArrived,
+    Blame,
+    Explanation,
+    Nothing,
+    OutsideWait,
+    UnseenMessages,
+)
+from hangdoc.diagnosis.cycle import WaitCycle
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.wording import name_ranks, reads_as_state
+
+_THINGS = frozenset(
+    {ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT}
+)
+"""Kinds of activities whose names do not say what a rank does."""
+
+
+@cause(explains=Nothing, order=1010)
+def waits_on_separate_stores(case: Case, blame: Blame[Nothing]) -> Finding | None:
+    """Nobody is missing, and yet all wait for each other on the store."""
+    if any(a.kind != ActivityKind.STORE_WAIT for a in case.activities.values()):
+        return None
+    first = case.activities[min(case.activities)]
+    counted = all(snapshot.identity != "order" for snapshot in case.ranks.values())
+    who, rest = (
+        ("All ranks are there and", "; none of them is missing") if counted else ("All ranks that were found", "")
+    )
+    where = f" at {place(first.where)}" if first.where is not None else ""
+    return Finding(
+        "",
+        f"{who} wait for each other in {first.text}{where}{rest}.",
+        "they may be waiting on different stores, or on one that holds the keys of an earlier run (a file:// that was "
+        "left over, a port that another job uses)",
+        "compare MASTER_ADDR, MASTER_PORT and init_method of the ranks, and begin with a fresh file or port",
+    )
+
+
+@cause(explains=Nothing, order=1020)
+def launcher_failed(case: Case, blame: Blame[Nothing]) -> Finding | None:
+    """Every rank ended well, and the command did not."""
+    if not case.job.ended:
+        return None
+    return Finding(
+        "",
+        f"The command ended with {_status_text(case.job.exit_status)}, although every rank had ended well.",
+        "the launcher failed after its ranks, or an earlier job that it had started did",
+        "read the command's own last lines",
+    )
+
+
+def _status_text(status: int | None) -> str:
+    return f"signal {-status}" if status is not None and status < 0 else f"status {status}"
+
+
+@cause(explains=Nothing, order=1030)
+def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
+    """No rank waits for another."""
+    busy = sorted({a.text if a.kind in _THINGS else str(a.kind) for a in case.activities.values()})
+    text = f"no rank waits for another; they are {', '.join(busy)}."
+    return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
+
+
+@cause(explains=AllArrived, order=1040)
+def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | None:
+    """All are in one call, and no history tells how they came there."""
+    if case.programs:
+        return None
+    return Finding(
+        "",
+        "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
+        "no call sequences could be read, and the stacks alone do not show the past",
+        "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+    )
+
+
+@cause(explains=UnseenMessages, order=1050)
+def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
+    """All are in a send or recv, and the stacks do not show with whom."""
+    return Finding(
+        "",
+        "All ranks wait for messages of each other, and none arrives.",
+        "every rank stands in a send or recv; whom for, the stacks do not show",
+        "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
+        if case.programs
+        else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+    )
+
+
+@cause(explains=Explanation, order=1060)
+def nobody_stands_out(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """There is no culprit."""
+    if blame.culprits:
+        return None
+    what = "The job has ended" if case.job.ended else "The job does not move"
+    why = "nothing tells which rank failed first" if case.job.ended else "the wait-for graph names nobody"
+    return Finding("", f"{what} and no rank stands out.", why, "")
+
+
+@cause(explains=Explanation, order=1070)
+def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """No source showed anything of the culprits."""
+    if any(case.ranks[rank].identity != UNSEEN for rank in blame.culprits):
+        return None
+    what = f"nothing is known of {name_ranks(blame.culprits)}"
+    why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
+    why += "does not"
+    fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
+    return Finding("", _with_waiting(case, blame, what), why, fix)
+
+
+@cause(explains=OutsideWait, order=1080)
+def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+    """The culprit's event loop has nothing to run."""
+    if case.activities[blame.culprits[0]].kind != ActivityKind.EVENT_LOOP:
+        return None
+    why = f"no task of {name_ranks(blame.culprits)}'s event loop is ready: what it awaits there does not come"
+    fix = "see which task should have brought it, and whether that one ended, failed or was never started"
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, fix)
+
+
+@cause(explains=WaitCycle, order=1090)
+def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
+    """Everybody waits for somebody, and no other rule knows the pattern."""
+    steps = [
+        f"rank {w.waiter} waits for {name_ranks(w.on)} ({case.activities[w.waiter].text})"
+        for w in case.graph.waits
+        if w.waiter in case.graph.stuck
+    ]
+    why = "every one of them waits for another: " + "; ".join(steps[:6])
+    why += parted_now(case, blame, others_of(case, blame))
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
+
+
+@cause(explains=OutsideWait, order=1100)
+def outside_without_a_name(case: Case, blame: Blame[OutsideWait]) -> Finding:
+    """The culprit waits for something that no rule has a name for."""
+    culprits = blame.culprits
+    waits = verb(culprits, "waits", "wait")
+    why = (
+        f"what {name_ranks(culprits)} {waits} for could not be seen"
+        if blame.alternatives
+        else f"{name_ranks(culprits)} {waits} for something outside the job that hangdoc has no name for"
+    )
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
+
+
+@cause(explains=Explanation, order=1110)
+def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
+    """The culprit and its line are known, the cause is not."""
+    return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "no cause of the catalogue fits", "")
+
+
+def _doing_now(case: Case, blame: Blame[Explanation]) -> str:
+    first = case.activities[blame.culprits[0]]
+    link = "" if reads_as_state(first.text) else "in "
+    return f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'is', 'are')} {link}{doing(first)}"
+
+
+def _with_waiting(case: Case, blame: Blame[Explanation], what: str) -> str:
+    waiting = wait_sentence(case, others_of(case, blame))
+    return capital(f"{what}; {waiting}." if waiting else f"{what}.")
+
+
+def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> str:
+    """The condition by which the culprits stand where the others do not; '' where none can be seen."""
+    if not others:
+        return ""
+    stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
+    partings = parted(case.sources, case.values, stacks, (blame.culprits, others))
+    now = [p for p in partings if not p.uneven][:1]
+    told = partings_text(case, now, (blame.culprits, others_of(case, blame)))
+    return f"; {told}" if told else ""

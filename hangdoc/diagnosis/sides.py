@@ -1,0 +1,106 @@
+"""The divergence and its repair as the report shows them: both sides, the branch between them, the edits."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.alignment import Alignment, Gap
+from hangdoc.diagnosis.branch import describe as describe_branch
+from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.causes.finding import may_run_another, others_of, short, telling, telling_token
+from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation
+from hangdoc.diagnosis.landmarks import is_implicit, words
+from hangdoc.diagnosis.partings import also_on_the_way, stack_of
+from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.model.diagnosis import Divergence, Edit, Repair, Side
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import name_ranks
+
+_MOST_EDITS = 24
+
+
+def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
+    """Both sides and the branch between them; None where the ranks' calls do not differ."""
+    found = blame.diverged
+    gap = found.gap if found is not None else None
+    if found is None or gap is None:
+        return None
+    others = others_of(case, blame)
+    here, there = telling(gap)
+    both = ((gap.mine, here, blame.culprits), (gap.theirs, there, others))
+    sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
+    branch = (
+        describe_branch(
+            found.parting,
+            case.sources,
+            case.values,
+            (blame.culprits, others),
+            past=found.past,
+            doubted=bool(also_on_the_way(found.partings)) or may_run_another(case, found.parting),
+        )
+        if found.parting
+        else None
+    )
+    return Divergence(sides, branch)
+
+
+def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:
+    activity = case.activities[ranks[0]]
+    key = token.group if token is not None else found.alignment.history.key
+    history = next((h for h in case.histories if h.key == key), found.alignment.history)
+    if token is None or token.op == END:
+        return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
+    stack = stack_of(case, token, ranks)
+    # What another thread issued stands nowhere in the main thread's stack.
+    waits_itself = token.pending and token.thread == "MainThread"
+    frame = frame or next(iter(user_stack(stack)), None) or (activity.where if waits_itself else None)
+    note = (words(stack) or "") if is_implicit(stack) else ""
+    op, note = (note, "") if history.inferred and token.op in note else (token.op, note)
+    number = None if history.inferred else token.sequence
+    return Side(ranks, history.label, history.members, number, op, frame, stack, token.thread, note)
+
+
+def repair(blame: Blame[Explanation]) -> Repair | None:
+    """The edits after which all calls match, and how they read; None where the ranks' calls do not differ."""
+    found = blame.diverged
+    gap = found.gap if found is not None else None
+    if found is None or gap is None:
+        return None
+    if _made_otherwise(gap):
+        edits = [Edit(rank, "replace", gap.token.op, gap.token.frame) for rank in gap.ranks]
+        text = (
+            f"with the others' members at {short(gap.token.frame)} on {name_ranks(gap.ranks)}, all groups are the same"
+        )
+        return Repair(tuple(edits[:_MOST_EDITS]), text)
+    if found.late is not None:
+        edits = [Edit(rank, "insert", gap.token.op, gap.token.frame) for rank in gap.ranks]
+        where = f"the {gap.token.op} at {short(gap.token.frame)}"
+        text = f"with {where} on {name_ranks(gap.ranks)} in the same rounds as on the others, the calls match"
+        return Repair(tuple(edits[:_MOST_EDITS]), text)
+    edits = []
+    for each in found.alignment.gaps:
+        if each.token.op == END:
+            continue
+        edits += [Edit(rank, each.kind, each.token.op, each.token.frame) for rank in each.ranks]
+    if not edits:
+        edits = [Edit(rank, "revive", "", None) for rank in blame.culprits]
+        return Repair(tuple(edits), f"had {name_ranks(blame.culprits)} gone on, all calls would match")
+    return Repair(tuple(edits[:_MOST_EDITS]), _repair_text(gap, found.alignment, len(edits)))
+
+
+def _made_otherwise(gap: Gap) -> bool:
+    """Is it one new_group with other members? To leave it out would mend nothing."""
+    return (
+        gap.mine is not None
+        and gap.theirs is not None
+        and gap.token.op == "new_group"
+        and (gap.mine.site == gap.theirs.site)
+    )
+
+
+def _repair_text(gap: Gap, alignment: Alignment, count: int) -> str:
+    matching = len([t for t in alignment.consensus if t.op != END])
+    line = telling_token(gap)
+    where = f" at {short(line)}" if line else ""
+    start = "without" if gap.kind == "delete" else "with"
+    more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
+    calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, {calls}"
