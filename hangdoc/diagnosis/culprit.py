@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import Parting
+from hangdoc.model.diagnosis import CulpritProcess
 
 
 class Explanation:
@@ -96,6 +97,8 @@ class Blame(Generic[E_co]):
     proved: bool = False
     confidence: str = "possible"
     sure: str = ""
+    processes: tuple[CulpritProcess, ...] = ()
+    """Those to blame where they are no ranks."""
 
     @property
     def diverged(self) -> Diverged | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import doing
 from hangdoc.diagnosis.culprit import Blame, Explanation
+from hangdoc.diagnosis.launcher import WaitingForNodes
 from hangdoc.diagnosis.sequences import END
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
@@ -14,6 +15,7 @@ from hangdoc.model.wording import name_duration, name_ranks
 def gather(case: Case, found: Blame[Explanation]) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
     return (
+        *_launcher(found),
         *_processes(case, found),
         *_journal(case, found),
         *_stacks(case, found),
@@ -21,6 +23,13 @@ def gather(case: Case, found: Blame[Explanation]) -> tuple[Evidence, ...]:
         *_timeout(case),
         *_logs(case, found),
     )
+
+
+def _launcher(found: Blame[Explanation]) -> list[Evidence]:
+    if not isinstance(found.found, WaitingForNodes):
+        return []
+    told = f"the agent, process {found.found.agent}, is in torchrun's rendezvous waiting for nodes"
+    return [Evidence("stack", (), told)]
 
 
 def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:

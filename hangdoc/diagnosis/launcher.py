@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
+from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.landmarks import landmark
-from hangdoc.model.catalogue import cause
-from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Evidence
+from hangdoc.diagnosis.threads import descendants
+from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import WaitReason
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
@@ -14,40 +16,30 @@ from hangdoc.model.snapshot import JobSnapshot
 _NODES = re.compile(r"^--nnodes(?:=(.*))?$")
 
 
-def waiting_for_nodes(job: JobSnapshot) -> Diagnosis | None:
-    """HD304: torchrun's agent stands in the rendezvous and has started no worker; None for any other launcher."""
-    agent = next((p for p in _family(job.launcher) if _in_rendezvous(p)), None)
+@dataclass(frozen=True, slots=True)
+class WaitingForNodes(Explanation):
+    """torchrun's agent is in the rendezvous and has started no rank."""
+
+    agent: int
+    """Its pid."""
+    nodes: str
+    """As it was started with: '2', '1:4'."""
+
+
+def waiting_for_nodes(job: JobSnapshot) -> Blame[WaitingForNodes] | None:
+    """None for any other launcher, and for an agent that waits for nobody: it passes through the rendezvous, slowly
+    on a busy machine."""
+    family = [job.launcher, *descendants(job.launcher)] if job.launcher is not None else []
+    agent = next((process for process in family if _in_rendezvous(process)), None)
     nodes = _nodes(agent) if agent is not None else ""
     if agent is None or nodes.split(":")[0] in ("", "0", "1"):
-        return None  # an agent that waits for nobody passes through the rendezvous, slowly on a busy machine
-    hung = job.stalled_for >= job.give_up_after
-    return Diagnosis(
-        outcome="hang" if hung else "slow",
-        verdict=f"torchrun waits in the rendezvous for other nodes (started with --nnodes {nodes}); "
-        "no rank has been started.",
+        return None
+    return Blame(
+        WaitingForNodes(agent.pid, nodes),
         confidence="likely",
-        cause=cause("HD304"),
-        culprit_processes=(CulpritProcess(None, None, "", "absent-node", job.run_id),),
-        why="the agent of this node has joined, and fewer nodes than it was told to expect have done the same",
-        fix="start torchrun on the other nodes with the same --rdzv-endpoint and --rdzv-id, or lower --nnodes; check "
-        "that they can reach the endpoint",
         sure="the agent's stack seen in the rendezvous, no worker process",
-        evidence=(
-            Evidence("stack", (), f"the agent, process {agent.pid}, is in torchrun's rendezvous waiting for nodes"),
-        ),
-        unavailable=job.unavailable,
-        command=job.command,
-        stalled_for=job.stalled_for,
-        world_size=job.world_size,
+        processes=(CulpritProcess(None, None, "", "absent-node", job.run_id),),
     )
-
-
-def _family(process: Process | None) -> list[Process]:
-    found, queue = [], [process] if process else []
-    while queue:
-        found.append(queue.pop())
-        queue.extend(found[-1].children)
-    return found
 
 
 def _in_rendezvous(process: Process) -> bool:

@@ -31,7 +31,8 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 def _diagnose(job: JobSnapshot) -> Diagnosis:
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
-        return waiting_for_nodes(job) or _nobody(job)
+        waiting = waiting_for_nodes(job)
+        return _assemble(case, waiting, _outcome(case, waiting)) if waiting is not None else _nobody(job)
     if job.ended:
         found, ended = crashed(case)
         return _assemble(case, found, "crashed" if ended else "healthy")
@@ -110,7 +111,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: str) -> Diagnosis:
         confidence = "likely"
     if named.doubt:
         confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
-    if outcome == "hang" and not found.proved:
+    if outcome == "hang" and not found.proved and case.activities:
         waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
@@ -120,7 +121,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: str) -> Diagnosis:
         cause=catalogue_cause(named.code) if named.code else None,
         culprits=tuple(sorted(found.culprits)),
         alternatives=found.alternatives,
-        culprit_processes=tuple(_process(case, rank) for rank in sorted(found.culprits)),
+        culprit_processes=found.processes or tuple(_process(case, rank) for rank in sorted(found.culprits)),
         victims=victims,
         why=named.why,
         fix=named.fix,
@@ -133,7 +134,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: str) -> Diagnosis:
         unavailable=case.job.unavailable,
         command=case.job.command,
         stalled_for=case.job.stalled_for,
-        world_size=case.job.world_size or len(case.activities),
+        world_size=case.job.world_size or len(case.activities) or None,
     )
 
 

@@ -21,6 +21,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.landmarks import below_user, plain
+from hangdoc.diagnosis.launcher import WaitingForNodes
 from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.diagnosis.syntax import guards
@@ -201,4 +202,17 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} "
         f"{verb(tuple(present), 'was', 'were')} ever seen on this machine",
         f"start {name_ranks(absent)} as well, or set the world size to {len(present)}",
+    )
+
+
+@cause("HD304", explains=WaitingForNodes, order=410)
+def waiting_for_nodes(case: Case, blame: Blame[WaitingForNodes]) -> Finding:
+    """HD304: torchrun's agent is in the rendezvous and has started no rank."""
+    return Finding(
+        "HD304",
+        f"torchrun waits in the rendezvous for other nodes (started with --nnodes {blame.found.nodes}); "
+        "no rank has been started.",
+        "the agent of this node has joined, and fewer nodes than it was told to expect have done the same",
+        "start torchrun on the other nodes with the same --rdzv-endpoint and --rdzv-id, or lower --nnodes; check "
+        "that they can reach the endpoint",
     )
