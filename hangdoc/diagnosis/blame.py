@@ -37,7 +37,7 @@ from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.waits import IMMOVABLE
-from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
 _MOST_GROUPS = 8
 _MOST_JOINED = 3
@@ -84,9 +84,9 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         return None
     found = _decide(case, created, proved=True)
     gap = found.found.gap
-    if found.confidence == "certain" and gap is not None and gap.token.frame is None:
+    if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
         sure = f"{found.sure}; the line that made the group could not be seen"
-        return replace(found, confidence="likely", sure=sure)
+        return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
 
 
@@ -105,7 +105,7 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if not gone:
         return None
-    how = "likely" if _ended_in_order(case, gone) else "certain"
+    how = Confidence.LIKELY if _ended_in_order(case, gone) else Confidence.CERTAIN
     return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence=how, sure=_seen_states(case, gone))
 
 
@@ -140,7 +140,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait] | None:
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
-    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence="likely", sure=_how_many_wait(case)))
+    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=Confidence.LIKELY, sure=_how_many_wait(case)))
 
 
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
@@ -150,7 +150,7 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
         return None
     if not case.programs:
         return Blame(AllArrived(), sure="all stand in the same call; what parted them lies before, out of sight")
-    return Blame(AllArrived(), confidence="likely", sure="every rank has entered the same call")
+    return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
 
 
 def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
@@ -162,7 +162,7 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; who was to set it cannot be seen"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
-    return Blame(OutsideWait(), left, confidence="likely", sure="the other ranks have ended")
+    return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
 
 
 def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
@@ -178,7 +178,7 @@ def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
         odd,
         (tuple(sides[-1]),) if tie else (),
         proved=True,
-        confidence="possible" if tie else "likely",
+        confidence=Confidence.POSSIBLE if tie else Confidence.LIKELY,
         sure="the address that each rank waits at",
     )
 
@@ -189,7 +189,9 @@ def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
     gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if not gone:
         return None
-    return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence="certain", sure=_seen_states(case, gone))
+    return Blame(
+        Gone(), gone, proved=not _looked_at(case, gone), confidence=Confidence.CERTAIN, sure=_seen_states(case, gone)
+    )
 
 
 def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
@@ -202,7 +204,7 @@ def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
 
 def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
     """Last: nobody waits for anybody."""
-    return Blame(Nothing(), confidence="likely", sure="no rank waits for another")
+    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
 
 
 DECIDERS: tuple[Decider, ...] = (
@@ -232,7 +234,7 @@ def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]
     if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
     sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
-    return replace(found, alternatives=(waiting,), confidence="possible", sure=sure)
+    return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
@@ -284,7 +286,11 @@ def blame_of(found: Disagreement) -> Blame[Disagreement]:
         odd,
         () if alone else tuple(sides[1:]),
         proved=True,
-        confidence="certain" if alone and found.what == "arguments" else "likely" if alone else "possible",
+        confidence=Confidence.CERTAIN
+        if alone and found.what == "arguments"
+        else Confidence.LIKELY
+        if alone
+        else Confidence.POSSIBLE,
         sure=f"the same call of all {len(found.tokens)} ranks seen",
     )
 
@@ -325,7 +331,7 @@ def _across_groups(case: Case) -> Blame[Diverged] | None:
     if joined:
         return _decide(case, joined, proved=True)
     blamed = _decide(case, found[0], proved=True)
-    return replace(blamed, confidence="likely") if blamed.confidence == "certain" else blamed
+    return replace(blamed, confidence=Confidence.LIKELY) if blamed.confidence == Confidence.CERTAIN else blamed
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:
@@ -345,7 +351,7 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
     seen = len(alignment.history.members) - len(alignment.history.blind)
     who = told_ranks(alignment.culprits)
     sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
-    return replace(_decide(case, [alignment], proved=True), confidence="likely", sure=sure)
+    return replace(_decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
 
 
 def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
@@ -375,8 +381,8 @@ def _divergence(case: Case) -> Blame[Diverged] | None:
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or met_unlike(history)
     blamed = _decide(case, candidates, proved=stuck)
-    unproven = blamed.confidence == "certain" and not enough
-    return replace(blamed, confidence="likely") if unproven else blamed
+    unproven = blamed.confidence == Confidence.CERTAIN and not enough
+    return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
 
 
 def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
@@ -395,8 +401,8 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[D
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
-    if confidence == "certain" and (own := crossed_before(chosen)) is not None:
-        confidence = "likely"
+    if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
+        confidence = Confidence.LIKELY
         sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
     return Blame(
         Diverged(chosen, tuple(partings), late),
@@ -438,13 +444,15 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=gaps)
 
 
-def _how_sure(case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool) -> tuple[str, str]:
+def _how_sure(
+    case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool
+) -> tuple[Confidence, str]:
     seen = len(history.members) - len(history.blind)
     if history.inferred:
         known = f"stacks of {seen} ranks seen, their call sequences not"
         if tie == "unbroken":
-            return "possible", known
-        return "likely", f"{known}; {tie}" if tie else known
+            return Confidence.POSSIBLE, known
+        return Confidence.LIKELY, f"{known}; {tie}" if tie else known
     whole = not history.blind and len(history.members) == len(case.ranks)
     who = f"all {seen} ranks" if whole else f"{seen} ranks" if history.blind else f"the {seen} ranks of the group"
     sure = f"call sequences of {who} seen"
@@ -454,11 +462,11 @@ def _how_sure(case: Case, history: GroupHistory, culprits: tuple[int, ...], tie:
     if wrapped:
         sure += f" from call #{history.first} on"
     if tie == "unbroken":
-        return "possible", sure + "; nothing tells which side is at fault"
+        return Confidence.POSSIBLE, sure + "; nothing tells which side is at fault"
     if tie:
-        return "likely", f"{sure}; {tie}"
+        return Confidence.LIKELY, f"{sure}; {tie}"
     if history.blind or not proved:
-        return "likely", sure
+        return Confidence.LIKELY, sure
     if 3 * len(culprits) > seen:
-        return "likely", f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
-    return "certain", sure
+        return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
+    return Confidence.CERTAIN, sure

@@ -10,6 +10,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, Gone, Nothing
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
@@ -21,9 +22,9 @@ def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
     """The blame of a post-mortem, and whether anything went wrong at all."""
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
-        return Blame(Nothing(), confidence="certain", sure="every rank ended with status 0"), False
+        return Blame(Nothing(), confidence=Confidence.CERTAIN, sure="every rank ended with status 0"), False
     if not failed and all(snapshot.exit is not None for snapshot in case.ranks.values()):
-        return Blame(Nothing(), confidence="likely", sure="every rank ended with status 0"), True
+        return Blame(Nothing(), confidence=Confidence.LIKELY, sure="every rank ended with status 0"), True
     first = _own_failures(case, failed)
     raised = bool(first) and bool(failed[first[0]].exception)
     aborted = None if raised else _aborted_in_a_call(case, failed)
@@ -33,9 +34,9 @@ def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
         sure = "first to fail, by its own error"
         if len(first) > 1:
             return Blame(
-                Gone(), first, proved=True, confidence="likely", sure=f"{sure}, and others in the same way"
+                Gone(), first, proved=True, confidence=Confidence.LIKELY, sure=f"{sure}, and others in the same way"
             ), True
-        return Blame(Gone(), first, proved=True, confidence="certain", sure=sure), True
+        return Blame(Gone(), first, proved=True, confidence=Confidence.CERTAIN, sure=sure), True
     # Only victims: their peers hung up on them. Ask the sequences who parted.
     differing = disagreement(case, ended=True)
     if differing is not None:
@@ -48,16 +49,23 @@ def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
         others = tuple((rank,) for rank in unseen[1:])
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(
-            Gone(), unseen[:1], others, proved=True, confidence="possible" if others else "likely", sure=sure
+            Gone(),
+            unseen[:1],
+            others,
+            proved=True,
+            confidence=Confidence.POSSIBLE if others else Confidence.LIKELY,
+            sure=sure,
         ), True
     early = sorted(
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
-        return Blame(Gone(), (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
+        return Blame(
+            Gone(), (early[0][1],), proved=True, confidence=Confidence.LIKELY, sure="first to end, with status 0"
+        ), True
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
-    return Blame(Gone(), culprits, proved=True, confidence="possible", sure="first to end"), True
+    return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end"), True
 
 
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
@@ -72,9 +80,9 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     if differing is not None and not _at_one_place(differing):
         parted = blame(case)
         if isinstance(parted.found, Diverged):
-            return replace(parted, confidence="likely") if parted.confidence == "certain" else parted
+            return replace(parted, confidence=Confidence.LIKELY) if parted.confidence == Confidence.CERTAIN else parted
     if differing is not None:
-        return replace(blame_of(differing), confidence="possible")
+        return replace(blame_of(differing), confidence=Confidence.POSSIBLE)
     # Whoever receives too much aborts, be it that it expects too little or that another one sends too much.
     others = tuple((rank,) for rank in case.ranks if rank != aborted)
     who = "the only one that aborted" if len(ends) == 1 else "the first to abort"

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 from hangdoc.diagnosis.alignment import Alignment, Gap
 from hangdoc.diagnosis.branch import Parting
 from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.kinds import Confidence
 
 
 class Explanation:
@@ -95,7 +96,7 @@ class Blame(Generic[E_co]):
     alternatives: tuple[tuple[int, ...], ...] = ()
     """Other sets of ranks that the same evidence fits."""
     proved: bool = False
-    confidence: str = "possible"
+    confidence: Confidence = Confidence.POSSIBLE
     sure: str = ""
     processes: tuple[CulpritProcess, ...] = ()
     """Those to blame where they are no ranks."""

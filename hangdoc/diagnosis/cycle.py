@@ -11,7 +11,7 @@ from hangdoc.diagnosis.ties import told_ranks
 from hangdoc.diagnosis.uneven import UnevenLoop, uneven_loop
 from hangdoc.diagnosis.waits import distinct_waits
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
 MOST_TRIED = 64
 
@@ -69,9 +69,9 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
         sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
-        return Blame(found, loop.odd, proved=True, confidence="likely", sure=sure)
+        return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(by_place) < 2:
-        return Blame(found, tuple(waiting), proved=True, confidence="likely", sure=circle)
+        return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
     places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
     alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
     enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
@@ -82,7 +82,11 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if len(odd) == 1:
         sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
         # What waits for a message cannot break it alone: its partner would have to.
-        how = "possible" if any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0]) else "likely"
+        how = (
+            Confidence.POSSIBLE
+            if any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
+            else Confidence.LIKELY
+        )
         return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
     return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
 

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.landmarks import landmark
 from hangdoc.diagnosis.threads import descendants
 from hangdoc.model.diagnosis import CulpritProcess
-from hangdoc.model.kinds import WaitReason
+from hangdoc.model.kinds import Confidence, WaitReason
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -36,7 +36,7 @@ def waiting_for_nodes(job: JobSnapshot) -> Blame[WaitingForNodes] | None:
         return None
     return Blame(
         WaitingForNodes(agent.pid, nodes),
-        confidence="likely",
+        confidence=Confidence.LIKELY,
         sure="the agent's stack seen in the rendezvous, no worker process",
         processes=(CulpritProcess(None, None, "", "absent-node", job.run_id),),
     )

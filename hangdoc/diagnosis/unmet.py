@@ -14,7 +14,7 @@ from hangdoc.diagnosis.messages import LeftOut, TagMismatch, WrongPeer, crossed_
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.ties import told_ranks
-from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
@@ -41,7 +41,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
-                return Blame(found, (peer,), proved=True, confidence="likely", sure=sure)
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None
 
@@ -92,12 +92,12 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
     if elsewhere is not None:
         pair = sorted((elsewhere.took, elsewhere.waits))
         sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
-        return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence="likely", sure=sure)
+        return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     skipped = left_out(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
         missing = MissingPartner(skipped, left_loop(case, skipped.rank))
-        return Blame(missing, (skipped.rank,), proved=True, confidence="likely", sure=sure)
+        return Blame(missing, (skipped.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if found is None:
         return _without_partners(case)
     sides = [(found.sender,), (found.receiver,)]
@@ -105,7 +105,7 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
         sides.reverse()
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
-        return Blame(found, sides[0], proved=True, confidence="likely", sure=sure)
+        return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
 
 
@@ -115,7 +115,9 @@ def _without_partners(case: Case) -> Blame[MissingPartner] | None:
     if rank is None:
         return None
     sure = "every message without a partner is to or from it"
-    return Blame(MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence="likely", sure=sure)
+    return Blame(
+        MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure
+    )
 
 
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:

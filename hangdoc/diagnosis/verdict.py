@@ -18,6 +18,7 @@ from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
+from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
 
@@ -35,11 +36,13 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         return _assemble(case, waiting, _outcome(case, waiting)) if waiting is not None else _nobody(job)
     if job.ended:
         found, ended = crashed(case)
-        return _assemble(case, found, "crashed" if ended else "healthy")
+        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY)
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
     if all(_ended_well(rank) for rank in case.ranks.values()):
-        return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
+        return replace(
+            _nobody(job), outcome=Outcome.HEALTHY, verdict="All ranks have ended; their launcher is still up."
+        )
     found = blame(case)
     return _assemble(case, found, _outcome(case, found))
 
@@ -49,25 +52,25 @@ def _ended_well(rank: RankSnapshot) -> bool:
     return end is not None and not end.status and not end.signal and not end.exception
 
 
-def _outcome(case: Case, found: Blame[Explanation]) -> str:
+def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
     if found.proved or (
         isinstance(found.found, OutsideWait) and any(rank in case.deadlocks for rank in found.culprits)
     ):
-        return "hang"
+        return Outcome.HANG
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
     if case.job.stalled_for >= case.job.give_up_after and not _working(case, found):
-        return "hang"
-    return "slow"
+        return Outcome.HANG
+    return Outcome.SLOW
 
 
-def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> str:
+def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
     moving = [a.moving for a in case.activities.values()]
     if isinstance(found.found, Nothing) or all(moving):
-        return "healthy" if any(moving) else "slow"
-    return "slow" if _working(case, found) else "hang"
+        return Outcome.HEALTHY if any(moving) else Outcome.SLOW
+    return Outcome.SLOW if _working(case, found) else Outcome.HANG
 
 
 def _working(case: Case, found: Blame[Explanation]) -> bool:
@@ -79,7 +82,7 @@ def _working(case: Case, found: Blame[Explanation]) -> bool:
 def _nobody(job: JobSnapshot) -> Diagnosis:
     """No rank, and no launcher that is known to wait for some: there is nothing to say about such a program."""
     return Diagnosis(
-        outcome="healthy" if job.mode == "watch" else "blind",
+        outcome=Outcome.HEALTHY if job.mode == "watch" else Outcome.BLIND,
         verdict="No rank of a distributed job was found.",
         unavailable=job.unavailable,
         command=job.command,
@@ -89,7 +92,7 @@ def _nobody(job: JobSnapshot) -> Diagnosis:
 
 def _blind(case: Case, why: str) -> Diagnosis:
     return Diagnosis(
-        outcome="blind",
+        outcome=Outcome.BLIND,
         verdict=capital(f"{why}, so hangdoc cannot say why the job does not move."),
         why=why,
         fix="`hangdoc doctor` shows what blocks it here",
@@ -101,17 +104,20 @@ def _blind(case: Case, why: str) -> Diagnosis:
     )
 
 
-def _assemble(case: Case, found: Blame[Explanation], outcome: str) -> Diagnosis:
-    named = _no_hang(case) if outcome == "healthy" and not case.job.ended else name_cause(case, found)
+def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagnosis:
+    named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=named.why + parted_now(case, found, found.alternatives[0]))
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
-    if outcome == "hang" and not found.proved and confidence == "certain":
-        confidence = "likely"
+    if outcome == Outcome.HANG and not found.proved and confidence == Confidence.CERTAIN:
+        confidence = Confidence.LIKELY
     if named.doubt:
-        confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
-    if outcome == "hang" and not found.proved and case.activities:
+        confidence, sure = (
+            Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence,
+            f"{sure}; {named.doubt}",
+        )
+    if outcome == Outcome.HANG and not found.proved and case.activities:
         waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(

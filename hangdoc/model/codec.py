@@ -224,7 +224,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
     cause = diagnosis.cause
     return {
         "schema": DIAGNOSIS_SCHEMA,
-        "outcome": diagnosis.outcome,
+        "outcome": str(diagnosis.outcome),
         "verdict": diagnosis.verdict,
         "cause": {"code": cause.code, "name": cause.name, "title": cause.title} if cause else None,
         "culprits": sorted(diagnosis.culprits),
@@ -234,7 +234,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
             for item in diagnosis.culprit_processes
         ],
         "victims": sorted(diagnosis.victims),
-        "confidence": diagnosis.confidence,
+        "confidence": str(diagnosis.confidence),
         "sure": diagnosis.sure,
         "why": diagnosis.why,
         "fix": diagnosis.fix,

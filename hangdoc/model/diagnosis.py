@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.kinds import ActivityKind, Confidence, Outcome, WaitReason
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
@@ -145,10 +145,9 @@ class CulpritProcess:
 class Diagnosis:
     """Who, where, why, and how sure."""
 
-    outcome: str
-    """'hang', 'slow', 'crashed', 'healthy' or 'blind'."""
+    outcome: Outcome
     verdict: str
-    confidence: str = "possible"
+    confidence: Confidence = Confidence.POSSIBLE
     cause: Cause | None = None
     culprits: tuple[int, ...] = ()
     alternatives: tuple[tuple[int, ...], ...] = ()
