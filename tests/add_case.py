@@ -39,8 +39,9 @@ def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
         text = text.replace(f"{prefix}/", "/python/")
     text = text.replace(str(ROOT), "/job")
     text = re.sub(r'("log":\{"path":)"[^"]*"', r'\1"/job/rank.log"', text)
-    for number, host in enumerate(snapshot.hosts):
-        text = text.replace(json.dumps(host.name), f'"host{number}"')
+    hosts = [*(host.name for host in snapshot.hosts), *(rank.host for rank in snapshot.ranks)]
+    for number, host in enumerate(name for name in dict.fromkeys(hosts) if name):
+        text = text.replace(json.dumps(host), f'"host{number}"')
     return snapshot_from_bytes(text.encode())
 
 
