@@ -22,7 +22,7 @@ from hangdoc.report.terminal import render
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
-from add_case import add_case, update, update_all  # noqa: E402
+from add_case import add_case, main, update, update_all  # noqa: E402
 from cases import DATA, diagnosed, expectation, facts, names, pin_path, pins  # noqa: E402
 
 
@@ -143,6 +143,13 @@ def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
     assert expected.read_text() == "a person's word"
     with pytest.raises(UsageError):
         update("unknown", tmp_path)
+
+
+def test_the_command_says_how_it_is_used(capsys):
+    assert main([]) == main(["--update", "unknown"]) == UsageError.exit_status
+    said = capsys.readouterr().err
+    assert "--update [NAME" in said
+    assert "there is no case unknown" in said
 
 
 def test_facts_hold_no_sentence():
