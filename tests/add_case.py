@@ -1,10 +1,17 @@
-"""Turn a saved snapshot into a regression case.
+"""Turn a saved snapshot into a regression case, or renew what is pinned of the cases.
 
     python tests/add_case.py SNAPSHOT NAME
 
 writes tests/data/NAME.hangdoc, with the names of this machine's folders and hosts replaced, and
-tests/data/NAME.json: outcome, cause, culprits and lines as they are diagnosed now. Review the JSON, and correct
-it where the verdict is wrong: it says what the verdict must be, and tests/unit/test_cases.py fails until it is.
+tests/data/NAME.json, the expectation: outcome, cause, culprits and lines as they are diagnosed now. Review the JSON,
+and correct it where the verdict is wrong: it says what the verdict must be, and tests/unit/test_cases.py fails until
+it is.
+
+    python tests/add_case.py --update [NAME …]
+
+writes anew the pins of the cases named, or of all: tests/data/pinned/NAME.json, every fact of the diagnosis, and
+NAME.txt, the report in 100 columns. Pins hold what the code says now; read their diff before you commit it.
+Expectations are never overwritten: only a person changes those.
 """
 
 from __future__ import annotations
@@ -14,34 +21,15 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Any
+
+from cases import DATA, diagnosed, expectation, names, pin_path, pins
 
 from hangdoc import api
 from hangdoc.errors import HangdocError, UsageError
-from hangdoc.model.codec import (
-    diagnosis_document,
-    dump_snapshot,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-    write_atomically,
-)
+from hangdoc.model.codec import dump_snapshot, snapshot_from_bytes, snapshot_to_bytes, write_atomically
 from hangdoc.model.snapshot import JobSnapshot
 
-DATA = Path(__file__).parent / "data"
 ROOT = Path(__file__).resolve().parents[1]
-
-
-def expectation(document: dict[str, Any]) -> dict[str, Any]:
-    """What a case asserts of a diagnosis document. ``lines`` are those of the sides, innermost user frames."""
-    sides = (document["divergence"] or {"sides": ()})["sides"]
-    frames = [side["frame"] for side in sides]
-    frames += [rank["where"] for rank in document["ranks"] if rank["rank"] in document["culprits"]]
-    return {
-        "outcome": document["outcome"],
-        "cause": document["cause"] and document["cause"]["code"],
-        "culprits": document["culprits"],
-        "lines": sorted({f"{Path(frame['file']).name}:{frame['line']}" for frame in frames if frame}),
-    }
 
 
 def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
@@ -51,8 +39,9 @@ def without_this_machine(snapshot: JobSnapshot) -> JobSnapshot:
         text = text.replace(f"{prefix}/", "/python/")
     text = text.replace(str(ROOT), "/job")
     text = re.sub(r'("log":\{"path":)"[^"]*"', r'\1"/job/rank.log"', text)
-    for number, host in enumerate(snapshot.hosts):
-        text = text.replace(json.dumps(host.name), f'"host{number}"')
+    hosts = [*(host.name for host in snapshot.hosts), *(rank.host for rank in snapshot.ranks)]
+    for number, host in enumerate(name for name in dict.fromkeys(hosts) if name):
+        text = text.replace(json.dumps(host), f'"host{number}"')
     return snapshot_from_bytes(text.encode())
 
 
@@ -64,26 +53,56 @@ def add_case(source: Path, name: str, folder: Path = DATA) -> Path:
     if expected.exists():
         raise UsageError(f"there is a case {name} already", f"Choose another name, or delete {expected} first.")
     snapshot = without_this_machine(api.load(source))
-    document = expectation(diagnosis_document(api.diagnose(snapshot)))
     folder.mkdir(exist_ok=True)
     dump_snapshot(snapshot, folder / f"{name}.hangdoc")
     (folder / f"{name}.hangdoc").chmod(0o644)
+    document = expectation(diagnosed(name, folder).document)
     write_atomically(expected, (json.dumps(document, indent=2) + "\n").encode())
+    update(name, folder)
     return expected
 
 
-def main() -> int:
-    if len(sys.argv) != 3:
-        print(__doc__, file=sys.stderr)
-        return 2
+def update(name: str, folder: Path = DATA) -> list[Path]:
+    """Write the pins of a case anew and return those that changed. Raises ``HangdocError``."""
+    if name not in names(folder):
+        raise UsageError(f"there is no case {name}", f"The cases are the .hangdoc files of {folder}.")
+    changed = []
+    for suffix, text in pins(diagnosed(name, folder)).items():
+        path = pin_path(name, suffix, folder)
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            write_atomically(path, text.encode())
+            changed.append(path)
+    return changed
+
+
+def update_all(folder: Path = DATA) -> list[Path]:
+    """Write the pins of every case anew, remove those of cases that are gone, and return what changed."""
+    changed = [path for name in names(folder) for path in update(name, folder)]
+    for path in sorted((folder / "pinned").iterdir()):
+        if path.stem not in names(folder):
+            path.unlink()
+            changed.append(path)
+    return changed
+
+
+def main(arguments: list[str]) -> int:
     try:
-        expected = add_case(Path(sys.argv[1]), sys.argv[2])
+        if arguments[:1] == ["--update"]:
+            chosen = arguments[1:]
+            changed = [path for name in chosen for path in update(name)] if chosen else update_all()
+            print("\n".join([*(str(path.relative_to(ROOT)) for path in changed), f"{len(changed)} pins changed"]))
+        elif len(arguments) == 2:
+            expected = add_case(Path(arguments[0]), arguments[1])
+            print(f"{expected}, to be reviewed:\n{expected.read_text()}", end="")
+        else:
+            print(__doc__, file=sys.stderr)
+            return 2
     except HangdocError as error:
         print(error, file=sys.stderr)
         return error.exit_status
-    print(f"{expected}, to be reviewed:\n{expected.read_text()}", end="")
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -77,8 +77,12 @@ class OneWorkerForSharedJobs(LoadScopeScheduling):
     _SHARED |= {"test_attach_save", "test_attach_watched"}
 
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return file if Path(file).stem in self._SHARED else nodeid
+        file, _, test = nodeid.partition("::")
+        if Path(file).stem in self._SHARED:
+            return file
+        if Path(file).stem == "test_cases":
+            return file + test[test.find("[") :]  # the tests of one case share its diagnosis
+        return nodeid
 
 
 TORCH_ABORTS = "terminate called without an active exception"

@@ -227,14 +227,14 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
 def _loop(node: ast.AST, depth: int) -> Guard:
     if isinstance(node, ast.While):
         text, test = f"while {text_of(node.test)}:", node.test
-        counters: set[str] = set()
+        counters: dict[str, None] = {}  # in the order of the source, which is the order they are told in
     else:
         assert isinstance(node, ast.For | ast.AsyncFor)
         text, test = f"for {target_text(node.target)} in {text_of(node.iter)}:", node.iter
-        counters = {n.id for n in ast.walk(node.target) if isinstance(n, ast.Name)}
+        counters = dict.fromkeys(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
     for inner in ast.walk(node):
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
-            counters.update(_names(inner.target))
+            counters.update(dict.fromkeys(_names(inner.target)))
     guard = _guard("loop", node, text, True, test, depth)
     return replace(guard, counters=tuple(counters), rounds=_rounds(node))
 

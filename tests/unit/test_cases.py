@@ -1,9 +1,10 @@
-"""Every saved case gets the verdict it was reviewed for. Add one with tests/add_case.py."""
+"""Every saved case gets the verdict it was reviewed for, and the pinned facts and report. See tests/cases.py."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import difflib
 import gzip
 import json
 import random
@@ -14,31 +15,48 @@ import pytest
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
+from hangdoc.errors import BadSnapshot, UsageError
 from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
 from hangdoc.report.terminal import render
 
 TESTS = Path(__file__).parents[1]
 sys.path.insert(0, str(TESTS))
 
-from add_case import DATA, add_case, expectation  # noqa: E402
-
-from hangdoc.errors import BadSnapshot, UsageError  # noqa: E402
-
-CASES = sorted(DATA.glob("*.hangdoc"))
+from add_case import add_case, main, update, update_all  # noqa: E402
+from cases import DATA, diagnosed, expectation, facts, names, pin_path, pins  # noqa: E402
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_case(path):
-    document = diagnosis_document(api.diagnose(path))
-    assert expectation(document) == json.loads(path.with_suffix(".json").read_text())
+@pytest.mark.parametrize("name", names())
+def test_verdict(name):
+    document = diagnosed(name).document
+    assert expectation(document) == json.loads((DATA / f"{name}.json").read_text())
     assert faults(document, SCHEMA) == []
 
 
-@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
-def test_odd_data_gets_a_verdict_all_the_same(path):
+@pytest.mark.parametrize("name", names())
+def test_facts(name):
+    assert_pinned(name, ".json")
+
+
+@pytest.mark.parametrize("name", names())
+def test_report(name):
+    assert_pinned(name, ".txt")
+
+
+def assert_pinned(name, suffix):
+    path, now = pin_path(name, suffix), pins(diagnosed(name))[suffix]
+    pinned = path.read_text(encoding="utf-8")
+    if now != pinned:
+        changes = difflib.unified_diff(pinned.splitlines(), now.splitlines(), "pinned", "now", lineterm="")
+        update = f"if this is better: python tests/add_case.py --update {name}"
+        pytest.fail("\n".join([f"{path.name} changes:", *changes, update]), pytrace=False)
+
+
+@pytest.mark.parametrize("name", names())
+def test_odd_data_gets_a_verdict_all_the_same(name):
     """Values replaced by others of their type: absurd, valid, and no reason for a traceback."""
-    chance = random.Random(path.stem)
-    document = json.loads(gzip.decompress(path.read_bytes()))
+    chance = random.Random(name)
+    document = json.loads(gzip.decompress((DATA / f"{name}.hangdoc").read_bytes()))
     places = [place for place in leaves(document) if len(place) > 1]
     diagnosed = 0
     for count in (1, 1, 2, 3, 30, 300):
@@ -92,8 +110,10 @@ def other(value, chance):
     return value
 
 
-def test_every_case_has_its_expectation():
-    assert {path.stem for path in CASES} == {path.stem for path in DATA.glob("*.json")}
+def test_every_case_has_its_expectation_and_its_pins():
+    assert names() == sorted(path.stem for path in DATA.glob("*.json"))
+    for suffix in (".json", ".txt"):
+        assert names() == sorted(path.stem for path in (DATA / "pinned").glob(f"*{suffix}"))
 
 
 def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
@@ -105,3 +125,43 @@ def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
     (tmp_path / "old.json").touch()
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad", "old", tmp_path)
+
+
+def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
+    expected = add_case(DATA / "uneven_batches.hangdoc", "new", tmp_path)
+    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".json", ".txt"))
+    assert report.read_text(encoding="utf-8").startswith("hangdoc")
+    expected.write_text("a person's word")
+    before = report.read_text(encoding="utf-8")
+    report.write_text("another report")
+    (tmp_path / "pinned" / "gone.txt").touch()
+    assert update("new", tmp_path) == [report]
+    assert update_all(tmp_path) == [tmp_path / "pinned" / "gone.txt"]
+    assert update_all(tmp_path) == []
+    assert report.read_text(encoding="utf-8") == before
+    assert json.loads(facts_file.read_text())["culprits"] == [2]
+    assert expected.read_text() == "a person's word"
+    with pytest.raises(UsageError):
+        update("unknown", tmp_path)
+
+
+def test_the_command_says_how_it_is_used(capsys):
+    assert main([]) == main(["--update", "unknown"]) == UsageError.exit_status
+    said = capsys.readouterr().err
+    assert "--update [NAME" in said
+    assert "there is no case unknown" in said
+
+
+def test_facts_hold_no_sentence():
+    """Other words in the document, the same facts; another condition, other facts."""
+    document = copy.deepcopy(diagnosed("uneven_batches").document)
+    before = facts(document)
+    for key in ("verdict", "why", "fix", "sure"):
+        document[key] = "other words"
+    for item in (document["repair"], *document["ranks"], *document["evidence"]):
+        item["text"] = "other words"
+    for side in document["divergence"]["sides"]:
+        side["note"] = "other words"
+    assert facts(document) == before
+    document["divergence"]["branch"]["condition"] = "while True:"
+    assert facts(document) != before
