@@ -33,7 +33,7 @@ def from_stacks(
                 rank=rank,
                 group=key,
                 sequence=1,
-                op=activity.op or activity.text,
+                op=activity.operation,
                 named=activity.reason != WaitReason.UNNAMED,
                 site=tuple(
                     (file, line, function.rsplit(".", 1)[-1]) for file, line, function in site_of(activity.stack)

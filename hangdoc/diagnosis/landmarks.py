@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from enum import Enum
 from functools import lru_cache
 from importlib import resources
 
@@ -55,6 +56,13 @@ _EXPLICIT = frozenset(
 _WRAPPERS = ("/contextlib.py", "/functools.py")
 
 
+class Role(Enum):
+    """What a landmark is, where a decision depends on it."""
+
+    BACKWARD = "backward"
+    """Gradients are synchronised."""
+
+
 @dataclass(frozen=True, slots=True)
 class Landmark:
     """What a library frame is for. ``advice``: what else would cure a call on some ranks only."""
@@ -66,6 +74,9 @@ class Landmark:
     reason: WaitReason | None = None
     implicit: bool = False
     advice: str = ""
+    role: Role | None = None
+    stage: str = ""
+    """Of a trainer's loop; frames of one stage have the same."""
     reasons: str = ""
     """Of a stage: when the library comes to it."""
 
@@ -91,6 +102,8 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             WaitReason(entry["reason"]) if "reason" in entry else None,
             entry.get("implicit", False),
             entry.get("advice", ""),
+            Role(entry["role"]) if "role" in entry else None,
+            entry.get("stage", ""),
             entry.get("reasons", ""),
         )
         for entry in tomllib.loads(text)[kind]
@@ -139,6 +152,12 @@ def words(stack: Stack) -> str | None:
     inner, outer = found[0], found[-1]
     # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
     return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+
+
+def has_role(stack: Stack, role: Role) -> bool:
+    """Has the innermost or the outermost landmark below the user's code this role?"""
+    marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.words]
+    return any(mark.role is role for mark in (marks[0], marks[-1])) if marks else False
 
 
 def stage(stack: Stack) -> Landmark | None:

@@ -230,7 +230,7 @@ def _same_place(a: Activity, b: Activity) -> bool:
         return False
     if a.where is not None and b.where is not None:
         return _place(a) == _place(b)
-    return a.text == b.text
+    return a.operation == b.operation
 
 
 def _owners(job: JobSnapshot) -> dict[int, int]:

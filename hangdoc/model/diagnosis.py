@@ -36,6 +36,11 @@ class Activity:
     reason: WaitReason | None = None
     """What else is known of a wait."""
 
+    @property
+    def operation(self) -> str:
+        """What the ranks of one call have in common: the operation where it is known, else the library's words."""
+        return self.op or self.text
+
 
 @dataclass(frozen=True, slots=True)
 class Wait:

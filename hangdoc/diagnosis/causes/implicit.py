@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
 from hangdoc.diagnosis.culprit import Blame, Diverged
-from hangdoc.diagnosis.landmarks import advice, is_implicit, plain, stage, words
+from hangdoc.diagnosis.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
 from hangdoc.diagnosis.standing import is_behind
@@ -23,7 +23,7 @@ from hangdoc.model.wording import name_ranks
 def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD111: one rank's backward issued fewer buckets than every time before, or none."""
     gap = blame.found.gap
-    if gap is None or gap.kind != "insert" or "backward" not in (words(gap.token.stack) or ""):
+    if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
         return None
     rank = blame.culprits[0]
     program = case.programs.get(rank)
@@ -178,7 +178,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
         return None
     here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
-    if here is None or there is None or here.words == there.words:
+    if here is None or there is None or here.stage == there.stage:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     line = place(gap.mine.frame)

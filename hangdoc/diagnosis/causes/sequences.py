@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
@@ -34,10 +35,33 @@ from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
 from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, GroupHistory, Token, distinct, lines_of, user_stack
+from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 
-@cause("HD102", "HD103", explains=Diverged, order=170)
+@cause("HD103", explains=Diverged, order=165)
+def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD103: the culprits are in another round of a loop that only an exception repeats."""
+    loop = blame.found.parting
+    if blame.found.gap is None or loop is None or not loop.uneven or loop.guarded == 1:
+        return None
+    rounds = _iterations(case, blame)
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if (rounds is not None and not rounds.theirs) or tree is None or not is_retry_loop(tree, loop.guard.line):
+        return None
+    culprits, where = blame.culprits, f"{_file(loop)}:{loop.guard.line}"
+    return Finding(
+        "HD103",
+        capital(f"{name_ranks(culprits)} {verb(culprits, 'tries', 'try')} again what communicates ({where}); ")
+        + wait_sentence(case, others_of(case, blame))
+        + ".",
+        f"only an exception leads to another round of `{loop.guard.condition}` ({where}), and it came on "
+        f"{name_ranks(culprits)} alone{rounds or ''}",
+        "try again only what does not communicate, or let all ranks agree (all_reduce a flag) on trying again",
+    )
+
+
+@cause("HD102", explains=Diverged, order=170)
 def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference."""
     loop = blame.found.parting
@@ -45,7 +69,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
-    if not early and _iterations(case, blame).endswith(" against 0"):
+    rounds = _iterations(case, blame)
+    if not early and rounds is not None and not rounds.theirs:
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
     if early and fell_out(case, loop, left, blame.found.gap.mine):
@@ -54,7 +79,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     counts = counter_values(loop, case.values)
     told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
     why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
-    why += _iterations(case, blame) + (f" ({told})" if told else "")
+    why += str(rounds or "") + (f" ({told})" if told else "")
     skip = skipped_round(blame.found.partings)
     doubt = ""
     if early and skip is not None:
@@ -70,16 +95,6 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     ):
         doubt = _EARLY_OR_QUIET
         why += "; or more of its rounds made no call, as under no_sync"
-    if not early and tree is not None and is_retry_loop(tree, loop.guard.line):
-        return Finding(
-            "HD103",
-            capital(f"{name_ranks(culprits)} {verb(culprits, 'tries', 'try')} again what communicates ({where}); ")
-            + wait_sentence(case, others)
-            + ".",
-            f"only an exception leads to another round of `{loop.guard.condition}` ({where}), and it came on "
-            f"{name_ranks(culprits)} alone{_iterations(case, blame)}",
-            "try again only what does not communicate, or let all ranks agree (all_reduce a flag) on trying again",
-        )
     out = _way_out(case, loop, left)
     why += out
     how = (
@@ -87,9 +102,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if doubt
         else "left the loop early"
         if early
-        else "goes round the loop once more"
+        else f"{verb(culprits, 'goes', 'go')} round the loop once more"
     )
-    how = how if len(culprits) == 1 else how.replace("goes", "go")
     return Finding(
         "HD102",
         capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
@@ -135,36 +149,51 @@ def _file(parting: Parting) -> str:
     return PurePosixPath(parting.file).name
 
 
-def _iterations(case: Case, blame: Blame[Diverged]) -> str:
-    """', after 7 rounds against 8': counted from the journal where it reaches back to the first call."""
-    gap, alignment = blame.found.gap, blame.found.alignment
-    if gap is None or alignment is None or alignment.history.first > 1:
-        return ""
-    inside = gap.theirs if blame.found.parting and blame.found.parting.guarded == 1 else gap.mine
-    return _calls_from(case, blame, alignment.history, inside)
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many calls from the line at ``at`` the culprits and the others have made; written ': 7 calls from … against
+    8'."""
+
+    mine: int
+    theirs: int
+    at: Frame | None
+
+    def __str__(self) -> str:
+        return f": {self.mine} call{'' if self.mine == 1 else 's'} from {short(self.at)} against {self.theirs}"
+
+
+def _iterations(case: Case, blame: Blame[Diverged]) -> _Counts | None:
+    """The calls in the loop that the sides left differently; None where the journal does not reach back to the first
+    call, or the sides made equally many."""
+    gap = blame.found.gap
+    if gap is None or blame.found.alignment.history.first > 1:
+        return None
+    parting = blame.found.parting
+    inside = gap.theirs if parting is not None and parting.guarded == 1 else gap.mine
+    return _calls_from(case, blame, blame.found.alignment.history, inside)
 
 
 def counts_told(case: Case, blame: Blame[Diverged]) -> str:
     """The same for the call that is one too many or too few; '' where it does not come often."""
-    gap, alignment = blame.found.gap, blame.found.alignment
-    if gap is None or alignment is None or alignment.history.first > 1:
+    gap = blame.found.gap
+    if gap is None or blame.found.alignment.history.first > 1:
         return ""
-    told = _calls_from(case, blame, alignment.history, gap.token)
-    return "" if told.endswith(" against 0") or told.startswith(": 0 ") else told
+    counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
+    return str(counts) if counts is not None and counts.mine and counts.theirs else ""
 
 
-def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, inside: Token | None) -> str:
+def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, inside: Token | None) -> _Counts | None:
     if inside is None or not inside.site:
-        return ""
+        return None
     lines = lines_of(inside.site)
     counts = [
         sum(lines_of(t.site) == lines and t.op == inside.op for t in history.tokens.get(ranks[0], ()))
         for ranks in (blame.culprits, others_of(case, blame))
         if ranks
     ]
-    told = len(counts) == 2 and counts[0] != counts[1] and not history.inferred
-    plural = "" if counts[:1] == [1] else "s"
-    return f": {counts[0]} call{plural} from {short(inside.frame)} against {counts[1]}" if told else ""
+    if len(counts) < 2 or counts[0] == counts[1] or history.inferred:
+        return None
+    return _Counts(counts[0], counts[1], inside.frame)
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
