@@ -17,14 +17,16 @@ from typing import Any
 
 from hangdoc.capture import probe_answers
 from hangdoc.capture.flight_recorder import MOST_BYTES, read_dump_folder
+from hangdoc.capture.foreign import read_plain
 from hangdoc.capture.probe_answers import ProbeCounters, ProbeDetails
 from hangdoc.capture.text import clean
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
-__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "read_answer", "read_bye", "read_dump_folder"]
+__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye", "read_dump_folder"]
 
 _LONGEST_HEADER = 16 << 20
+LONGEST_ANSWER = _LONGEST_HEADER + MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +152,7 @@ def _no_answer(why: str) -> Unavailable:
 def read_bye(path: Path) -> ProbeBye | None:
     """The note ``<pid>.bye`` that a rank left; None if there is none or it is not whole."""
     try:
-        header, body = _note(path)
+        header, body = _read_note(path)
         details = probe_answers.details(header, body)
         at = header.get("at")
         raised = probe_answers.stack(header.get("raised_at"))
@@ -165,24 +167,25 @@ def read_bye(path: Path) -> ProbeBye | None:
 def read_introduction(path: Path) -> ProbeCounters | None:
     """The note ``<pid>.rank``: who the rank was when its probe began, without a count of anything; None as above."""
     try:
-        return probe_answers.introduction(_note(path)[0])
+        return probe_answers.introduction(_read_note(path)[0])
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def read_answer(path: Path) -> ProbeDetails | Unavailable:
-    """A long answer that was written to a file, by a rank that has no probe of its own."""
+def parse_answer(data: bytes) -> ProbeDetails | Unavailable:
+    """A long answer that a rank without a probe of its own has written to a file."""
     try:
-        return probe_answers.details(*_note(path))
-    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
+        return probe_answers.details(*_note(data))
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
         return _no_answer(f"its answer cannot be read ({clean(str(error), 200)})")
 
 
-def _note(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a note. The folder may belong to the job: no link is followed, no pipe waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(_LONGEST_HEADER + MOST_BYTES)
+def _read_note(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Header and body of a note in our own folder; what another user planted there is none."""
+    return _note(read_plain(path, LONGEST_ANSWER, owners={0, os.geteuid()}))
+
+
+def _note(data: bytes) -> tuple[dict[str, Any], bytes]:
     line, found, body = data.partition(b"\n")
     header = _header(line)
     if not found or len(body) != header["bytes"]:
