@@ -21,6 +21,8 @@ FIRST_LOOK = 60.0
 RAREST_LOOK = 480.0
 _LONGEST_LOOK = 20.0
 _ANSWER_SECONDS = 3.0
+_MOST_MEMORY = 3 << 29
+"""Bytes of address space, of which the C library sets aside 64 MiB for each of eight threads."""
 
 
 class LookAhead:
@@ -123,6 +125,9 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
 
 def main(words: list[str]) -> None:
     """Print the answer of one look as JSON."""
+    from hangdoc.capture.foreign import limit_memory
+
+    limit_memory(_MOST_MEMORY)
     with contextlib.suppress(OSError):
         os.nice(10)
     pairs = (word.partition("=") for word in words)
