@@ -73,7 +73,7 @@ def find_ranks(
     sockets = _sockets(socket_dir, tree)
     answers = dict(counters or {})
     for pid, path in sockets.items():
-        if pid not in answers and (answer := _ask(path, deadline)) is not None:
+        if pid not in answers and (answer := _ask(path, pid, deadline)) is not None:
             answers[pid] = answer
     found = _from_probes(tree, answers)
     registered = {target.pid for target in found}
@@ -109,8 +109,8 @@ def _sockets(folder: Path | None, tree: Mapping[int, _Member]) -> dict[int, Path
     return {int(path.stem): path for path in paths if path.stem.isdigit() and int(path.stem) in tree}
 
 
-def _ask(path: Path, deadline: float) -> ProbeCounters | None:
-    client = ProbeClient(path)
+def _ask(path: Path, pid: int, deadline: float) -> ProbeCounters | None:
+    client = ProbeClient(path, pid)
     try:
         return client.counters(deadline) or read_introduction(path.with_suffix(".rank"))
     finally:

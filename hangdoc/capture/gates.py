@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from hangdoc.capture import procfs, stacks
 from hangdoc.capture.blocking import Call, parse_call
+from hangdoc.capture.foreign import read_plain
 from hangdoc.capture.holding import Shut, may_be_held
 from hangdoc.capture.permission import forbidden
 from hangdoc.capture.text import read_link, read_text
@@ -89,7 +90,11 @@ def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Sh
 
 
 def _recorder(library: str) -> Unavailable | None:
-    text = read_text(f"{os.path.dirname(os.path.dirname(library))}/version.py", 4096) or ""  # noqa: PTH120 - of the job
+    path = f"{os.path.dirname(os.path.dirname(library))}/version.py"  # noqa: PTH120 - of the job
+    try:
+        text = read_plain(path, 1 << 16, follow=True).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        text = ""
     match = re.search(r"__version__ = '(\d+)\.(\d+)", text)
     if match is not None and (int(match[1]), int(match[2])) < (2, 5):
         return refused(f"torch {match[1]}.{match[2]} keeps no history that could be read", "use torch 2.8 or newer")

@@ -221,7 +221,7 @@ class _Capture:
         client = self.request.clients.get(target.pid)
         own = client is None
         if client is None and target.socket is not None:
-            client = ProbeClient(target.socket)
+            client = ProbeClient(target.socket, target.pid)
         if client is None:
             raise _NoAnswerError(_NO_PROBE_YET if self.request.mode == "watch" else _NO_PROBE)
         state = before.states.get(target.pid)

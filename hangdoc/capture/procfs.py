@@ -104,6 +104,13 @@ def exists(pid: int) -> bool:
     return found is not None and found.state not in "ZX"
 
 
+def users(pid: int) -> frozenset[int]:
+    """The real, effective and saved user of the process; none if it is gone."""
+    status = read_bytes(f"/proc/{pid}/status", 16384) or b""
+    line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"")
+    return frozenset(int(word) for word in line.split()[1:4])
+
+
 def pulse(pid: int) -> Pulse | None:
     """The main thread's state, CPU time and voluntary switches: two small reads, some 20 µs."""
     data = read_bytes(f"/proc/{pid}/task/{pid}/stat", 4096)

@@ -271,22 +271,6 @@ def test_options_from_file_environment_and_command_line(tmp_path: Path) -> None:
     assert seen("--stall-after", "33", HANGDOC_STALL_AFTER="22", HANGDOC_ON_HANG="report") == "33.0 report ['true']"
 
 
-def test_a_mistake_in_the_file_is_told_and_nothing_runs(tmp_path: Path) -> None:
-    (tmp_path / "pyproject.toml").write_text("[tool.hangdoc]\nstal-after = 11\n")
-    done = subprocess.run(
-        [*HANGDOC, "watch", "touch", "ran"],
-        env=environment(),
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert done.returncode == 125
-    assert "stal-after" in done.stderr
-    assert not (tmp_path / "ran").exists()
-
-
 def test_help_is_quick_and_needs_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys\n"
