@@ -54,7 +54,9 @@ def test_nothing_leads_out_of_the_root(root: Path, path: str, start: str, text: 
     assert read(root, path, start) == text
 
 
-@pytest.mark.parametrize("path", ["/app", "/app/loop.py", "/app/fifo.py", "/app/etc.py", "/gone", "/" + "a/" * 2000, "/"])
+@pytest.mark.parametrize(
+    "path", ["/app", "/app/loop.py", "/app/fifo.py", "/app/etc.py", "/gone", "/" + "a/" * 2000, "/"]
+)
 def test_what_is_no_file_there_is_refused(root: Path, path: str) -> None:
     before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(OSError, match=r"."):
