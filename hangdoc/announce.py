@@ -45,6 +45,10 @@ class Announcer:
                 command = command[: _LONGEST_COMMAND - 1] + "…"
             say(f"hangdoc: watching pid {pid}, {command}\n")
 
+    def on_no_probes(self, why: HangdocError) -> None:
+        """Say that the ranks will be seen from outside alone."""
+        say(f"hangdoc: {harmless(why.what)}: the job runs without call histories ({harmless(why.remedy)})\n")
+
     def on_nested(self, watcher: int) -> None:
         """Say that the outer watch does the work."""
         say(f"hangdoc: pid {watcher} watches this job already, so this hangdoc steps aside\n")
@@ -157,8 +161,10 @@ def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
     except WatcherFailed:
         if options.run_dir is not None:
             raise
-        chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
-        chosen.check()
+        try:
+            chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
+        except OSError:  # no place for temporary files: told when there is something to keep
+            chosen = RunDirectory(Path("/tmp") / f"hangdoc-{run_id}")  # noqa: S108 - made with mode 0700
     return chosen
 
 

@@ -23,6 +23,7 @@ from hangdoc.capture.gates import refused
 from hangdoc.capture.gdb import Gdb, GdbError, console, evaluation, find_gdb
 from hangdoc.capture.holding import let_go, may_be_held
 from hangdoc.capture.journal import ProbeDetails, read_answer
+from hangdoc.capture.scratch import Scratch, sweep
 from hangdoc.capture.text import clean, read_text
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
@@ -89,7 +90,10 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
         return refused("no native thread waits there: the process has made no process group yet")
     owner = Path(f"/proc/{pid}").stat()
     # The process must be able to reach the folder: a private TMPDIR of ours is no place for another user's.
-    folder = Path(tempfile.mkdtemp(prefix="hangdoc-", dir=None if owner.st_uid == os.geteuid() else "/tmp"))  # noqa: S108
+    parent = tempfile.gettempdir() if owner.st_uid == os.geteuid() else "/tmp"  # noqa: S108 - what is made is private
+    sweep(parent)
+    scratch = Scratch(parent)
+    folder = scratch.path
     try:
         text = _prepare(folder, owner)
         failed = _run(program, pid, tid, text, until)
@@ -104,7 +108,7 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
         (folder / _GO).touch()
         return _answer(folder, pid, until)
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        scratch.close()
 
 
 @dataclass(frozen=True, slots=True)

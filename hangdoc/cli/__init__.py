@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     # A watch has no usage status of its own: 2 could be the command's.
     watching = arguments[:1] == ["watch"]
     try:
-        options = config.from_file(Path.cwd())
+        options = config.from_file(_working_directory())
         # Every command takes the options it knows from the one table.
         status = app(
             arguments,
@@ -105,6 +105,14 @@ def main(arguments: list[str] | None = None) -> int:
         _tell(f"{traceback.format_exc()}hangdoc: this is a bug in hangdoc; please report the lines above\n")
         return OUR_FAILURE
     return status if isinstance(status, int) else 0
+
+
+def _working_directory() -> Path:
+    """Where options are looked for; the root folder for those whose working directory was deleted."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
 
 
 def _tell(text: str) -> None:
