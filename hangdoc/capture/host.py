@@ -22,6 +22,7 @@ from hangdoc.capture.looks import Look, look_at
 from hangdoc.capture.loops import place_tasks
 from hangdoc.capture.tasks import Task
 from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
 from hangdoc.model.snapshot import (
     HostSnapshot,
@@ -176,7 +177,7 @@ class _Capture:
         ]
         # What a rank's probe could not say any more, its end tells.
         notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
-        return JobSnapshot(
+        job = JobSnapshot(
             taken=taken,
             mode=request.mode,
             command=without_secrets(request.command),
@@ -197,6 +198,7 @@ class _Capture:
             library_roots=roots,
             unavailable=tuple(dict.fromkeys([*request.notes, *failures, *network.unavailable, *notes, *no_texts])),
         )
+        return masked(job)
 
     def _families(self) -> dict[int, Subject]:
         """Per rank (and the launcher) the process and what is below it."""

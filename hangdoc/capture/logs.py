@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
-from hangdoc.capture.command_line import line_without_secrets
 from hangdoc.capture.files import regular_file
 from hangdoc.capture.text import clean, read_link
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.snapshot import LogTail
 
 _MAX_LINES = 40
@@ -86,4 +86,4 @@ def _read(file: LogFile) -> tuple[str, ...]:
     lines = data.decode("utf-8", "replace").splitlines()
     if offset and lines:
         del lines[0]  # its beginning lies before the part that was read
-    return tuple(clean(line_without_secrets(line.rstrip()), _MAX_LINE) for line in lines)
+    return tuple(clean(line, _MAX_LINE) for line in mask_lines([line.rstrip() for line in lines]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import errno
 import io
+import keyword
 import os
 import re
 import sys
@@ -25,7 +26,9 @@ from hangdoc.capture import procfs
 from hangdoc.capture.files import User, as_user, regular_file_below
 from hangdoc.capture.text import read_bytes
 from hangdoc.model.frames import user_frames
+from hangdoc.model.masking import mask_text
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
@@ -105,7 +108,7 @@ class _Module:
         self.file = file
         try:
             tree = ast.parse(text)
-            shown = text if keep_strings else scrub(text)
+            shown = scrub(text, keep_strings=keep_strings)
         except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise _NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
@@ -253,16 +256,19 @@ _HARMLESS = procfs.ENVIRONMENT_NAMES | {
     "val",
 }
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
+_LONGEST_COUNT = 6
 
 
-def scrub(text: str) -> str:
+def scrub(text: str, *, keep_strings: bool = False) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
-    Names that every job uses (RANK, __main__, gloo) and short numbers stay. Raises tokenize.TokenError or
-    SyntaxError for a text that is no Python.
+    Names that every job uses (RANK, __main__, gloo) and short numbers stay, but not where they are given to a name
+    that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
+    tokenize.TokenError or SyntaxError for a text that is no Python.
     """
     lines = [f"{line}\n" for line in text.split("\n")]
     replacements: list[tuple[tuple[int, int], tuple[int, int], str]] = []
+    names = _Names()
     depth, opened = 0, None
     for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
         kind = tokenize.tok_name[token.type]
@@ -272,22 +278,67 @@ def scrub(text: str) -> str:
         elif kind in ("FSTRING_END", "TSTRING_END"):
             depth -= 1
             if depth == 0 and opened is not None:
-                hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
-                replacements.append((opened.start, token.end, hidden))
-        elif depth == 0 and kind == "STRING":
-            replacements.append((token.start, token.end, _hidden(token.string)))
-        elif depth == 0 and kind == "COMMENT":
-            replacements.append((token.start, token.end, ""))
+                whole = _between(lines, opened.start, token.end)
+                if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
+                    hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
+                    replacements.append((opened.start, token.end, hidden))
+        elif depth:
+            continue
+        elif kind == "STRING":
+            if names.speak_of_a_secret:
+                replacements.append((token.start, token.end, _hidden(token.string, always=True)))
+            elif not keep_strings or mask_text(token.string) != token.string:
+                replacements.append((token.start, token.end, _hidden(token.string)))
+            names.add_text(token.string)
+        elif kind == "COMMENT":
+            replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
+        elif kind == "NUMBER":
+            if names.speak_of_a_secret and len(token.string) > _LONGEST_COUNT:
+                replacements.append((token.start, token.end, "..."))
+        else:
+            names.add(kind, token.string)
     return _replace(lines, replacements)
 
 
-def _hidden(literal: str) -> str:
+class _Names:
+    """What is being given a value, while the tokens of a program go by."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._given = False
+
+    @property
+    def speak_of_a_secret(self) -> bool:
+        """Whether the next literal is what a password or the like is set to or compared with."""
+        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.LIKELY) for name in self._names)
+
+    def add(self, kind: str, text: str) -> None:
+        """A token that is no literal."""
+        if kind == "NEWLINE" or text in ("(", "{", ",", ";") or keyword.iskeyword(text):
+            self._names, self._given = [], False
+        elif kind == "NAME":
+            self._names.append(text)
+        elif text in ("=", ":", "==", "!=", ":="):
+            self._given = True
+
+    def add_text(self, literal: str) -> None:
+        """A literal, which may be a key: ``{"password": …}``."""
+        self._names.append(literal)
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
+
+
+def _hidden(literal: str, *, always: bool = False) -> str:
     """The literal with its content gone and its prefix, quotes and number of lines kept."""
     prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
     body = literal[len(prefix) :]
     quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
     content = body[len(quotes) : len(body) - len(quotes)]
-    if not content or content in _HARMLESS or _SHORT_NUMBER.fullmatch(content):
+    if not content or (not always and (content in _HARMLESS or _SHORT_NUMBER.fullmatch(content))):
         return literal
     newlines = content.count("\n")
     if newlines and len(quotes) == 1:
