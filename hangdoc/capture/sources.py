@@ -310,7 +310,7 @@ class _Names:
     @property
     def speak_of_a_secret(self) -> bool:
         """Whether the next literal is what a password or the like is set to or compared with."""
-        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.LIKELY) for name in self._names)
+        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
 
     def add(self, kind: str, text: str) -> None:
         """A token that is no literal."""

@@ -67,7 +67,7 @@ def _is_secret(kind: Kind, value: str, place: Place, *, assigned: bool = True) -
         return assigned or _is_opaque(bare)
     if assigned or quoted:
         return True
-    if kind is Kind.LIKELY:
+    if kind is Kind.LONE:
         return _is_opaque(bare) or len(bare) >= 12
     return bare.rstrip(".,;:!").lower() not in _PROSE
 

@@ -12,8 +12,10 @@ class Kind(Enum):
 
     SURE = "sure"
     """A password, a secret."""
-    LIKELY = "likely"
-    """A token or a key: a number of few digits is a count or an id."""
+    OWNED = "owned"
+    """Somebody's token or key: a number of few digits is a count or an id."""
+    LONE = "lone"
+    """Just a token: in a text may be a part of a text."""
     BARE = "bare"
     """A key of unknown use: in a text a secret only if it looks random."""
     BRIEF = "brief"
@@ -104,13 +106,13 @@ def _kind(name: str) -> Kind | None:
     if (last == "signature" and owner == "amz") or (last, owner) == ("sig", ""):
         return Kind.BRIEF
     if last in ("token", "bearer"):
-        return None if owner in _TEXT_TOKENS else Kind.LIKELY
+        return None if owner in _TEXT_TOKENS else Kind.OWNED if owner else Kind.LONE
     if last.endswith("token"):
-        return Kind.LIKELY
+        return Kind.OWNED
     if last.endswith("key"):
         owner = last[:-3] or owner
         if owner in _KEY_OWNERS:
-            return Kind.LIKELY
+            return Kind.OWNED
         return Kind.BARE if last == "key" and owner not in _PLAIN_KEYS else None
     if last == "auth" or (last in ("pass", "passw") and owner not in _PASSES):
         return Kind.BRIEF

@@ -177,7 +177,7 @@ HARMLESS_LINES = [
     "sha256:2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae",
     "[rank0]: Traceback (most recent call last):",
     '  File "/home/me/train.py", line 31, in step_tokens',
-    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:4711",
+    "RuntimeError: [/pytorch/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer [10.0.0.1]:4711",
     "terminate called after throwing an instance of 'gloo::EnforceNotMet'",
     "what():  [enforce fail at pair.cc:459] op.preamble.length <= op.nbytes. 64 vs 32",
     "c10d::TCPStore::wait keys: /default_pg/0//cpu//0/rank_1",
