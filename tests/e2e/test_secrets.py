@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
-from terminal import DEADLINE, HANGDOC, environment, wait_until
+from terminal import DEADLINE, HANGDOC, child_of, environment, wait_until
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from secret_corpus import (
@@ -27,7 +27,10 @@ from secret_corpus import (
 
 # Two "ranks" without torch, whose stderr goes to files of their own; one ends with an exception.
 PROGRAM = f"""
-import os, subprocess, sys, time
+import mmap, os, subprocess, sys, time
+
+# What an attach takes for torch.
+mapped = mmap.mmap(os.open("libtorch_cpu.so", os.O_RDONLY), 0, prot=mmap.PROT_READ)
 
 def login(**_):
     pass
@@ -58,6 +61,7 @@ SECRETS = [secret for _, secret in (*WORDS, *LINES)] + SOURCE_SECRETS + VARIABLE
 @pytest.fixture
 def job(tmp_path: Path, mark: str) -> Iterator[subprocess.Popen[bytes]]:
     (tmp_path / "train.py").write_text(PROGRAM)
+    (tmp_path / "libtorch_cpu.so").write_bytes(bytes(4096))
     # The last forty lines of a log are kept, and so many characters of each.
     (tmp_path / "words").write_text("\n".join(line for line, _ in LINES) + "\n")
     line = [*HANGDOC, "watch", "--stall-after", "2", "--give-up-after", "3", "--report", "r.json", "--run-dir", "run"]
@@ -87,6 +91,7 @@ def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Pa
     report = tmp_path / "r.json"
     wait_until(report.exists, what="the report")
     time.sleep(0.2)
+    launcher = child_of(job.pid)
     snapshots = sorted((tmp_path / "run").glob("*.hangdoc"))
     outputs = {
         "watch": (tmp_path / "err").read_text(),
@@ -94,11 +99,11 @@ def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Pa
         "kept": "".join(path.read_text() for path in (tmp_path / "run").glob("*.json")),
         "snapshots": "".join(gzip.decompress(path.read_bytes()).decode() for path in snapshots),
         "list": hangdoc(tmp_path, "attach"),
-        "attach": hangdoc(tmp_path, "attach", str(job.pid)),
-        "attached": hangdoc(tmp_path, "attach", "--json", "--save", "mine.hangdoc", str(job.pid)),
+        "attach": hangdoc(tmp_path, "attach", str(launcher)),
+        "attached": hangdoc(tmp_path, "attach", "--json", "--save", "mine.hangdoc", str(launcher)),
         "saved": gzip.decompress((tmp_path / "mine.hangdoc").read_bytes()).decode(),
         "diagnose": hangdoc(tmp_path, "diagnose", "run"),
-        "error": hangdoc(tmp_path, "diagnose", "https://me:errorword1@host/x"),
+        "error": hangdoc(tmp_path, "diagnose", "password=errorword1"),
     }
     for secret in (*SECRETS, "errorword1"):
         assert [name for name, text in outputs.items() if secret in text] == [], secret
