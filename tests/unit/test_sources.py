@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
+import subprocess
+import tempfile
 import time
 import zipfile
 from dataclasses import replace
@@ -186,6 +189,32 @@ def test_root_sees_what_the_jobs_user_may_see(tmp_path: Path) -> None:
     assert seen_by(user_of(os.getpid())) == {"public.py", "private.py", "shared.py", "inside.py", "link.py"}
     assert os.geteuid() == 0
     assert private.read_text()  # this thread is root as before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start another user's process")
+def test_a_forged_file_name_shows_root_nothing_that_is_not_the_jobs() -> None:
+    """A job of another user's says that its code is in a file that only root may read."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    secret, own = folder / "secret.py", folder / "own.py"
+    for path in (secret, own):
+        path.write_text("def f():\n    wait()\n")
+    secret.chmod(0o600)
+    os.chown(own, 12345, 12345)
+    own.chmod(0o600)
+    process = subprocess.Popen(["sleep", "60"], cwd=folder, user=12345, group=12345, extra_groups=[23456])
+    try:
+        user = user_of(process.pid)
+        assert user == User(12345, 12345, (23456,))
+        witness = Witness(process.pid, time.time() + 60, user)
+        names = (str(secret), str(own), "secret.py", "own.py", "/etc/shadow", "/dev/zero")
+        texts, missing = get(*(Frame(name, 2, "f") for name in names), witness=witness)
+        assert {text.file for text in texts} == {str(own), "own.py"}
+        assert len(missing) == 4
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
 
 
 def test_typed_in() -> None:
