@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.lookahead import FIRST_LOOK, LookAhead
+from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
@@ -40,10 +41,14 @@ class Announcer:
     def on_start(self, pid: int) -> None:
         """Say that the watch began."""
         if not self._options.quiet:
-            command = harmless(shlex.join(self._command))
+            command = harmless(" ".join(map(_quoted, mask_words(self._command))))
             if len(command) > _LONGEST_COMMAND:
                 command = command[: _LONGEST_COMMAND - 1] + "…"
             say(f"hangdoc: watching pid {pid}, {command}\n")
+
+    def on_no_probes(self, why: HangdocError) -> None:
+        """Say that the ranks will be seen from outside alone."""
+        say(f"hangdoc: {harmless(mask_text(why.what))}: the job runs without call histories ({harmless(why.remedy)})\n")
 
     def on_nested(self, watcher: int) -> None:
         """Say that the outer watch does the work."""
@@ -60,7 +65,7 @@ class Announcer:
         except Exception:  # lead time is a gift: failing to give it must not cost the watch
             news = None
         if news:
-            say(f"hangdoc ! {harmless(news)}\n")
+            say(f"hangdoc ! {harmless(mask_text(news))}\n")
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -88,7 +93,7 @@ class Announcer:
 
     def on_blind(self, why: str) -> None:
         """Say that nobody watches any more."""
-        say(f"hangdoc: watcher is blind: {why}; the job runs on\n")
+        say(f"hangdoc: watcher is blind: {mask_text(why)}; the job runs on\n")
 
     def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
         from hangdoc.diagnosis import diagnose
@@ -97,7 +102,7 @@ class Announcer:
             diagnosis = diagnose(snapshot)
             printed = self._print(diagnosis)
         except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
-            failure = f"{type(error).__name__}: {error}"
+            failure = mask_text(f"{type(error).__name__}: {error}")
             news = self._said != (failure,)
             self._said = (failure,)
             if news:
@@ -141,6 +146,11 @@ class Announcer:
                 say(f"hangdoc: no report: {_one_line(error)}\n")
 
 
+def _quoted(word: str) -> str:
+    """As a shell would want it; the sign for what is hidden is nothing to quote."""
+    return word if shlex.quote(plain := word.replace(HIDDEN, "_")) == plain else shlex.quote(word)
+
+
 def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
     """The one asked for; else ``.hangdoc/<run id>``; else, where that cannot be written, a temporary folder.
 
@@ -157,8 +167,10 @@ def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
     except WatcherFailed:
         if options.run_dir is not None:
             raise
-        chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
-        chosen.check()
+        try:
+            chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
+        except OSError:  # no place for temporary files: told when there is something to keep
+            chosen = RunDirectory(Path("/tmp") / f"hangdoc-{run_id}")  # noqa: S108 - made with mode 0700
     return chosen
 
 
@@ -184,4 +196,4 @@ def say(text: str) -> None:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return mask_text(" ".join(str(error).split()))

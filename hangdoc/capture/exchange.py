@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from hangdoc.capture.foreign import read_plain
+from hangdoc.capture.scratch import Scratch, sweep
 
 OUT = "out"
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -29,7 +30,10 @@ class Exchange:
         self._user = user
         self._foreign = user != os.geteuid()
         # A private TMPDIR of ours is no place that another user's process could reach.
-        self.path = Path(tempfile.mkdtemp(prefix="hangdoc-", dir="/tmp" if self._foreign else None))  # noqa: S108
+        parent = "/tmp" if self._foreign else tempfile.gettempdir()  # noqa: S108 - what is made is private
+        sweep(parent)
+        self._scratch = Scratch(parent)
+        self.path = self._scratch.path
         self._names: list[str] = []
         self._out = -1
         self._folder = os.open(self.path, _FOLDER)
@@ -80,10 +84,9 @@ class Exchange:
                     os.unlink(name, dir_fd=folder)
             with contextlib.suppress(OSError):
                 os.rmdir(OUT, dir_fd=self._folder)
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
         else:
-            shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(self.out, ignore_errors=True)
+        self._scratch.close()
         for folder in (self._out, self._folder):
             if folder >= 0:
                 os.close(folder)

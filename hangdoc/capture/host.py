@@ -15,11 +15,14 @@ from hangdoc.capture.children import Subject, subject
 from hangdoc.capture.command_line import without_secrets
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
+from hangdoc.capture.files import user_of
 from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.capture.logs import LogFile
 from hangdoc.capture.looks import Look, look_at
 from hangdoc.capture.loops import place_tasks
 from hangdoc.capture.tasks import Task
 from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
 from hangdoc.model.snapshot import (
     HostSnapshot,
@@ -70,7 +73,7 @@ class CaptureRequest:
 
     ``clients`` (by pid) are connections to probes that nobody else uses meanwhile; probes without one are
     asked over ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
-    (paths) are by rank. Times in seconds.
+    are by rank. Times in seconds.
     """
 
     targets: Sequence[RankTarget]
@@ -87,7 +90,7 @@ class CaptureRequest:
     exits: Mapping[int, ProcessExit] = field(default_factory=dict)
     journals: Mapping[int, Journal] = field(default_factory=dict)
     byes: Mapping[int, ProbeBye] = field(default_factory=dict)
-    logs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    logs: Mapping[int, tuple[LogFile, ...]] = field(default_factory=dict)
     store: RendezvousStore | None = None
     notes: tuple[Unavailable, ...] = ()
     """What the caller could not find out."""
@@ -125,6 +128,11 @@ class _Capture:
         for pid in self.rank_of:
             self.exit_watch.add(pid)
         families = self._families()
+        witnesses = [
+            sources.Witness(family.pid, family.started, user_of(family.pid))
+            for rank, family in families.items()
+            if rank != _LAUNCHER and family.started
+        ]
         began = time.monotonic()
         first = self._look(families)
         asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
@@ -162,14 +170,14 @@ class _Capture:
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
         roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
-        reading = Task(lambda: self._sources(ranks, families, roots))
+        reading = Task(lambda: self._sources(ranks, witnesses, roots))
         texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
         failures = [
             replace(failure, rank=self.rank_of[pid]) for pid, failure in second.failures.items() if pid in self.rank_of
         ]
         # What a rank's probe could not say any more, its end tells.
         notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
-        return JobSnapshot(
+        job = JobSnapshot(
             taken=taken,
             mode=request.mode,
             command=without_secrets(request.command),
@@ -184,12 +192,13 @@ class _Capture:
             launcher=_process(families.get(_LAUNCHER), looks, blocked, locked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
-            log=logs.telling_lines(logs.log_paths(os.getpid())) if request.ended else None,
+            log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
             sources=texts,
             library_roots=roots,
             unavailable=tuple(dict.fromkeys([*request.notes, *failures, *network.unavailable, *notes, *no_texts])),
         )
+        return masked(job)
 
     def _families(self) -> dict[int, Subject]:
         """Per rank (and the launcher) the process and what is below it."""
@@ -257,15 +266,15 @@ class _Capture:
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
-        found = logs.log_paths(target.pid) if target.pid is not None else ()
+        found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
         # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
-        shared = {*logs.log_paths(os.getpid()), *self._launcher_log_paths(target)}
-        return logs.read_log(tuple(path for path in found if path not in shared))
+        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
+        return logs.read_log(tuple(file for file in found if file not in shared))
 
-    def _launcher_log_paths(self, target: RankTarget) -> tuple[str, ...]:
+    def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
         launcher = self.request.launcher_pid
-        return logs.log_paths(launcher) if launcher is not None and launcher != target.pid else ()
+        return logs.log_files(launcher) if launcher is not None and launcher != target.pid else ()
 
     def _exits(self) -> dict[int, ProcessExit]:
         """Per rank how it ended: the caller's knowledge first, then what happened since."""
@@ -311,15 +320,10 @@ class _Capture:
         )
 
     def _sources(
-        self, ranks: Sequence[RankSnapshot], families: Mapping[int, Subject], roots: tuple[str, ...]
+        self, ranks: Sequence[RankSnapshot], witnesses: Sequence[sources.Witness], roots: tuple[str, ...]
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
-        witnesses = [
-            sources.Witness(family.pid, family.started)
-            for rank, family in families.items()
-            if rank != _LAUNCHER and family.started
-        ]
         return sources.collect(
             (stack for rank in ranks for stack in sources.stacks_of(rank)),
             witnesses,

@@ -7,6 +7,7 @@ from pathlib import Path
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
 from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 
 
@@ -17,11 +18,11 @@ def open_saved(path: Path) -> JobSnapshot:
     """
     try:
         if not path.is_dir():
-            return load_snapshot(path)
+            return masked(load_snapshot(path))
         latest = _latest_snapshot(path)
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
-    return load_snapshot(latest) if latest is not None else _from_dumps(path)
+    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path))
 
 
 def _latest_snapshot(folder: Path) -> Path | None:

@@ -149,7 +149,7 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return OUR_FAILURE if watching else 2
     except HangdocError as error:
-        _tell(f"hangdoc: {error}\n")
+        _tell(f"hangdoc: {_masked(str(error))}\n")
         return OUR_FAILURE if watching and error.exit_status == 2 else error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         return 128 + signal.SIGINT
@@ -158,9 +158,15 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except Exception:
-        _tell(f"{traceback.format_exc()}hangdoc: this is a bug in hangdoc; please report the lines above\n")
+        _tell(f"{_masked(traceback.format_exc())}hangdoc: this is a bug in hangdoc; please report the lines above\n")
         return OUR_FAILURE
     return status if isinstance(status, int) else 0
+
+
+def _masked(text: str) -> str:
+    from hangdoc.model.masking import mask_text
+
+    return mask_text(text)
 
 
 def _tell(text: str) -> None:

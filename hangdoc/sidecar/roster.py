@@ -25,11 +25,11 @@ _MOST_ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank and what must be read while it lives. ``log_paths``: where its output goes, if to files."""
+    """A rank and what must be read while it lives. ``log_files``: where its output goes, if to files."""
 
     target: RankTarget
     process: Process
-    log_paths: tuple[str, ...]
+    log_files: tuple[logs.LogFile, ...]
 
 
 class Roster:
@@ -60,7 +60,7 @@ class Roster:
                     self._members.clear()
                 self._watch.add(target.pid)
                 process = _describe(target.pid, "rank")
-                self._members[target.pid] = Member(target, process, logs.log_paths(target.pid))
+                self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
 
     def _begins_anew(self, target: RankTarget) -> bool:
         """Does the rank belong to a job that follows another? All of the other's ranks have ended, this one among
@@ -135,9 +135,9 @@ class Roster:
         read = {rank: left[rank] or self._heard.get(member.process.pid) for rank, member in members.items()}
         return {rank: bye for rank, bye in read.items() if bye is not None}
 
-    def log_paths(self) -> dict[int, tuple[str, ...]]:
+    def log_files(self) -> dict[int, tuple[logs.LogFile, ...]]:
         """Where ranks write to, by rank."""
-        return {rank: member.log_paths for rank, member in self.members().items()}
+        return {rank: member.log_files for rank, member in self.members().items()}
 
     def close(self) -> None:
         """Forget all processes."""

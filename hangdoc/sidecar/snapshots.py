@@ -46,7 +46,7 @@ def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
         give_up_after=options.give_up_after,
         exits=roster.exits(),
         byes=roster.byes(),
-        logs=roster.log_paths(),
+        logs=roster.log_files(),
         options=CaptureOptions(no_source=not options.read_sources),
     )
 

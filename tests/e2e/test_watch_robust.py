@@ -90,8 +90,59 @@ def test_the_job_runs_on_when_the_watcher_is_killed(tmp_path: Path, start: Start
         check=True,
     )
     assert after.stderr.startswith("hangdoc: watching pid ")
-    (Path(folder) / "watcher.pid").unlink()
-    Path(folder).rmdir()
+    assert not Path(folder).exists()
+
+
+SERVE = """
+import os, socket, sys, time
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(os.environ["HANGDOC_PROBE"] + f"/{os.getpid()}.sock")
+listener.listen()
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def test_what_a_killed_watch_left_the_next_one_clears_away(tmp_path: Path, start: Start) -> None:
+    # Below tmp_path: other tests' watches clear /tmp at the same time.
+    home = tmp_path / "run"
+    home.mkdir()
+    place = {"XDG_RUNTIME_DIR": str(home)}
+
+    def watched(*command: str) -> tuple[subprocess.Popen[str], Path]:
+        watcher = start(*HANGDOC, "watch", *command, **place)
+        assert watcher.stdout is not None
+        assert watcher.stdout.readline() == "ready\n"
+        return watcher, Path(psutil.Process(child_of(watcher.pid)).environ()["HANGDOC_PROBE"])
+
+    if len(str(home)) > 80:
+        pytest.skip("the folder of tests is too deep for sockets")
+    living, of_the_living = watched("sh", "-c", "echo ready; sleep 1000")
+    dead, of_the_dead = watched("sh", "-c", "echo ready; sleep 1000")
+    serving, of_the_rank = watched(PYTHON, "-c", SERVE)
+    rank = child_of(serving.pid)
+    for watcher, job in ((dead, child_of(dead.pid)), (serving, None)):
+        kill(watcher.pid)
+        watcher.wait(DEADLINE)
+        if job is not None:
+            kill(job)
+    assert of_the_dead.is_dir()
+
+    def next_one() -> None:
+        done = subprocess.run(
+            [*HANGDOC, "watch", "true"], env=environment(**place), cwd=tmp_path, capture_output=True, timeout=DEADLINE
+        )
+        assert done.returncode == 0
+
+    next_one()
+    assert {of_the_living, of_the_rank} == set(home.iterdir())
+    assert living.poll() is None
+    # An attach could still ask the rank that outlived its watch, until it ends as well.
+    kill(rank)
+    wait_until(lambda: not psutil.pid_exists(rank) or psutil.Process(rank).status() == "zombie", what="the rank's end")
+    next_one()
+    assert {of_the_living} == set(home.iterdir())
+    living.terminate()
 
 
 def test_a_nested_watch_steps_aside(start: Start) -> None:
