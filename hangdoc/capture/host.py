@@ -378,6 +378,7 @@ def _process(
         looks=tuple(look[family.pid] for look in looks if family.pid in look),
         blocking_files=blocked.get(family.pid, ()),
         locked_files=locked.get(family.pid, ()),
+        cwd=family.cwd,
         children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
     )
 

@@ -31,6 +31,7 @@ from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.members import with_every_member, with_shared_members
+from hangdoc.diagnosis.naming import naming, told_apart
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -61,8 +62,8 @@ _PARTICIPLES = (
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    with looking_at(job):
-        return _diagnose(job)
+    with looking_at(job), naming(job):
+        return replace(_diagnose(job), file_names=told_apart())
 
 
 def _diagnose(job: JobSnapshot) -> Diagnosis:

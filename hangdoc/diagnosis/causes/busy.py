@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.branch import CONDITIONS
@@ -11,6 +10,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.chain import FORKED, OWN_PIPE, follow, is_pool_idle
 from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.threads import POOL, QUEUE, UNTOLD
@@ -235,7 +235,7 @@ def _polls(case: Case, activity: Activity) -> str:
 
 def _quoted(where: Frame, guard: Guard) -> str:
     truth = " (not taken)" if guard.kind == "return" else ""
-    return f"`{guard.condition}` ({PurePosixPath(where.file).name}:{guard.line}){truth}"
+    return f"`{guard.condition}` ({file_line(where.file, guard.line)}){truth}"
 
 
 def blocked_outside(case: Case, blame: Blame) -> Finding | None:
