@@ -35,6 +35,8 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
+        self._failed = False
+        """A hang or a crash was diagnosed, and reported if somebody asked for reports."""
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
@@ -134,6 +136,9 @@ class Announcer:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
             return
+        if diagnosis.outcome == "slow" and self._failed:
+            return  # a verdict on a hang is worth more than that a later wait takes its time
+        self._failed |= diagnosis.outcome != "slow"
         for report in self._options.reports:
             try:
                 write(diagnosis, report)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.alignment import Gap
+from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.branch import parted
@@ -87,7 +89,7 @@ def _ended_well(rank: RankSnapshot) -> bool:
 
 
 def _outcome(case: Case, found: Blame) -> str:
-    if found.proved or (found.kind == "outside" and any(rank in case.deadlocks for rank in found.culprits)):
+    if found.proved or _will_never_go_on(case, found):
         return "hang"
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
@@ -96,13 +98,21 @@ def _outcome(case: Case, found: Blame) -> str:
     return "slow"
 
 
+def _will_never_go_on(case: Case, found: Blame) -> bool:
+    """Can what the culprits wait for not come, however long one waits?"""
+    if found.kind != "outside":
+        return False
+    return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
+
+
 def _outcome_of_a_look(case: Case, found: Blame) -> str:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
     moving = [a.moving for a in case.activities.values()]
     if found.kind == "nothing" or all(moving):
         return "healthy" if any(moving) else "slow"
-    return "slow" if _working(case, found) else "hang"
+    person = found.kind == "outside" and all(waits_for_a_person(case, rank) for rank in found.culprits)
+    return "slow" if person or _working(case, found) else "hang"
 
 
 def _working(case: Case, found: Blame) -> bool:
@@ -140,6 +150,8 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     named = _no_hang(case) if outcome == "healthy" and not case.job.ended else finding or _unnamed(case, found)
     if found.kind == "outside" and found.alternatives:
         named = replace(named, why=named.why + _parted_now(case, found, found.alternatives[0]))
+    if outcome == "slow":
+        named = replace(named, verdict=f"{named.verdict} {_until_a_hang(case, found)}".rstrip())
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == "hang" and not found.proved and confidence == "certain":
@@ -147,7 +159,7 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     if named.doubt:
         confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
     if outcome == "hang" and not found.proved:
-        waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
+        waited = case.job.stalled_for and not _will_never_go_on(case, found)
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
@@ -171,6 +183,14 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities),
     )
+
+
+def _until_a_hang(case: Case, found: Blame) -> str:
+    """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
+    left = case.job.give_up_after - case.job.stalled_for
+    if case.job.mode == "attach" or _working(case, found) or not 0 < left < math.inf:
+        return ""
+    return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
 
 
 def _victims(case: Case, found: Blame) -> tuple[int, ...]:
