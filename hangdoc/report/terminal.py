@@ -64,6 +64,31 @@ def render(
 
 def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
     """The report as ``stream`` can show it: its width, encoding and colours, NO_COLOR and TERM respected."""
+    width, color, unicode = _shown_by(stream, environment)
+    return render(diagnosis, width=width, color=color, unicode=unicode)
+
+
+def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unicode: bool = True) -> str:
+    """The answer alone, for somebody who has seen the report scroll by: outcome, verdict and fix."""
+    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
+    layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style)), _job(diagnosis))
+    layout.gap()
+    layout.paragraph(diagnosis.verdict, "bold")
+    layout.gap()
+    rows = [Row("fix", (Piece(diagnosis.fix),))] if diagnosis.fix else []
+    layout.rows([*rows, *_sure(diagnosis)])
+    return layout.finish()
+
+
+def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
+    """``recall`` as ``stream`` can show it."""
+    width, color, unicode = _shown_by(stream, environment)
+    return recall(diagnosis, width=width, color=color, unicode=unicode)
+
+
+def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
+    """What the stream can show: cells of a line, colours, Unicode."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)
     if not columns:
@@ -71,11 +96,10 @@ def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
         columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
     dumb = environment.get("TERM", "") in ("dumb", "")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
-    return render(
-        diagnosis,
-        width=min(columns, 140),
-        color=terminal and not dumb and not environment.get("NO_COLOR"),
-        unicode=encoding in ("utf8", "utf8sig"),
+    return (
+        min(columns, 140),
+        terminal and not dumb and not environment.get("NO_COLOR"),
+        encoding in ("utf8", "utf8sig"),
     )
 
 
