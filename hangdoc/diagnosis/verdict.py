@@ -238,7 +238,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "",
             "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
             "no call sequences could be read, and the stacks alone do not show the past",
-            "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+            case.to_see_history,
         )
     if found.kind == "messages":
         return Finding(
@@ -247,7 +247,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "every rank stands in a send or recv; whom for, the stacks do not show",
             "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
             if case.programs
-            else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+            else case.to_see_history,
         )
     if not found.culprits:
         what = "The job has ended" if case.job.ended else "The job does not move"
