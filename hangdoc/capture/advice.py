@@ -15,7 +15,7 @@ def ourselves() -> str:
     """This hangdoc by its absolute path: sudo looks for programs in other folders, and leaves virtual environments."""
     for candidate in (Path(sys.argv[0]), Path(sys.executable).parent / "hangdoc"):
         if candidate.name == "hangdoc" and os.access(candidate, os.X_OK) and candidate.is_file():
-            return shlex.quote(str(candidate.absolute()))
+            return shlex.quote(os.path.abspath(candidate))  # noqa: PTH100 - as it was called, links and all
     return f"{shlex.quote(sys.executable)} -m hangdoc"
 
 
