@@ -85,6 +85,26 @@ def test_who_reads_data_from_a_pipe_may_have_to_wait_for_it() -> None:
     assert diagnose(job(READS, MEETS, target="pipe:[77]")).outcome == "slow"
 
 
+def test_a_library_asks() -> None:
+    frozen = job(READS, MEETS, target="pipe:[77]")
+    library = "/venv/lib/python3.11/site-packages/click/termui.py"
+
+    def below(function: str) -> JobSnapshot:
+        process = frozen.ranks[0].process
+        assert process is not None
+        looks = tuple(
+            replace(
+                look, threads=tuple(replace(t, frames=(Frame(library, 9, function), *t.frames)) for t in look.threads)
+            )
+            for look in process.looks
+        )
+        asks = replace(frozen.ranks[0], process=replace(process, looks=looks))
+        return replace(frozen, ranks=(asks, frozen.ranks[1]))
+
+    assert told(diagnose(below("prompt.<locals>.prompt_func"))) == ("hang", "HD405", (0,))
+    assert diagnose(below("get_text_stream")).outcome == "slow"
+
+
 def test_slow_says_when_it_will_be_a_hang() -> None:
     diagnosis = diagnose(job(READS, MEETS, target="pipe:[77]"))
     assert diagnosis.verdict.endswith("If nothing moves, it counts as a hang in 9 min 55 s (--give-up-after).")

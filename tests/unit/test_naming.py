@@ -8,6 +8,8 @@ from dataclasses import replace
 
 import pytest
 import simulator
+from hypothesis import given
+from hypothesis import strategies as st
 from simulator import Op, Program, run, snapshot
 
 from hangdoc.diagnosis import diagnose
@@ -41,6 +43,19 @@ WORLD = ("0", (0, 1, 2))
 )
 def test_names_are_as_short_as_they_stay_unique(files: list[str], cwd: str, names: list[str]) -> None:
     assert [FileNames(files, cwd).short(file) for file in files] == names
+
+
+PARTS = st.lists(st.sampled_from(["a", "b", "job", "train.py"]), min_size=1, max_size=5)
+
+
+@given(st.sets(PARTS.map(lambda parts: "/" + "/".join(parts)), min_size=1, max_size=8), st.sampled_from(["", "/job"]))
+def test_no_two_files_have_one_name(files: set[str], cwd: str) -> None:
+    names = FileNames(files, cwd)
+    short = {file: names.short(file) for file in files}
+    assert len(set(short.values())) == len(files)
+    for file, name in short.items():
+        assert file.endswith("/" + name.removeprefix("./").removeprefix("/"))
+    assert dict(names.told_apart()) == {f: n for f, n in short.items() if n != f.rpartition("/")[2]}
 
 
 def job(*files: str) -> JobSnapshot:
