@@ -36,6 +36,10 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
+        self._failed = False
+        """A hang or a crash was diagnosed, and reported if somebody asked for reports."""
+        self._last: tuple[Diagnosis | None, Path | None] = (None, None)
+        """The latest diagnosis and where its snapshot is kept."""
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
@@ -82,7 +86,7 @@ class Announcer:
         self._conclude(snapshot, "end")
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Say that the job was ended."""
+        """Say that the job was ended, and what for: its last words have pushed the diagnosis off the screen."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -90,6 +94,13 @@ class Announcer:
                 f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
                 f"see `ps -o stat,wchan {pids}`\n"
             )
+        diagnosis, path = self._last
+        if diagnosis is not None:
+            from hangdoc.report.terminal import recall_for
+
+            say(f"\n{recall_for(sys.stderr, diagnosis)}")
+        if path is not None:
+            say(f"hangdoc: show it again: {_again(path)}\n")
 
     def on_blind(self, why: str) -> None:
         """Say that nobody watches any more."""
@@ -103,6 +114,7 @@ class Announcer:
             printed = self._print(diagnosis)
         except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
             failure = mask_text(f"{type(error).__name__}: {error}")
+            self._last = (None, None)
             news = self._said != (failure,)
             self._said = (failure,)
             if news:
@@ -127,18 +139,23 @@ class Announcer:
         from hangdoc.model.codec import dump_snapshot, write_atomically
         from hangdoc.report import document, write
 
+        self._last = (diagnosis, None)
         try:
             folder = self.run_directory.make()
             path = folder / f"{name}.hangdoc"
             dump_snapshot(snapshot, path)
+            self._last = (diagnosis, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
             if tell:
-                say(f"hangdoc: kept, for `hangdoc diagnose {harmless(shlex.quote(str(path)))}`\n")
+                say(f"hangdoc: saved. Show it again: {_again(path)}\n")
         except (HangdocError, OSError) as error:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
             return
+        if diagnosis.outcome == "slow" and self._failed:
+            return  # a verdict on a hang is worth more than that a later wait takes its time
+        self._failed |= diagnosis.outcome != "slow"
         for report in self._options.reports:
             try:
                 write(diagnosis, report)
@@ -193,6 +210,10 @@ def say(text: str) -> None:
                 data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]
     except (OSError, ValueError):
         pass
+
+
+def _again(path: Path) -> str:
+    return harmless(f"hangdoc diagnose {shlex.quote(str(path))}")
 
 
 def _one_line(error: Exception) -> str:

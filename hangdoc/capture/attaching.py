@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from hangdoc.capture import departed, procfs, rendezvous
+from hangdoc.capture.advice import ourselves
 from hangdoc.capture.census import Census, Entry, take_census
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
@@ -177,7 +178,7 @@ def _forbidden(entry: Entry) -> CannotLook:
     if own != entry.user:
         return CannotLook(
             f"{_name(entry)} belongs to {_user(entry.user)} and may not be read by {_user(own)}",
-            f"Run hangdoc as that user or as root: sudo hangdoc attach {entry.pid}",
+            f"Run hangdoc as that user or as root: sudo {ourselves()} attach {entry.pid}",
         )
     return CannotLook(f"{_name(entry)} may not be read, though it belongs to {_user(own)}", PERMISSION)
 
@@ -216,7 +217,7 @@ def _refuse(census: Census, entry: Entry) -> Job:
     if census.has_torch(entry.pid) is None:
         raise CannotLook(
             f"the memory map of {_name(entry)} may not be read",
-            "Run hangdoc as root, or in a container with --cap-add=SYS_PTRACE.",
+            f"Run hangdoc as root: sudo {ourselves()} attach {entry.pid}; in a container with --cap-add=SYS_PTRACE.",
         )
     raise CannotLook(f"{_name(entry)} is Python without torch, and no job runs around it", _LIST)
 

@@ -26,9 +26,9 @@ from hangdoc.model.snapshot import Unavailable
 _OLDEST, _NEWEST = (3, 9), (3, 13)
 _REMOTE_EXEC = (
     "sys.remote_exec of Python 3.14 does not serve either: it waits until the main thread comes back to running"
-    " Python code, which a rank that waits in C never does; start the job with `hangdoc watch` instead"
+    " Python code, which a rank that waits in C never does; next time, start the job with `hangdoc watch`"
 )
-_WATCH = "start the job with `hangdoc watch` to have the ranks' call history without any injection"
+_WATCH = "next time, start the job with `hangdoc watch`: it has the ranks' call history without any injection"
 _STACK_ROOM = 256 << 10
 """Bytes of a thread's stack: Python needs some tens of KiB for what we run."""
 

@@ -42,11 +42,7 @@ _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
 _NATIVE_SECONDS = 2.0
-_NO_PROBE = Unavailable(
-    "journal",
-    "there is no probe in this process",
-    "start the job with `hangdoc watch` to have the ranks' call history",
-)
+_NO_PROBE = Unavailable("journal", "there is no probe in this process")
 _NO_PROBE_YET = Unavailable(
     "journal",
     "its probe has not started: it made no store or process group yet, or its Python loads no plug-ins of torch",
@@ -149,6 +145,7 @@ class _Capture:
         locking = Task(lambda: blocking.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        self._advise((first, second))
         suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
         for look in (first, second):
             place_tasks(look.states, suspended)
@@ -257,6 +254,18 @@ class _Capture:
             if isinstance(answer, Unavailable):
                 self.missing.append(replace(answer, rank=rank))
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
+
+    def _advise(self, looks: Sequence[Look]) -> None:
+        """Say what would show the calls of ranks without a probe. Only now is it known what would be safe."""
+        silent = {note.rank for note in self.missing if note.why == _NO_PROBE.why}
+        pids = sorted(pid for pid, rank in self.rank_of.items() if rank in silent)
+        if pids:
+            launcher = self.request.launcher_pid
+            job = launcher if launcher is not None and procfs.exists(launcher) else pids[0]
+            remedy = injection.to_see_history(job, pids, [look.states for look in looks])
+            self.missing = [
+                replace(note, remedy=remedy) if note.why == _NO_PROBE.why else note for note in self.missing
+            ]
 
     def _native(self, told: Collection[int], first: Look, second: Look) -> None:
         """Add native frames to the second look, for ranks whose journal has not ``told`` what they wait for."""
@@ -382,6 +391,7 @@ def _process(
         looks=tuple(look[family.pid] for look in looks if family.pid in look),
         blocking_files=blocked.get(family.pid, ()),
         locked_files=locked.get(family.pid, ()),
+        cwd=family.cwd,
         children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
     )
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hangdoc.capture import gates, procfs, stacks
+from hangdoc.capture.advice import NEXT_TIME, once_more
 from hangdoc.capture.exchange import Exchange
 from hangdoc.capture.gates import refused
 from hangdoc.capture.gdb import Gdb, GdbError, console, evaluation, find_gdb
@@ -31,6 +32,8 @@ _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks",
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
 """A rank that polls runs for some microseconds now and then, and may be met just there."""
+_MOST_ASKED = 4
+"""Ranks whose gates are tried before an injection is advised: reading the memory maps of hundreds takes seconds."""
 _GO = "go"
 _LONGEST_FAILURE = 2048
 _POLL_SECONDS = 0.005
@@ -80,8 +83,26 @@ def collect(
         return dict(zip(pids, pool.map(one, pids.values()), strict=True))
 
 
+def to_see_history(job: int, silent: Collection[int], looks: Sequence[Mapping[int, ProcessState]]) -> str:
+    """What would show the calls of the ranks ``silent`` (pids), which have no probe.
+
+    ``job`` is a pid to attach to. An injection is advised only if a gate that would refuse it is not shut now.
+    """
+    if find_gdb() is not None:
+        for pid in sorted(silent)[:_MOST_ASKED]:
+            seen = [look[pid] for look in looks if pid in look]
+            if _shut(pid, seen) is None and gates.lender(seen[-1]) is not None:
+                return f"`{once_more(f'attach {job} --inject')}` reads it: gdb holds each rank for half a second"
+    return NEXT_TIME
+
+
+def _shut(pid: int, looks: Sequence[ProcessState]) -> Unavailable | None:
+    """What forbids an injection before anything is held."""
+    return gates.waiting(looks) or gates.from_outside(pid)
+
+
 def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float) -> ProbeDetails | Unavailable:
-    shut = gates.waiting(looks) or gates.from_outside(pid)
+    shut = _shut(pid, looks)
     if shut is not None:
         return shut
     tid = gates.lender(looks[-1])

@@ -11,6 +11,7 @@ from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
+from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import Blame
@@ -86,6 +87,9 @@ def blame(case: Case) -> Blame:
         )
     if case.activities and all(a.kind in ("send", "recv") and not a.moving for a in case.activities.values()):
         return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
+    asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
+    if asking:
+        return Blame("outside", asking, confidence="likely", sure="no rank waits for another")
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -65,6 +66,12 @@ class Case:
     def ranks(self) -> dict[int, RankSnapshot]:
         """Rank → its snapshot."""
         return {r.rank: r for r in self.job.ranks}
+
+    @cached_property
+    def to_see_history(self) -> str:
+        """What would show the calls that could not be read, as the capture found out; '' where nothing is known."""
+        found = Counter(item.remedy for item in self.job.unavailable if item.what == "journal" and item.remedy)
+        return found.most_common(1)[0][0] if found else ""
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.activity import python_op
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.locks import held, wanted
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import (
     QUEUE,
@@ -86,7 +87,7 @@ def _forked_with_a_lock(case: Case, process: Process) -> str:
     alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
     if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
         return ""
-    place = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
+    place = file_line(frames[0].file, frames[0].line)
     return f"waits at {place} for the lock `{min(names)}`, {FORKED}"
 
 
@@ -130,7 +131,7 @@ def state_of(process: Process) -> tuple[str, str]:
         kind, text = mark.kind, f"in {python_op(stack) or 'a collective'}"
     frames = user_stack(stack)
     where = frames[0] if frames else (below_user(stack) or (None,))[0]
-    place = f" at {PurePosixPath(where.file).name}:{where.line}" if where else ""
+    place = f" at {file_line(where.file, where.line)}" if where else ""
     return kind, f"is {text}{place}"
 
 
@@ -180,5 +181,5 @@ def _threads(process: Process) -> list[str]:
         words = kind_words(thread.frames, mark.kind) if mark is not None else ""
         doing = f" ({words})" if words else ""
         name = thread.name or str(thread.tid)
-        found.append(f"its thread {name} is at {PurePosixPath(frames[0].file).name}:{frames[0].line}{doing}")
+        found.append(f"its thread {name} is at {file_line(frames[0].file, frames[0].line)}{doing}")
     return found[:_MOST_THREADS]

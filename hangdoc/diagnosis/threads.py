@@ -14,7 +14,7 @@ _SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
 _PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
 _OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
 _LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
-_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
+_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console|hvc)")
 
 UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 """A wait of which neither Python's nor native frames tell the reason."""
@@ -160,6 +160,11 @@ def outside(process: Process, thread: Thread | None) -> tuple[str, str] | None:
     return None
 
 
+def is_terminal(file: OpenFile) -> bool:
+    """Is it a terminal, by its name? To ask the device itself would mean to open it."""
+    return _TERMINAL.match(file.target) is not None
+
+
 def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
     if file.operation in ("wait4", "waitid"):
         return "waiting-for-child", f"waiting for {file.target}"
@@ -167,7 +172,7 @@ def _on_file(file: OpenFile, channel: str) -> tuple[str, str] | None:
         return "file-lock", f"waiting for the lock on {file.target}"
     if file.fd == 0 and file.operation == "read":
         return "terminal", f"reading its standard input ({file.target})"
-    if _TERMINAL.match(file.target):
+    if is_terminal(file):
         return "terminal", f"reading the terminal ({file.target})"
     if file.target.startswith("pipe:"):
         return "pipe", f"waiting on a pipe ({file.operation} {file.target})"

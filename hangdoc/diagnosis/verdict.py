@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.alignment import Gap
+from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.branch import describe as describe_branch
 from hangdoc.diagnosis.branch import parted
@@ -31,6 +33,7 @@ from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.landmarks import is_implicit, words
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.members import with_every_member, with_shared_members
+from hangdoc.diagnosis.naming import naming, told_apart
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -61,8 +64,8 @@ _PARTICIPLES = (
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    with looking_at(job):
-        return _diagnose(job)
+    with looking_at(job), naming(job):
+        return replace(_diagnose(job), file_names=told_apart())
 
 
 def _diagnose(job: JobSnapshot) -> Diagnosis:
@@ -86,7 +89,7 @@ def _ended_well(rank: RankSnapshot) -> bool:
 
 
 def _outcome(case: Case, found: Blame) -> str:
-    if found.proved or (found.kind == "outside" and any(rank in case.deadlocks for rank in found.culprits)):
+    if found.proved or _will_never_go_on(case, found):
         return "hang"
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
@@ -95,13 +98,21 @@ def _outcome(case: Case, found: Blame) -> str:
     return "slow"
 
 
+def _will_never_go_on(case: Case, found: Blame) -> bool:
+    """Can what the culprits wait for not come, however long one waits?"""
+    if found.kind != "outside":
+        return False
+    return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
+
+
 def _outcome_of_a_look(case: Case, found: Blame) -> str:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
     moving = [a.moving for a in case.activities.values()]
     if found.kind == "nothing" or all(moving):
         return "healthy" if any(moving) else "slow"
-    return "slow" if _working(case, found) else "hang"
+    person = found.kind == "outside" and all(waits_for_a_person(case, rank) for rank in found.culprits)
+    return "slow" if person or _working(case, found) else "hang"
 
 
 def _working(case: Case, found: Blame) -> bool:
@@ -139,6 +150,8 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     named = _no_hang(case) if outcome == "healthy" and not case.job.ended else finding or _unnamed(case, found)
     if found.kind == "outside" and found.alternatives:
         named = replace(named, why=named.why + _parted_now(case, found, found.alternatives[0]))
+    if outcome == "slow":
+        named = replace(named, verdict=f"{named.verdict} {_until_a_hang(case, found)}".rstrip())
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == "hang" and not found.proved and confidence == "certain":
@@ -146,7 +159,7 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
     if named.doubt:
         confidence, sure = "likely" if confidence == "certain" else confidence, f"{sure}; {named.doubt}"
     if outcome == "hang" and not found.proved:
-        waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
+        waited = case.job.stalled_for and not _will_never_go_on(case, found)
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
@@ -170,6 +183,14 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities),
     )
+
+
+def _until_a_hang(case: Case, found: Blame) -> str:
+    """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
+    left = case.job.give_up_after - case.job.stalled_for
+    if case.job.mode == "attach" or _working(case, found) or not 0 < left < math.inf:
+        return ""
+    return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
 
 
 def _victims(case: Case, found: Blame) -> tuple[int, ...]:
@@ -217,7 +238,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "",
             "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
             "no call sequences could be read, and the stacks alone do not show the past",
-            "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+            case.to_see_history,
         )
     if found.kind == "messages":
         return Finding(
@@ -226,7 +247,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "every rank stands in a send or recv; whom for, the stacks do not show",
             "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
             if case.programs
-            else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+            else case.to_see_history,
         )
     if not found.culprits:
         what = "The job has ended" if case.job.ended else "The job does not move"

@@ -169,3 +169,5 @@ class Diagnosis:
     command: tuple[str, ...] = ()
     stalled_for: float = 0.0
     world_size: int | None = None
+    file_names: tuple[tuple[str, str], ...] = ()
+    """Path and name of files that the sentences call by more than the last part: ('/a/b/train.py', 'b/train.py')."""

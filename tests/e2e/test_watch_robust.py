@@ -244,6 +244,25 @@ def test_no_process_survives_an_aborted_job(watch: Watch, fake_job: list[str]) -
         assert path.stat().st_mode & 0o077 == 0, path
 
 
+def test_the_verdict_is_the_last_thing_on_the_screen_of_an_aborted_job(watch: Watch, fake_job: list[str]) -> None:
+    talks = "def last_words(*_):\n    for n in range(40): print('  File', n, file=sys.stderr)\n    sys.exit(1)\n"
+    job = FAKE_JOB.replace("signal.signal(signal.SIGTERM, signal.SIG_IGN)", f"{talks}signal.signal(15, last_words)")
+    job = job.replace("env={", "stdin=subprocess.PIPE, env={")
+    job = job.replace("time.sleep(1000)", "try: input()\nexcept EOFError: time.sleep(1000)")
+    Path(fake_job[1]).write_text(job)
+    done = watch(fake_job, stall_after=2)
+    assert done.status == 124, done.explain()
+    assert done.document is not None
+    assert done.document["fix"]
+    shown, launcher, rest = done.stderr.rpartition("  File 39\n")
+    assert launcher, done.explain()
+    assert "hangdoc ✖ hang" in shown
+    assert rest.startswith("hangdoc: ended the hung job, as --on-hang abort asks\n\nhangdoc ✖ hang"), done.explain()
+    for text in (done.document["verdict"], f"fix        {done.document['fix']}"):
+        assert "".join(text.split()) in "".join(rest.split()), done.explain()
+    assert rest.splitlines()[-1] == f"hangdoc: show it again: hangdoc diagnose {done.snapshots()[-1]}", done.explain()
+
+
 def test_a_stall_is_reported_once_and_the_job_is_left_alone(
     start: Start, mark: str, tmp_path: Path, fake_job: list[str]
 ) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.activity import GONE
 from hangdoc.diagnosis.alignment import Gap
@@ -11,6 +10,7 @@ from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_name
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.partings import also_on_the_way
 from hangdoc.diagnosis.rounds import is_inside
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -48,11 +48,10 @@ def place(frame: Frame | None) -> str:
 
 
 def short(frame: Frame | None) -> str:
-    """'train.py:61'."""
+    """'train.py:61'; 'alpha/train.py:61' where there are two."""
     if frame is None:
         return ""
-    name = frame.file if frame.file.startswith("<") else PurePosixPath(frame.file).name
-    return f"{name}:{frame.line}"
+    return file_line(frame.file, frame.line)
 
 
 def call_name(token: Token | None) -> str:
@@ -217,11 +216,11 @@ def item_of(case: Case, blame: Blame) -> str:
     if loop is None:
         return ""
     inside = token is not None and is_inside(token, replace(parting, guard=loop))
-    return "" if inside else f"`{loop.condition}` ({PurePosixPath(parting.file).name}:{loop.line})"
+    return "" if inside else f"`{loop.condition}` ({file_line(parting.file, loop.line)})"
 
 
 def _line_of(parting: Parting) -> str:
-    return f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
+    return file_line(parting.file, parting.guard.line)
 
 
 def told_values(per_rank: dict[int, str], separator: str = ", ") -> str:

@@ -71,7 +71,7 @@ def missing_partner(case: Case, blame: Blame) -> Finding | None:
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; "
             + ("it takes one of any rank" if any_source else "stacks do not show the peer"),
             f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides"
-            + ("" if any_source else "; `hangdoc watch` shows the peers"),
+            + ("" if any_source or not case.to_see_history else f"; to see the peers: {case.to_see_history}"),
         )
     waiting = [
         a

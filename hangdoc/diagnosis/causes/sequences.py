@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, counter_values
@@ -28,6 +27,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import disagreement
 from hangdoc.diagnosis.landmarks import is_implicit
+from hangdoc.diagnosis.naming import file_name
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
 from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
@@ -124,7 +124,7 @@ def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> str:
 
 
 def _file(parting: Parting) -> str:
-    return PurePosixPath(parting.file).name
+    return file_name(parting.file)
 
 
 def _iterations(case: Case, blame: Blame) -> str:

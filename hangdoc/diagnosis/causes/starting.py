@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
@@ -21,6 +19,7 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.meeting import meeting_places
+from hangdoc.diagnosis.naming import file_name
 from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.diagnosis.syntax import guards
@@ -117,7 +116,7 @@ def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> str:
     if tree is None or waits_at is None:
         return ""
     known = {g.place for g in guards(tree, waits_at.line)}
-    file = PurePosixPath(waits_at.file).name
+    file = file_name(waits_at.file)
     for line in store_sets(tree):
         told = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
         if told:
