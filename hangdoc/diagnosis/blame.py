@@ -40,6 +40,8 @@ def blame(case: Case) -> Blame:
         if found.confidence == "certain" and found.gap is not None and found.gap.token.frame is None:
             sure = f"{found.sure}; the line that made the group could not be seen"
             return replace(found, confidence="likely", sure=sure)
+        if found.confidence == "certain" and not case.programs:
+            return replace(found, confidence="likely", sure="the groups of all ranks seen, their call sequences not")
         return found
     diverged = _divergence(case)
     # Stacks alone show a call that is missing before they show its root; a root that differs explains more.

@@ -68,7 +68,7 @@ class Case:
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing."""
+        """Rank → its calls in program order; ranks without a journal are missing, and all where nothing was recorded."""
         return programs(self.job)
 
     @cached_property

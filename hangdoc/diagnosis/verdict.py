@@ -217,7 +217,10 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "",
             "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
             "no call sequences could be read, and the stacks alone do not show the past",
-            "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+            "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo and a TORCH_FR_BUFFER_SIZE "
+            "that is not 0"
+            if any(rank.journal is not None for rank in case.job.ranks)
+            else "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
         )
     if found.kind == "messages":
         return Finding(
@@ -225,7 +228,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "All ranks wait for messages of each other, and none arrives.",
             "every rank stands in a send or recv; whom for, the stacks do not show",
             "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
-            if case.programs
+            if any(rank.journal is not None for rank in case.job.ranks)
             else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
         )
     if not found.culprits:
