@@ -14,6 +14,7 @@ from hangdoc.diagnosis.mailbox import Alone, alone
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
+from hangdoc.diagnosis.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.values import Values
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
@@ -68,7 +69,7 @@ class Case:
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing, and all where nothing was recorded."""
+        """Rank → its calls in program order; ranks without a journal are missing, all where nothing was recorded."""
         return programs(self.job)
 
     @cached_property
@@ -79,7 +80,14 @@ class Case:
     @cached_property
     def activities(self) -> dict[int, Activity]:
         """Rank → what it does now."""
-        found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+        where = whereabouts(self.job) if self.hidden else ""
+        found = {
+            rank: activity_of_hidden(snapshot, where)
+            if rank in self.hidden
+            else describe(snapshot, self.programs.get(rank))
+            for rank, snapshot in self.ranks.items()
+        }
+        # They have to be here, have lived and are not here any more.
         for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
             found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
         for rank, activity in found.items():
@@ -112,6 +120,16 @@ class Case:
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and ".wait(" in line
         return replace(activity, kind="in-collective", text=UNNAMED) if asynchronous else activity
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Ranks that were not seen and that nothing proves to be gone: nothing is said against them."""
+        return hidden_ranks(self.job, self._met)
+
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """The other ranks."""
+        return frozenset(self.ranks) - self.hidden
 
     @cached_property
     def _met(self) -> frozenset[int]:

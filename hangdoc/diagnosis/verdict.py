@@ -34,6 +34,7 @@ from hangdoc.diagnosis.members import with_every_member, with_shared_members
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.diagnosis.unseen import HIDDEN, note_hidden, told_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame
@@ -74,7 +75,7 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         return _assemble(case, found, name_cause(case, found), "crashed" if ended else "healthy")
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
-    if all(_ended_well(rank) for rank in case.ranks.values()):
+    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
         return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
     found = blame(case)
     return _assemble(case, found, name_cause(case, found), _outcome(case, found))
@@ -98,7 +99,7 @@ def _outcome(case: Case, found: Blame) -> str:
 def _outcome_of_a_look(case: Case, found: Blame) -> str:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
-    moving = [a.moving for a in case.activities.values()]
+    moving = [case.activities[rank].moving for rank in case.seen]
     if found.kind == "nothing" or all(moving):
         return "healthy" if any(moving) else "slow"
     return "slow" if _working(case, found) else "hang"
@@ -165,10 +166,11 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=gather(case, found),
-        unavailable=case.job.unavailable,
+        unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities),
+        unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
 
 
@@ -188,7 +190,7 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 
 def _no_hang(case: Case) -> Finding:
-    still = tuple(r for r, a in case.activities.items() if not a.moving)
+    still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
     told = f"no rank waits for another ({name_ranks(still)} at rest at the moment)" if still else "all ranks move"
     return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")
 
@@ -199,6 +201,8 @@ def _status_text(status: int | None) -> str:
 
 def _unnamed(case: Case, found: Blame) -> Finding:
     """Culprit, lines and an honest 'cause unknown'."""
+    if found.kind == HIDDEN:
+        return _held_up_unseen(case)
     if found.kind == "nothing" and all(a.kind == "store-wait" for a in case.activities.values()):
         return _all_meet(case)
     if found.kind == "nothing" and case.job.ended:
@@ -209,7 +213,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "read the command's own last lines",
         )
     if found.kind == "nothing":
-        busy = sorted({a.text if a.kind in _THINGS else a.kind for a in case.activities.values()})
+        busy = sorted({a.text if a.kind in _THINGS else a.kind for r, a in case.activities.items() if r in case.seen})
         text = f"no rank waits for another; they are {', '.join(busy)}."
         return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
     if found.kind == "arrived" and not case.programs:
@@ -217,8 +221,8 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "",
             "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
             "no call sequences could be read, and the stacks alone do not show the past",
-            "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo and a TORCH_FR_BUFFER_SIZE "
-            "that is not 0"
+            "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo, and TORCH_FR_BUFFER_SIZE "
+            "other than 0"
             if any(rank.journal is not None for rank in case.job.ranks)
             else "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
         )
@@ -268,6 +272,21 @@ def _parted_now(case: Case, found: Blame, others: tuple[int, ...]) -> str:
     partings = parted(case.sources, case.values, stacks, (found.culprits, others))
     told = condition_text(case, replace(found, partings=tuple(p for p in partings if not p.uneven)[:1]))
     return f"; {told}" if told else ""
+
+
+def _held_up_unseen(case: Case) -> Finding:
+    """The ranks that were seen only wait, or failed because a peer left: the reason is where nobody has looked."""
+    hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
+    told = capital(told_hidden(case.job, hidden))
+    where = wait_sentence(case, seen)
+    return Finding(
+        "",
+        " ".join(f"{sentence}." for sentence in (capital(where), told) if sentence),
+        "what holds them up is with the ranks that were not seen, so the reason is open",
+        "collect the dumps of all hosts, and diagnose them together"
+        if case.job.mode == "dump"
+        else f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
+    )
 
 
 def _all_meet(case: Case) -> Finding:

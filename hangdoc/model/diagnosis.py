@@ -169,3 +169,5 @@ class Diagnosis:
     command: tuple[str, ...] = ()
     stalled_for: float = 0.0
     world_size: int | None = None
+    unseen: tuple[int, ...] = ()
+    """Ranks of the job that were not seen and that nothing proves to be gone."""
