@@ -69,8 +69,10 @@ class Case:
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing, all where nothing was recorded."""
-        return programs(self.job)
+        """Rank → its calls in program order; ranks without a journal are missing. {} where no journal holds a call: a
+        recorder that is off, or that this torch lacks, says no more about the past than a journal that is missing."""
+        found = programs(self.job)
+        return found if any(program.journal.calls for program in found.values()) else {}
 
     @cached_property
     def histories(self) -> list[GroupHistory]:

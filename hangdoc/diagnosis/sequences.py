@@ -212,11 +212,8 @@ class RankProgram:
 
 
 def programs(job: JobSnapshot) -> dict[int, RankProgram]:
-    """Every rank's program, for ranks whose journal was read. {} where no journal holds a call: a recorder that is off,
-    or that this torch lacks, says no more about the past than a journal that is missing."""
+    """Every rank's program, for ranks whose journal was read."""
     journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
-    if not any(journal.calls for journal in journals.values()):
-        return {}
     recordings = record(journals.items())
     unique = {id(recording): recording for recording in recordings.values()}
     sites = {key: [call_site(stack) for stack in recording.stacks] for key, recording in unique.items()}
