@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.lookahead import FIRST_LOOK, LookAhead
-from hangdoc.model.wording import harmless, name_duration
+from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
 
@@ -35,6 +35,8 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
+        self._unseen: tuple[int, ...] = ()
+        self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
@@ -52,6 +54,15 @@ class Announcer:
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Diagnose, print if there is news, keep the snapshot."""
         return self._conclude(snapshot, f"stall-{number}")
+
+    def may_end(self) -> bool:
+        """Not for a verdict about ranks that were not seen: they may do well, and so may this half of the job. Says so
+        once."""
+        if self._unseen and not self._spared:
+            self._spared = True
+            whom = name_ranks(self._unseen)
+            say(f"hangdoc: does not end the job, although --on-hang abort asks: {whom} could not be seen from here\n")
+        return not self._unseen
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """Look ahead now and then; say once that ranks have parted."""
@@ -104,6 +115,8 @@ class Announcer:
                 say(f"hangdoc: could not diagnose: {harmless(failure)}\n")
             self._keep(snapshot, None, name, tell=news)
             return "blind"
+        blamed = frozenset(diagnosis.culprits)
+        self._unseen = tuple(rank for rank in diagnosis.unseen if rank in blamed or not blamed)
         if diagnosis.outcome in (*_FAILURES, "blind"):
             self._keep(snapshot, diagnosis, name, tell=printed)
         return diagnosis.outcome
