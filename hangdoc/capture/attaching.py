@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.capture import departed, procfs, rendezvous
@@ -23,6 +23,8 @@ from hangdoc.model.store import RendezvousStore
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
+ELSEWHERE = "elsewhere"
+"""Identity of a rank that lives where this hangdoc does not look."""
 _PULSE_SECONDS = 0.3
 _MOVING_CPU = 0.02
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
@@ -56,7 +58,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     targets, exits = departed.how_they_ended(census, met.job, met.store.silent if met.store else ())
     snapshot = capture_job(
         CaptureRequest(
-            targets=targets,
+            targets=living_elsewhere(targets, met.store, exits),
             exits=exits,
             launcher_pid=job.root,
             mode="attach",
@@ -69,6 +71,20 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
         raise _blind(census[job.pids[0]], snapshot)
     return departed.with_believed_ranks(snapshot)
+
+
+def living_elsewhere(
+    targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
+) -> tuple[RankTarget, ...]:
+    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
+    where we do not look: in another container, or on another host."""
+    joined = set(store.joined or ()) if store is not None else set()
+    return tuple(
+        replace(target, identity=ELSEWHERE)
+        if target.pid is None and target.rank in joined and target.rank not in ended
+        else target
+        for target in targets
+    )
 
 
 def find_job(pid: int) -> tuple[Census, Job]:

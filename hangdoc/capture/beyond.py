@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hangdoc.capture.attaching import meet
+from hangdoc.capture.attaching import ELSEWHERE, living_elsewhere, meet
 from hangdoc.capture.census import Census, take_census
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.job import Job
@@ -20,10 +20,9 @@ from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.store import RendezvousStore
 
-ELSEWHERE = "elsewhere"
 _LARGEST_WORLD = 100_000
-_SHARED = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE")
-_SHARED += ("SLURM_JOB_ID", "SLURM_STEP_ID")
+_SHARED = frozenset({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"})
+_SHARED |= {"SLURM_JOB_ID", "SLURM_STEP_ID"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +86,9 @@ def _after_the_store(census: Census, found: WholeJob, living: Sequence[RankTarge
         return found
     told = [dict(target.environment) for target in living]
     here = is_loopback(store.address) or any(meets_on_loopback(env) or on_one_host(env) for env in told)
-    now = time.time()
     missing = {target.rank for target in found.targets if target.pid is None}
-    gone = missing & set(store.silent) if here else set()
-    joined = set(store.joined or ()) - gone
-    return WholeJob(
-        tuple(_elsewhere(target) if target.rank in missing & joined else target for target in found.targets),
-        {rank: ProcessExit(at=now) for rank in gone},
-        store,
-    )
+    exits = {rank: ProcessExit(at=time.time()) for rank in (missing & set(store.silent) if here else ())}
+    return WholeJob(living_elsewhere(found.targets, store, exits), exits, store)
 
 
 def _without_those_that_live(census: Census, targets: Sequence[RankTarget]) -> list[RankTarget]:
@@ -108,12 +101,11 @@ def _without_those_that_live(census: Census, targets: Sequence[RankTarget]) -> l
         for target in job.targets
         if target.pid is not None and _shared_by(target) in shared
     }
-    return [_elsewhere(target) if target.pid is None and target.rank in alive else target for target in targets]
+    return [
+        replace(target, identity=ELSEWHERE) if target.pid is None and target.rank in alive else target
+        for target in targets
+    ]
 
 
 def _shared_by(target: RankTarget) -> dict[str, str]:
     return {name: value for name, value in target.environment if name in _SHARED}
-
-
-def _elsewhere(target: RankTarget) -> RankTarget:
-    return replace(target, identity=ELSEWHERE)

@@ -112,7 +112,7 @@ def test_an_end_that_was_seen_outranks_ranks_that_were_not(job: JobSnapshot) -> 
 
 
 def test_the_fewer_of_those_seen_need_not_be_the_fewer_of_all(job: JobSnapshot) -> None:
-    """1 against 2, and one that was not seen: the stacks' condition on the rank still tells; without it nothing does."""
+    """1 against 2 and one that was not seen, without a condition that would tell."""
     found = api.diagnose(replace(part(job, (0, 1, 3)), sources=()))
     assert found.culprits == (3,)
     assert found.alternatives == ((0, 1),)
