@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.lookahead import FIRST_LOOK, LookAhead
 from hangdoc.model.masking import HIDDEN, mask_text, mask_words
-from hangdoc.model.wording import harmless, name_duration
+from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
 
@@ -40,6 +40,8 @@ class Announcer:
         """A hang or a crash was diagnosed, and reported if somebody asked for reports."""
         self._last: tuple[Diagnosis | None, Path | None] = (None, None)
         """The latest diagnosis and where its snapshot is kept."""
+        self._unseen: tuple[int, ...] = ()
+        self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
@@ -61,6 +63,15 @@ class Announcer:
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Diagnose, print if there is news, keep the snapshot."""
         return self._conclude(snapshot, f"stall-{number}")
+
+    def may_end(self) -> bool:
+        """Not for a verdict about ranks that were not seen: they may do well, and so may this half of the job. Says so
+        once."""
+        if self._unseen and not self._spared:
+            self._spared = True
+            whom = name_ranks(self._unseen)
+            say(f"hangdoc: does not end the job, although --on-hang abort asks: {whom} could not be seen from here\n")
+        return not self._unseen
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """Look ahead now and then; say once that ranks have parted."""
@@ -121,6 +132,8 @@ class Announcer:
                 say(f"hangdoc: could not diagnose: {harmless(failure)}\n")
             self._keep(snapshot, None, name, tell=news)
             return "blind"
+        blamed = frozenset(diagnosis.culprits)
+        self._unseen = tuple(rank for rank in diagnosis.unseen if rank in blamed or not blamed)
         if diagnosis.outcome in (*_FAILURES, "blind"):
             self._keep(snapshot, diagnosis, name, tell=printed)
         return diagnosis.outcome

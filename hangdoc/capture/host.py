@@ -41,6 +41,7 @@ _LATE = 0.7
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
+_MOST_GENERATIONS = 16
 _NATIVE_SECONDS = 2.0
 _NO_PROBE = Unavailable("journal", "there is no probe in this process")
 _NO_PROBE_YET = Unavailable(
@@ -278,7 +279,7 @@ class _Capture:
         found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
         # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
-        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
+        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target), *_watch_logs(target)}
         return logs.read_log(tuple(file for file in found if file not in shared))
 
     def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
@@ -352,6 +353,17 @@ class _Capture:
         except Exception as error:  # as above
             self.missing.append(replace(_our_fault(what, error), rank=rank))
         return default
+
+
+def _watch_logs(target: RankTarget) -> tuple[LogFile, ...]:
+    """Where the hangdoc writes that watches the rank: the first process above it that has not its probe's variable."""
+    folder, pid = dict(target.environment).get("HANGDOC_PROBE"), target.pid
+    for _ in range(_MOST_GENERATIONS if folder else 0):
+        above = procfs.stat(pid) if pid is not None else None
+        pid = above.ppid if above is not None else None
+        if pid is None or (procfs.environment(pid) or {}).get("HANGDOC_PROBE") != folder:
+            break
+    return logs.log_files(pid) if folder and pid is not None and pid > 1 else ()
 
 
 def _our_fault(what: str, error: Exception) -> Unavailable:

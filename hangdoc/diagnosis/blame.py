@@ -26,6 +26,7 @@ from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.unseen import all_on_this_host, nobody_seen, only_seen
 from hangdoc.diagnosis.waits import IMMOVABLE
 
 _MOST_GROUPS = 8
@@ -34,13 +35,19 @@ _MOST_NAMED = 8
 
 
 def blame(case: Case) -> Blame:
-    """Decide who must change, and how sure that is."""
+    """Decide who must change, and how sure that is. A rank that was not seen is never blamed."""
+    return only_seen(_blame(case), case.hidden, case.seen)
+
+
+def _blame(case: Case) -> Blame:
     created = missing_creations(case)
     if created:
         found = _decide(case, created, proved=True)
         if found.confidence == "certain" and found.gap is not None and found.gap.token.frame is None:
             sure = f"{found.sure}; the line that made the group could not be seen"
             return replace(found, confidence="likely", sure=sure)
+        if found.confidence == "certain" and not case.programs:
+            return replace(found, confidence="likely", sure="the groups of all ranks seen, their call sequences not")
         return found
     diverged = _divergence(case)
     # Stacks alone show a call that is missing before they show its root; a root that differs explains more.
@@ -50,7 +57,7 @@ def blame(case: Case) -> Blame:
         return diverged
     immovable = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if immovable:
-        how = "likely" if _ended_in_order(case, immovable) else "certain"
+        how = "likely" if _ended_in_order(case, immovable) else _how_sure_of_the_end(case, immovable)
         proved = not _looked_at(case, immovable)
         return Blame("gone", immovable, proved=proved, confidence=how, sure=_seen_states(case, immovable))
     if differing is not None:
@@ -61,7 +68,9 @@ def blame(case: Case) -> Blame:
     if unseen is not None:
         return unseen
     if case.graph.roots:
-        roots = tuple(sorted(case.graph.roots))
+        roots = _seen_roots(case)
+        if not roots:
+            return nobody_seen()
         if not case.programs and all(case.activities[r].text == UNTOLD for r in roots):
             # It may as well be a collective, or a message, of those that wait.
             waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
@@ -71,6 +80,8 @@ def blame(case: Case) -> Blame:
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
         return Blame("arrived", confidence="likely", sure="every rank has entered the same call")
+    if case.hidden and any(case.activities[r].kind in ("store-wait", "send", "recv") for r in case.seen):
+        return nobody_seen()
     left = tuple(sorted(set(case.activities) - case.ended))
     if case.ended and left and all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; who was to set it cannot be seen"
@@ -83,7 +94,11 @@ def blame(case: Case) -> Blame:
     still = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if still:
         return Blame(
-            "gone", still, proved=not _looked_at(case, still), confidence="certain", sure=_seen_states(case, still)
+            "gone",
+            still,
+            proved=not _looked_at(case, still),
+            confidence=_how_sure_of_the_end(case, still),
+            sure=_seen_states(case, still),
         )
     if case.activities and all(a.kind in ("send", "recv") and not a.moving for a in case.activities.values()):
         return Blame("messages", proved=True, sure="which rank each message is for, or from, could not be seen")
@@ -91,6 +106,12 @@ def blame(case: Case) -> Blame:
     if asking:
         return Blame("outside", asking, confidence="likely", sure="no rank waits for another")
     return Blame("nothing", confidence="likely", sure="no rank waits for another")
+
+
+def _seen_roots(case: Case) -> tuple[int, ...]:
+    """The ranks that were seen of those that the others wait for. A message may be to or from one that was not."""
+    open_ended = ("send", "recv") if case.hidden else ()
+    return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
 def _unless_gone_by(case: Case, found: Blame) -> Blame:
@@ -146,7 +167,19 @@ def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:
     return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
 
 
+def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Is it only inferred of one of them that it is gone?"""
+    return any(case.ranks[r].process is None for r in ranks)
+
+
+def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> str:
+    return "likely" if _never_seen(case, ranks) and not all_on_this_host(case.job) else "certain"
+
+
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
+    if _never_seen(case, ranks):
+        told = "the launcher starts every rank on this host" if all_on_this_host(case.job) else "the ranks meet here"
+        return f"{told}, and no process carries {told_ranks(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"
 
@@ -158,21 +191,27 @@ def _disagreement(case: Case) -> Blame | None:
     """All are in the same call with different arguments."""
     communicating = any(a.kind == "in-collective" for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
-    return blame_of(found) if found is not None else None
+    return blame_of(found, len(found.history.blind)) if found is not None else None
 
 
-def blame_of(found: Disagreement) -> Blame:
-    """The ranks that stand alone with their arguments; both sides where none is in the minority."""
+def blame_of(found: Disagreement, unknown: int = 0) -> Blame:
+    """The ranks that stand alone with their arguments; both sides where none is in the minority, or would not be if
+    ``unknown`` members of the group did as they do."""
     sides = found.sides
-    alone = len(sides) > 1 and len(sides[0]) < len(sides[-1])
+    alone = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
     odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
     return Blame(
         found.what,
         odd,
         () if alone else tuple(sides[1:]),
         proved=True,
-        confidence="certain" if alone and found.what == "arguments" else "likely" if alone else "possible",
-        sure=f"the same call of all {len(found.tokens)} ranks seen",
+        confidence="certain"
+        if alone and found.what == "arguments" and not unknown
+        else "likely"
+        if alone
+        else "possible",
+        sure=f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
+        + (f", that of {unknown} not" if unknown else ""),
     )
 
 
@@ -281,6 +320,9 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
+    rest = tuple(r for r in history.members if r not in (*chosen.culprits, *history.blind))
+    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
+        tie, others = "unbroken", (rest,)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == "certain" and (own := crossed_before(chosen)) is not None:
         confidence = "likely"
@@ -296,6 +338,12 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         tuple(partings),
         late,
     )
+
+
+def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
+    """Would the culprits not be the fewer if the members that were not seen did as they do?"""
+    hidden = case.hidden & set(history.members)
+    return bool(hidden) and len(chosen.culprits) + len(hidden) >= len(rest)
 
 
 def _left_behind(case: Case, alignment: Alignment) -> bool:

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.mailbox import Alone, alone
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
 from hangdoc.diagnosis.threads import SHARED_LOCK, UNNAMED, UNTOLD
+from hangdoc.diagnosis.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.values import Values
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
@@ -70,13 +71,20 @@ class Case:
     @cached_property
     def to_see_history(self) -> str:
         """What would show the calls that could not be read, as the capture found out; '' where nothing is known."""
+        if any(rank.journal is not None for rank in self.job.ranks):
+            return (
+                "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo, and "
+                "TORCH_FR_BUFFER_SIZE other than 0"
+            )
         found = Counter(item.remedy for item in self.job.unavailable if item.what == "journal" and item.remedy)
         return found.most_common(1)[0][0] if found else ""
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing."""
-        return programs(self.job)
+        """Rank → its calls in program order; ranks without a journal are missing. {} where no journal holds a call: a
+        recorder that is off, or that this torch lacks, says no more about the past than a journal that is missing."""
+        found = programs(self.job)
+        return found if any(program.journal.calls for program in found.values()) else {}
 
     @cached_property
     def histories(self) -> list[GroupHistory]:
@@ -86,7 +94,14 @@ class Case:
     @cached_property
     def activities(self) -> dict[int, Activity]:
         """Rank → what it does now."""
-        found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+        where = whereabouts(self.job) if self.hidden else ""
+        found = {
+            rank: activity_of_hidden(snapshot, where)
+            if rank in self.hidden
+            else describe(snapshot, self.programs.get(rank))
+            for rank, snapshot in self.ranks.items()
+        }
+        # They have to be here, have lived and are not here any more.
         for rank in [r for r, activity in found.items() if activity.kind == "absent" and r in self._met]:
             found[rank] = replace(found[rank], kind="exited", text="ended before anybody looked at it")
         for rank, activity in found.items():
@@ -119,6 +134,16 @@ class Case:
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and ".wait(" in line
         return replace(activity, kind="in-collective", text=UNNAMED) if asynchronous else activity
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Ranks that were not seen and that nothing proves to be gone: nothing is said against them."""
+        return hidden_ranks(self.job, self._met)
+
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """The other ranks."""
+        return frozenset(self.ranks) - self.hidden
 
     @cached_property
     def _met(self) -> frozenset[int]:

@@ -10,6 +10,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.unseen import nobody_seen
 from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
@@ -54,7 +55,10 @@ def crashed(case: Case) -> tuple[Blame, bool]:
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
-        return Blame("gone", (early[0][1],), proved=True, confidence="likely", sure="first to end, with status 0"), True
+        how = "possible" if case.hidden else "likely"
+        return Blame("gone", (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0"), True
+    if case.hidden and failed:
+        return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen"), True
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
     return Blame("gone", culprits, proved=True, confidence="possible", sure="first to end"), True

@@ -14,7 +14,8 @@ class Blame:
 
     ``kind``: 'divergence', 'gone', 'cycle', 'outside' (a root that may go on by itself), 'arrived' (everybody is
     there and nothing moves), 'arguments' or 'root' (on which they disagree), 'tag' (of a message), 'partner', 'apart'
-    (they wait for each other in different places) or 'nothing'.
+    (they wait for each other in different places), 'hidden' (those that the others wait for were not seen) or
+    'nothing'.
     ``proved``: no future step can end it.
     """
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.inferred import ROOTED
 from hangdoc.diagnosis.landmarks import number_below_user
-from hangdoc.diagnosis.sequences import GroupHistory, Token
+from hangdoc.diagnosis.sequences import GroupHistory, Token, met_unlike
 
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
 _GROUP_ROOT_LOCALS = ("group_src", "group_dst")
@@ -41,7 +41,7 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
             return found
         # A rank that aborted took its journal along.
         seen = [rank for rank in history.members if rank not in history.blind]
-        if history.inferred or len(seen) < 2 or (history.blind and not ended):
+        if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
             continue
         last = min(history.issued(rank) for rank in seen)
         tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}

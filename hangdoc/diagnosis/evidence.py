@@ -68,6 +68,8 @@ def _ports(case: Case) -> list[Evidence]:
         for port in host.listening:
             if port.pid is not None:
                 listening[port.pid] = listening.get(port.pid, 0) + 1
+    if case.hidden:
+        return []  # their ports are not ours to count, nor need the store be here
     if not listening or not any(a.kind in _WAITS_FOR_RANKS for a in case.activities.values()):
         return []
     members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
@@ -109,6 +111,8 @@ def _stacks(case: Case, found: Blame) -> list[Evidence]:
         return []
     folded: dict[str, list[int]] = {}
     for rank, activity in case.activities.items():
+        if rank in case.hidden:
+            continue
         folded.setdefault(doing(activity), []).append(rank)
     return [Evidence("stack", tuple(ranks), f"{name_ranks(ranks)} now: {text}") for text, ranks in folded.items()][:6]
 

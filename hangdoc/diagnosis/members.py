@@ -6,7 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -40,12 +39,19 @@ def with_shared_members(job: JobSnapshot) -> JobSnapshot:
     return replace(job, ranks=tuple(ranks))
 
 
+_ELSEWHERE = "elsewhere"
+_LARGEST_WORLD = 100_000
+
+
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
+    """``job`` with a placeholder for each rank that a group names, or the world size promises, and that is not in it:
+    it runs on another host, or its dump is missing."""
     known = {rank.rank for rank in job.ranks}
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
     named = {member for members in groups for member in members}
+    if known and (job.world_size or 0) <= _LARGEST_WORLD:
+        named.update(range(job.world_size or 0))
     if named <= known:
         return job
-    unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
+    unseen = [RankSnapshot(rank=member, host="", identity=_ELSEWHERE) for member in named - known]
     return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))

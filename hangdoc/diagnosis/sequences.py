@@ -99,11 +99,16 @@ class GroupHistory:
 
 def met_unlike(history: GroupHistory) -> bool:
     """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
-    sends, and no rank is missing."""
+    sends, and no rank is missing. Of members that were not seen it does not matter what they do: two that were seen
+    and wait in unlike calls under one number wait for good."""
     waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
     for sequence in waiting:
-        met = [history.at(rank, sequence) for rank in history.members] if history.arrived(sequence) else []
-        if len({(t.op, t.sizes) for t in met if t is not None}) > 1:
+        met = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
+        if history.blind:
+            met = [t for t in met if t.pending and not history.inferred]
+        elif not history.arrived(sequence):
+            continue
+        if len({(t.op, t.sizes) for t in met}) > 1:
             return True
     return False
 

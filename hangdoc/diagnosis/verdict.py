@@ -37,6 +37,7 @@ from hangdoc.diagnosis.naming import naming, told_apart
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.partings import also_on_the_way, stack_of
 from hangdoc.diagnosis.sequences import END, Token, user_stack
+from hangdoc.diagnosis.unseen import HIDDEN, note_hidden, told_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis, Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame
@@ -77,7 +78,7 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         return _assemble(case, found, name_cause(case, found), "crashed" if ended else "healthy")
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
-    if all(_ended_well(rank) for rank in case.ranks.values()):
+    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
         return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
     found = blame(case)
     return _assemble(case, found, name_cause(case, found), _outcome(case, found))
@@ -108,7 +109,7 @@ def _will_never_go_on(case: Case, found: Blame) -> bool:
 def _outcome_of_a_look(case: Case, found: Blame) -> str:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
-    moving = [a.moving for a in case.activities.values()]
+    moving = [case.activities[rank].moving for rank in case.seen]
     if found.kind == "nothing" or all(moving):
         return "healthy" if any(moving) else "slow"
     person = found.kind == "outside" and all(waits_for_a_person(case, rank) for rank in found.culprits)
@@ -178,10 +179,11 @@ def _assemble(case: Case, found: Blame, finding: Finding | None, outcome: str) -
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=gather(case, found),
-        unavailable=case.job.unavailable,
+        unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities),
+        unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
 
 
@@ -209,7 +211,7 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 
 def _no_hang(case: Case) -> Finding:
-    still = tuple(r for r, a in case.activities.items() if not a.moving)
+    still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
     told = f"no rank waits for another ({name_ranks(still)} at rest at the moment)" if still else "all ranks move"
     return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")
 
@@ -220,6 +222,8 @@ def _status_text(status: int | None) -> str:
 
 def _unnamed(case: Case, found: Blame) -> Finding:
     """Culprit, lines and an honest 'cause unknown'."""
+    if found.kind == HIDDEN:
+        return _held_up_unseen(case)
     if found.kind == "nothing" and all(a.kind == "store-wait" for a in case.activities.values()):
         return _all_meet(case)
     if found.kind == "nothing" and case.job.ended:
@@ -230,7 +234,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "read the command's own last lines",
         )
     if found.kind == "nothing":
-        busy = sorted({a.text if a.kind in _THINGS else a.kind for a in case.activities.values()})
+        busy = sorted({a.text if a.kind in _THINGS else a.kind for r, a in case.activities.items() if r in case.seen})
         text = f"no rank waits for another; they are {', '.join(busy)}."
         return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
     if found.kind == "arrived" and not case.programs:
@@ -246,7 +250,7 @@ def _unnamed(case: Case, found: Blame) -> Finding:
             "All ranks wait for messages of each other, and none arrives.",
             "every rank stands in a send or recv; whom for, the stacks do not show",
             "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
-            if case.programs
+            if any(rank.journal is not None for rank in case.job.ranks)
             else case.to_see_history,
         )
     if not found.culprits:
@@ -286,6 +290,21 @@ def _parted_now(case: Case, found: Blame, others: tuple[int, ...]) -> str:
     partings = parted(case.sources, case.values, stacks, (found.culprits, others))
     told = condition_text(case, replace(found, partings=tuple(p for p in partings if not p.uneven)[:1]))
     return f"; {told}" if told else ""
+
+
+def _held_up_unseen(case: Case) -> Finding:
+    """The ranks that were seen only wait, or failed because a peer left: the reason is where nobody has looked."""
+    hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
+    told = capital(told_hidden(case.job, hidden))
+    where = wait_sentence(case, seen)
+    return Finding(
+        "",
+        " ".join(f"{sentence}." for sentence in (capital(where), told) if sentence),
+        "what holds them up is with the ranks that were not seen, so the reason is open",
+        "collect the dumps of all hosts, and diagnose them together"
+        if case.job.mode == "dump"
+        else f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
+    )
 
 
 def _all_meet(case: Case) -> Finding:

@@ -34,6 +34,9 @@ class Listener(Protocol):
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
 
+    def may_end(self) -> bool:
+        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
+
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
 

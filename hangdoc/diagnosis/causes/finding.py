@@ -90,7 +90,7 @@ def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
     and of whose calls nothing is known."""
     history = blame.alignment.history if blame.alignment else None
     members = history.members if history is not None else tuple(case.activities)
-    found = tuple(r for r in members if r not in blame.culprits)
+    found = tuple(r for r in members if r not in blame.culprits and r not in case.hidden)
     blind = set(history.blind) if history is not None else set()
     told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
     return tuple(told) or found
@@ -127,7 +127,7 @@ def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
     if not ranks:
         return ""
     by_place: dict[tuple[str, str], list[int]] = {}
-    for rank in ranks:
+    for rank in ranks if not case.hidden else (rank for rank in ranks if rank not in case.hidden):
         by_place.setdefault(_at_rest(case, rank), []).append(rank)
     places = sorted(by_place.items(), key=lambda item: -len(item[1]))
     more = sum(len(there) for _, there in places[_MOST_PLACES:])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, waiting_at
 from hangdoc.diagnosis.culprit import Blame
+from hangdoc.diagnosis.unseen import HIDDEN
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3
@@ -14,15 +15,16 @@ _MOST_PAIRS = 4
 def partition(case: Case, blame: Blame) -> Finding | None:
     """HD601: connections between some hosts retransmit and nothing gets through."""
     cut = [c for host in case.job.hosts for c in host.connections if _is_cut(c)]
-    if blame.kind != "arrived" or not cut:
+    if blame.kind not in ("arrived", HIDDEN) or not cut:
         return None
     pairs = sorted({(c.local_address, c.remote_address) for c in cut})
     told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
     told += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+    who = "the ranks that were seen wait" if case.hidden else "all ranks wait"
     return Finding(
         "HD601",
-        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); all ranks wait "
-        f"{waiting_at(case, tuple(case.activities))}, and no code is to blame.",
+        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); {who} "
+        f"{waiting_at(case, tuple(sorted(case.seen)))}, and no code is to blame.",
         f"unsent data lies in the send queues and is sent again and again on exactly these pairs: {told}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
     )

@@ -173,7 +173,7 @@ def never_joined(case: Case, blame: Blame) -> Finding | None:
     waiting = tuple(r for r, a in case.activities.items() if a.kind == "store-wait")
     if not waiting:
         return None
-    present = [r for r, a in case.activities.items() if a.kind != "absent"]
+    present = [r for r, a in case.activities.items() if a.kind != "absent" and r in case.seen]
     size = case.job.world_size or len(case.activities)
     twice = [(rank, (s.process.pid, *s.rivals)) for rank, s in case.ranks.items() if s.rivals and s.process is not None]
     if twice:
