@@ -19,6 +19,8 @@ import pytest
 
 from hangdoc import interpreter
 from hangdoc.capture import foreign, journal, procfs
+from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.capture.journal import ProbeClient, ProbeDetails, read_bye
 from hangdoc.model.snapshot import Unavailable
 
@@ -152,6 +154,26 @@ def test_a_bomb_behind_a_socket_costs_the_history_alone(tmp_path: Path, name: st
         assert time.monotonic() - began < 40
     assert said.startswith("ProbeDetails") and "cannot be read" in said
     assert memory < 1100
+
+
+def test_a_capture_waits_for_no_bomb(tmp_path: Path) -> None:
+    """It ends as if the rank had been silent, while another process may still be busy with the bomb."""
+    with subprocess.Popen(["sleep", "100"]) as rank:
+        try:
+            target = RankTarget(0, rank.pid, "environment", 1, socket=tmp_path / "7.sock")
+            began = time.monotonic()
+            with listening(tmp_path / "7.sock", b""):
+                capture_job(CaptureRequest([target], options=CaptureOptions(gap=0.2)))
+            silent = time.monotonic() - began
+            (tmp_path / "7.sock").unlink()
+            began = time.monotonic()
+            with listening(tmp_path / "7.sock", header(BOMBS["laughs"]) + BOMBS["laughs"]):
+                snapshot = capture_job(CaptureRequest([target], options=CaptureOptions(gap=0.2)))
+            took = time.monotonic() - began
+        finally:
+            rank.kill()
+    assert took < 3 * silent + 3
+    assert [note.rank for note in snapshot.unavailable if note.what == "journal"] == [0]
 
 
 def test_counters_are_small(tmp_path: Path) -> None:
