@@ -95,6 +95,14 @@ def test_sources(keep_strings: bool) -> None:
     compile(shown, "shown", "exec")
 
 
+def test_texts_that_were_asked_for() -> None:
+    text = "user, password = 'me', 'tupleword'\nlogin('me', key='shortword', api_key='keyword1', mode='train')\n"
+    shown = scrub(text, keep_strings=True)
+    assert "tupleword" not in shown
+    assert "keyword1" not in shown
+    assert "mode='train'" in shown
+
+
 def test_a_comment_with_a_password() -> None:
     text = 'x = "kept"  # the password is comment7, mode: 3\n'
     assert scrub(text) == 'x = "…"  \n'
