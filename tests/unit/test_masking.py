@@ -60,6 +60,7 @@ def test_a_private_key_over_several_lines() -> None:
     assert (shown[0], shown[-1]) == ("before", "after: 3")
     assert "b3Blbn" not in str(shown)
     assert "QyNTUxOQ" not in str(shown)
+    assert "b3Blbn" not in mask_text("key: " + PEM.replace("\n", "\\n"))
     # What is left of one whose beginning is not in the tail.
     assert "b3Blbn" not in str(mask_lines(lines[2:]))
 
