@@ -257,6 +257,7 @@ _HARMLESS = procfs.ENVIRONMENT_NAMES | {
 }
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
 _LONGEST_COUNT = 6
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
 def scrub(text: str, *, keep_strings: bool = False) -> str:
@@ -306,6 +307,7 @@ class _Names:
     def __init__(self) -> None:
         self._names: list[str] = []
         self._given = False
+        self._depth = 0
 
     @property
     def speak_of_a_secret(self) -> bool:
@@ -314,7 +316,10 @@ class _Names:
 
     def add(self, kind: str, text: str) -> None:
         """A token that is no literal."""
-        if kind == "NEWLINE" or text in ("(", "{", ",", ";") or keyword.iskeyword(text):
+        if text in _OPENING or text in _CLOSING:
+            self._depth = max(0, self._depth + (1 if text in _OPENING else -1))
+        # `user, password = "me", "x"` gives all of them something.
+        if kind == "NEWLINE" or text in ("(", "{", ";") or (text == "," and self._depth) or keyword.iskeyword(text):
             self._names, self._given = [], False
         elif kind == "NAME":
             self._names.append(text)

@@ -58,6 +58,8 @@ def _is_secret(kind: Kind, value: str, place: Place, *, assigned: bool = True) -
         _FEW_DIGITS.fullmatch(bare) or (_ONLY_NUMBERS.fullmatch(bare) and not _MANY_DIGITS.search(bare))
     ):
         return False
+    if kind is Kind.BRIEF and bare.startswith("/"):
+        return False
     if place is not Place.TEXT:
         return True
     quoted = value[:1] in "\"'\\"
@@ -112,6 +114,7 @@ _PRIVATE_KEY = re.compile(
 _LONG = re.compile(r"(?<![A-Za-z0-9+/])[A-Za-z0-9+/]{60,}={0,2}")
 _USER_IN_URL = re.compile(r"(?P<scheme>(?<![\w+.\-])[A-Za-z][\w+.\-]{0,30}://)[^/\s\"'<>]+@")
 _WEBHOOK = re.compile(r"(?P<host>\b(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/)[\w/\-]+")
+_LOGIN = re.compile(r"(?P<before>\blogin(?: --?[\w\-]{1,30})?[ \t]{1,4})[0-9a-f]{40}\b")
 _BEARER = re.compile(r"(?P<scheme>\b(?:[Bb]earer|BEARER|Basic)\s{1,4})(?P<value>[A-Za-z0-9+/=._~\-]{6,})")
 
 
@@ -121,6 +124,7 @@ def _without_forms(text: str) -> str:
     text = _FORMS.sub(lambda match: match[0] if match["mixed"] and not _is_mixed(match["mixed"]) else HIDDEN, text)
     if "://" in text:
         text = _USER_IN_URL.sub(rf"\g<scheme>{HIDDEN}@", text)
+    text = _LOGIN.sub(rf"\g<before>{HIDDEN}", text)
     text = _WEBHOOK.sub(rf"\g<host>{HIDDEN}", text)
     text = _BEARER.sub(
         lambda match: match["scheme"] + (HIDDEN if _is_mixed(match["value"]) else match["value"]),

@@ -81,13 +81,13 @@ LINES: list[tuple[str, str]] = [
     ("running: train.py --password logopt1 --lr 3", "logopt1"),
     ("running: mysql -uroot -plogattached", "logattached"),
     ("export NCCL_PASSWORD=logexport1", "logexport1"),
-    ("export COMET_API_KEY=logexport2", "logexport2"),
+    ("pwd=logpwd1", "logpwd1"),
     ("ValueError: Credentials(user='me', password='logrepr1')", "logrepr1"),
     ("headers [('X-Auth-Token', 'logtuple1'), ('Password', 'logtuple2')]", "logtuple2"),
     ("<password>logxml1</password>", "logxml1"),
     ("passphrase: correct horse staple", "staple"),
     ('key: "aB3dE5fG7hJ9kL1mN3pQ5"', "aB3dE5"),
-    (PEM.replace("\n", "\\n"), "b3BlbnNz"),
+    (PEM.replace("\n", "\\n") + " wandb login fedcba9876543210fedcba9876543210fedcba98", "fedcba98765"),
 ]
 
 VARIABLES: list[tuple[str, str]] = [
@@ -194,6 +194,7 @@ HARMLESS_LINES = [
     "token id 50256; token=50256; token: 5",
     "secret=None password='' api_key=None pw=***",
     "-p 29500 -p8080",
+    "PWD=/home/me OLDPWD=/tmp",
     "wandb: Run `wandb offline` to turn off syncing.",
     "DataLoader(num_workers=4, pin_memory=True, prefetch_factor=2)",
 ]

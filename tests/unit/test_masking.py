@@ -60,6 +60,7 @@ def test_a_private_key_over_several_lines() -> None:
     assert (shown[0], shown[-1]) == ("before", "after: 3")
     assert "b3Blbn" not in str(shown)
     assert "QyNTUxOQ" not in str(shown)
+    assert "b3Blbn" not in mask_text("key: " + PEM.replace("\n", "\\n"))
     # What is left of one whose beginning is not in the tail.
     assert "b3Blbn" not in str(mask_lines(lines[2:]))
 
@@ -93,6 +94,14 @@ def test_sources(keep_strings: bool) -> None:
     assert '= "0"' not in shown
     assert len(shown.split("\n")) == len(FUNCTION.split("\n"))
     compile(shown, "shown", "exec")
+
+
+def test_texts_that_were_asked_for() -> None:
+    text = "user, password = 'me', 'tupleword'\nlogin('me', key='shortword', api_key='keyword1', mode='train')\n"
+    shown = scrub(text, keep_strings=True)
+    assert "tupleword" not in shown
+    assert "keyword1" not in shown
+    assert "mode='train'" in shown
 
 
 def test_a_comment_with_a_password() -> None:
