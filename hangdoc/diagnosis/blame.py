@@ -320,7 +320,8 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame:
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
-    rest = tuple(r for r in history.members if r not in (*chosen.culprits, *history.blind))
+    without = {*chosen.culprits, *history.blind}
+    rest = tuple(r for r in history.members if r not in without)
     if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
         tie, others = "unbroken", (rest,)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
@@ -146,3 +147,19 @@ def test_abort_needs_a_verdict_that_the_seen_ranks_carry(
     assert ended.may_end()
     assert ended.on_stall(job, 1) == "hang"
     assert ended.may_end()
+
+
+def test_a_world_of_which_little_is_seen_costs_no_more_than_it_is_large(job: JobSnapshot) -> None:
+    def seconds(size: int) -> float:
+        ranks = []
+        for rank in part(job, (2, 3)).ranks:
+            assert rank.journal is not None
+            groups = (replace(group, members=tuple(range(size))) for group in rank.journal.groups)
+            ranks.append(replace(rank, journal=replace(rank.journal, groups=tuple(groups))))
+        large = replace(job, ranks=tuple(ranks), world_size=size)
+        began = time.process_time()
+        found = api.diagnose(large)
+        assert (found.culprits, len(found.unseen)) == ((3,), size - 2)
+        return time.process_time() - began
+
+    assert min(seconds(16_000) for _ in range(2)) < 16 * max(seconds(2_000), 0.02)  # 64 times if it were quadratic
