@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
+from hangdoc.diagnosis.landmarks import serves_another_thread
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.recordings import Recording, record
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -172,9 +173,9 @@ class RankProgram:
         return [self.token(place) for place in self.recording.pending]
 
     def threads(self, group: str) -> int:
-        """How many threads issued calls of the group, as far as they are known."""
-        places = self.recording.by_group.get(group, ())
-        return len({self.journal.calls[place].thread_id for place in places} - {0})
+        """How many of the program's own threads issued calls of the group, as far as they are known."""
+        calls = [self.journal.calls[place] for place in self.recording.by_group.get(group, ())]
+        return len({call.thread_id for call in calls if not serves_another_thread(call.thread_name)} - {0})
 
     def key(self, group: str) -> GroupKey:
         """What identifies the group of that name across ranks."""
