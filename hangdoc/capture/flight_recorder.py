@@ -122,12 +122,14 @@ class StackTable:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one dump says. ``counters``: per group name the last enqueued and last completed number."""
+    """What one dump says. ``counters``: per group name the last enqueued and last completed number; ``forgotten``: how
+    many older entries had left the recorder's ring."""
 
     calls: tuple[Call, ...]
     point_to_points: tuple[PointToPoint, ...]
     groups: tuple[ProcessGroup, ...]
     counters: tuple[tuple[str, int, int], ...]
+    forgotten: int = 0
 
 
 def parse(
@@ -155,7 +157,14 @@ def parse(
         tuple(_global(call, members.get(call.group, ())) for call in reader.point_to_points),
         groups,
         counters(dump.get("pg_status"), reader.names),
+        _forgotten(entries[-_MOST_CALLS:]),
     )
+
+
+def _forgotten(entries: list[Any]) -> int:
+    """The number of the oldest entry that is kept: the recorder counts them from 0 (torch 2.6-2.13)."""
+    first = entries[0].get("record_id") if entries and isinstance(entries[0], dict) else 0
+    return first if type(first) is int and 0 < first < 1 << 63 else 0
 
 
 class _Reader:
@@ -353,6 +362,7 @@ def _read_dump(path: Path) -> Journal | Unavailable:
         groups=recorded.groups,
         calls=recorded.calls,
         point_to_points=recorded.point_to_points,
+        forgotten=recorded.forgotten,
         stacks=tuple(table.stacks),
         counters=recorded.counters,
     )

@@ -381,5 +381,6 @@ def _repair_text(found: Blame, count: int) -> str:
     where = f" at {short(line)}" if line else ""
     start = "without" if gap.kind == "delete" else "with"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
-    calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    every = "all" if alignment.history.first == 1 else "the last"  # older ones have left their rings
+    calls = f"{every} {matching} calls match" if matching > 1 else "the calls match"
     return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, {calls}"

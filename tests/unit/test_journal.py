@@ -101,6 +101,12 @@ def test_an_nccl_call_is_complete_by_its_state_and_has_its_point_to_point_calls(
     assert [(group.name, group.members, group.description) for group in found.groups] == [("7", (2, 5), "stages")]
 
 
+def test_a_recorder_whose_ring_is_full_says_so() -> None:
+    assert read(dump(entry(1, record_id=0))).forgotten == 0
+    assert read(dump(entry(900, record_id=899), entry(901, record_id=900))).forgotten == 899
+    assert read(dump(entry(1, record_id="x"), 5)).forgotten == 0
+
+
 @pytest.mark.parametrize(
     ("recorded", "op"),
     [
@@ -345,6 +351,7 @@ def details_answer(**changes: Any) -> bytes:
         "stacks": [[["/job/a.py", 3, "f"]], [["/job/a.py", 9, "g"]]],
         "group_table": [["0", [0, 1], "default_pg", "gloo", 1]],
         "point_to_point_calls": [["send", "0", 6, 1, 0, 0, 123, False, 55]],
+        "forgotten": 12,
         "store_wait_calls": [["wait", ["key"], 0, 5, 55]],
         "attributes": [["/job/a.py", 3, "f", "warm", "True", "self.options"]],
         "first_store": 1,
@@ -365,6 +372,7 @@ def test_details_join_the_recorder_and_the_probe(tmp_path: Path) -> None:
     assert journal.stack(journal.calls[0].stack)[0].function == "train"
     (sent,) = journal.point_to_points
     assert (sent.op, sent.peer, sent.op_id, sent.completed) == ("send", 1, 6, False)
+    assert journal.forgotten == 12
     assert journal.stack(sent.stack) == (Frame("/job/a.py", 3, "f"),)
     assert journal.store_waits[0].keys == ("key",)
     assert (journal.attributes[0].owner, journal.attributes[0].name) == ("self.options", "warm")
