@@ -151,6 +151,8 @@ def parse(
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 reader.read(entry)
     groups = _groups(dump.get("pg_config"))
+    named = {group.name for group in groups}
+    groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
     return Recorded(
         tuple(reader.calls),
@@ -172,6 +174,7 @@ class _Reader:
         self.calls: list[Call] = []
         self.point_to_points: list[PointToPoint] = []
         self.names: dict[str, str] = {}
+        self.groups: dict[str, ProcessGroup] = {}
         self._table = table
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[tuple[int, ...], int] = {}
@@ -183,6 +186,8 @@ class _Reader:
         # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
         name = name or f"#{number}"
         self.names[number] = name
+        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
+            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
         op, peers = operation(_text(entry["profiling_name"]))
         stack = self._stack(entry.get("frames"))
         completed = entry.get("retired") is True or entry.get("state") == "completed"

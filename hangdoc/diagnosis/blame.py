@@ -332,7 +332,14 @@ def _how_sure(case: Case, history: GroupHistory, culprits: tuple[int, ...], tie:
             return "possible", known
         return "likely", f"{known}; {tie}" if tie else known
     whole = not history.blind and len(history.members) == len(case.ranks)
-    who = f"all {seen} ranks" if whole else f"{seen} ranks" if history.blind else f"the {seen} ranks of the group"
+    whole = whole and not history.open
+    who = (
+        f"all {seen} ranks"
+        if whole
+        else f"{seen} ranks"
+        if history.blind or history.open
+        else f"the {seen} ranks of the group"
+    )
     sure = f"call sequences of {who} seen"
     if history.blind:
         sure += f", {len(history.blind)} not"

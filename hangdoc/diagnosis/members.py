@@ -41,10 +41,13 @@ def with_shared_members(job: JobSnapshot) -> JobSnapshot:
 
 
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
+    """``job`` with a placeholder for each rank that a group names and nothing is known of, and for each whose dump is
+    missing among others."""
     known = {rank.rank for rank in job.ranks}
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
     named = {member for members in groups for member in members}
+    if job.mode == "dump":
+        named.update(range(job.world_size or 0))
     if named <= known:
         return job
     unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]

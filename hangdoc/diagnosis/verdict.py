@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.diagnosis import dumps
 from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.blame import blame
@@ -77,7 +78,18 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
     if all(_ended_well(rank) for rank in case.ranks.values()):
         return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
     found = blame(case)
+    if job.mode == "dump":
+        return _of_dumps(case, dumps.seen_alone(case, found))
     return _assemble(case, found, name_cause(case, found), _outcome(case, found))
+
+
+def _of_dumps(case: Case, found: Blame) -> Diagnosis:
+    told = dumps.too_little(case, found)
+    if told is None:
+        return _assemble(case, found, name_cause(case, found) or dumps.behind(case, found), _outcome(case, found))
+    verdict, why, fix = told
+    ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
+    return replace(_blind(case, why), verdict=verdict, fix=fix, ranks=ranks)
 
 
 def _ended_well(rank: RankSnapshot) -> bool:

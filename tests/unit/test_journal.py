@@ -98,7 +98,10 @@ def test_an_nccl_call_is_complete_by_its_state_and_has_its_point_to_point_calls(
     ]
     (received,) = found.point_to_points
     assert (received.op, received.peer, received.group, received.completed) == ("recv", 2, "7", False)
-    assert [(group.name, group.members, group.description) for group in found.groups] == [("7", (2, 5), "stages")]
+    assert [(group.name, group.members, group.description) for group in found.groups] == [
+        ("7", (2, 5), "stages"),
+        ("0", (), "default_pg"),
+    ]
 
 
 def test_a_recorder_whose_ring_is_full_says_so() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.activity import GONE
+from hangdoc.diagnosis.activity import GONE, UNSEEN
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
 from hangdoc.diagnosis.case import Case
@@ -93,7 +93,8 @@ def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
     members = history.members if history is not None else tuple(case.activities)
     found = tuple(r for r in members if r not in blame.culprits)
     blind = set(history.blind) if history is not None else set()
-    told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
+    known = [r for r in found if r not in blind or case.ranks[r].identity != UNSEEN]
+    told = [r for r in known if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
     return tuple(told) or found
 
 
