@@ -24,7 +24,7 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
-MOST_CALLS = 200_000
+MOST_CALLS = 100_000
 """Of all dumps of a folder together; of each, the newest. (A recorder keeps 2,000 unless told otherwise.)"""
 _MOST_GROUPS = 16_384
 MOST_RANKS = 1 << 17
@@ -32,7 +32,7 @@ MOST_RANKS = 1 << 17
 _MOST_FRAMES = 4096
 _MOST_DIMENSIONS = 64
 _MOST_MEMBERS = 1 << 20
-"""Of all different lists of a folder together."""
+"""Of all groups that the dumps of a folder name, together."""
 _LONGEST_TEXT = 4096
 _SCHEMA = re.compile(r"2\.\d+$")
 
@@ -307,37 +307,47 @@ def _groups(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
     found = []
     for name, values in itertools.islice(config.items(), _MOST_GROUPS):
         if isinstance(values, dict) and name:
-            members = members_of.read(values.get("ranks"))
+            members = members_of.read(_text(name), values.get("ranks"))
             found.append(ProcessGroup(_text(name), members, _text(values.get("desc") or "")))
     return tuple(found)
 
 
 class Members:
     """The lists of members in the dumps of a folder. Every dump has the same few, thousands of numbers each: read
-    once, and no more than so many of them altogether."""
+    once, and of all groups together no more than so many numbers."""
 
     def __init__(self) -> None:
         self._known: dict[str | tuple[int, ...], tuple[int, ...]] = {}
+        self._groups: set[tuple[str, int]] = set()
         self._left = _MOST_MEMBERS
 
-    def read(self, ranks: Any) -> tuple[int, ...]:
+    def read(self, group: str, ranks: Any) -> tuple[int, ...]:
         """The global ranks; empty where the list makes no sense, or too much of it is there."""
-        if isinstance(ranks, str):
-            if ranks not in self._known:
-                try:
-                    self._known[ranks] = self._checked(json.loads(ranks) if len(ranks) < 16 * MOST_RANKS else ())
-                except (ValueError, RecursionError):
-                    self._known[ranks] = ()
-            return self._known[ranks]
-        return self._checked(ranks)
-
-    def _checked(self, ranks: Any) -> tuple[int, ...]:
-        if not isinstance(ranks, (list, tuple)) or len(ranks) > min(MOST_RANKS, self._left):
-            return ()
-        members = tuple(rank for rank in ranks if type(rank) is int and 0 <= rank < MOST_RANKS)
-        if members not in self._known:
+        members = self._known.get(ranks) if isinstance(ranks, str) else None
+        if members is None:
+            members = _ranks_in(ranks)
+            if len(members) > self._left:
+                return ()
+            members = self._known.setdefault(members, members)
+            if isinstance(ranks, str):
+                self._known[ranks] = members
+        if (group, id(members)) not in self._groups:
+            if len(members) > self._left:
+                return ()
             self._left -= len(members)
-        return self._known.setdefault(members, members)
+            self._groups.add((group, id(members)))
+        return members
+
+
+def _ranks_in(ranks: Any) -> tuple[int, ...]:
+    if isinstance(ranks, str):
+        try:
+            ranks = json.loads(ranks) if len(ranks) < 16 * MOST_RANKS else ()
+        except (ValueError, RecursionError):
+            return ()
+    if not isinstance(ranks, (list, tuple)) or len(ranks) > MOST_RANKS:
+        return ()
+    return tuple(rank for rank in ranks if type(rank) is int and 0 <= rank < MOST_RANKS)
 
 
 def _text(value: Any) -> str:

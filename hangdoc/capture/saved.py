@@ -71,4 +71,5 @@ def _from_dumps(folder: Path) -> JobSnapshot:
 
 
 def _world_size(journal: Journal) -> int:
-    return max((member + 1 for group in journal.groups for member in group.members), default=0)
+    lists = {id(group.members): group.members for group in journal.groups}
+    return max((max(members) + 1 for members in lists.values() if members), default=0)

@@ -40,7 +40,8 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         if history.inferred and (found := _standing_roots(case, history)) is not None:
             return found
         # A rank that aborted took its journal along.
-        seen = [rank for rank in history.members if rank not in history.blind]
+        blind = frozenset(history.blind)
+        seen = [rank for rank in history.members if rank not in blind]
         if history.inferred or len(seen) < 2 or (history.blind and not ended):
             continue
         last = min(history.issued(rank) for rank in seen)

@@ -27,7 +27,8 @@ def seen_alone(case: Case, found: Blame) -> Blame:
     history = found.alignment.history if found.alignment is not None else None
     if history is None:
         return found
-    against = tuple(rank for rank in history.members if rank not in found.culprits and rank not in history.blind)
+    aside = {*found.culprits, *history.blind}
+    against = tuple(rank for rank in history.members if rank not in aside)
     if history.blind and against and len(found.culprits) + len(history.blind) >= len(against):
         alternatives = tuple(dict.fromkeys((*found.alternatives, against)))
         return replace(found, confidence="possible", alternatives=alternatives)

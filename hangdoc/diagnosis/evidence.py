@@ -39,8 +39,9 @@ def _journal(case: Case, found: Blame) -> list[Evidence]:
         return []
     history = found.alignment.history
     issued: dict[int, list[int]] = {}
+    blind = frozenset(history.blind)
     for rank in history.members:
-        if rank not in history.blind:
+        if rank not in blind:
             issued.setdefault(history.issued(rank), []).append(rank)
     # Calls of several groups in one order have numbers that nobody else knows.
     joined = all(known.key != history.key for known in case.histories)
