@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hangdoc.capture import flight_recorder
+from hangdoc.capture.bounded import PickleTrial
 from hangdoc.capture.flight_recorder import StackTable, operation, parse, unpickle
 from hangdoc.capture.journal import ProbeClient, ProbeDetails, read_bye, read_dump_folder
 from hangdoc.model.process import Frame
@@ -165,10 +166,26 @@ def test_a_pickle_that_would_allocate_gigabytes_is_refused() -> None:
     assert isinstance(found, Unavailable) and "MiB of memory" in found.why
 
 
+@pytest.fixture(scope="module")
+def trial() -> Iterator[PickleTrial]:
+    with PickleTrial() as shared:
+        yield shared
+
+
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=300))
-def test_any_bytes_give_a_dict_or_unavailable(data: bytes) -> None:
-    assert isinstance(unpickle(data, foreign=True), (dict, Unavailable))
+@given(data=st.binary(max_size=300))
+def test_any_bytes_give_a_dict_or_unavailable(trial: PickleTrial, data: bytes) -> None:
+    assert isinstance(unpickle(data, foreign=True, trial=trial), (dict, Unavailable))
+
+
+def test_a_trial_outlives_what_it_cannot_load() -> None:
+    whole = pickle.dumps(dump(entry(1)))
+    with PickleTrial(memory=128 << 20) as trial:
+        assert trial.ends(whole)
+        assert not trial.ends(b"\x80\x04(" + b"\x8f" * (1 << 20) + b"t.")
+        assert trial.ends(whole)
+    with PickleTrial(longest_s=0.0) as hurried:
+        assert not hurried.ends(whole)
 
 
 anything = st.recursive(
@@ -190,12 +207,12 @@ def test_no_value_in_a_dump_raises(of_entry: dict[str, Any], of_dump: dict[str, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 400), st.integers(0, 255))
-@example(206, 104)  # a count that is no number
-def test_a_damaged_dump_never_raises(at: int, value: int) -> None:
+@given(at=st.integers(0, 400), value=st.integers(0, 255))
+@example(at=206, value=104)  # a count that is no number
+def test_a_damaged_dump_never_raises(trial: PickleTrial, at: int, value: int) -> None:
     data = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
     data[at % len(data)] = value
-    found = unpickle(bytes(data), foreign=True)
+    found = unpickle(bytes(data), foreign=True, trial=trial)
     if isinstance(found, dict):
         assert isinstance(parse(found, StackTable.new()), (flight_recorder.Recorded, Unavailable))
 
