@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.capture import probe_answers, procfs
-from hangdoc.capture.flight_recorder import MOST_BYTES, read_dump_folder
+from hangdoc.capture.dump_folder import read_dump_folder
+from hangdoc.capture.flight_recorder import MOST_BYTES
 from hangdoc.capture.foreign import parse_json, read_plain
 from hangdoc.capture.probe_answers import ProbeCounters, ProbeDetails
 from hangdoc.capture.text import clean

@@ -158,6 +158,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
         point_to_points=_merged(pointed, recorded.point_to_points),
+        forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=store_waits,
         stacks=tuple(table.stacks),
         attributes=attributes,
@@ -212,6 +213,7 @@ def _recorded(
                 joined.point_to_points + found.point_to_points,
                 joined.groups + found.groups,
                 joined.counters + found.counters,
+                max(joined.forgotten, found.forgotten if found.point_to_points else 0),
             )
     if len(parts) > 1:
         joined = replace(joined, calls=tuple(sorted(joined.calls, key=lambda call: call.created_ns)))

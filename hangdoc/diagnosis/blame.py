@@ -75,7 +75,9 @@ def _blame(case: Case) -> Blame:
             # It may as well be a collective, or a message, of those that wait.
             waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
             return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
-        return _unless_gone_by(case, Blame("outside", roots, confidence="likely", sure=_how_many_wait(case)))
+        # The others wait for ranks that were not seen as well: what these do may explain the rest.
+        how = "possible" if case.graph.roots & case.hidden else "likely"
+        return _unless_gone_by(case, Blame("outside", roots, confidence=how, sure=_how_many_wait(case)))
     if any(a.kind == "in-collective" for a in case.activities.values()):
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")
@@ -385,7 +387,14 @@ def _how_sure(case: Case, history: GroupHistory, culprits: tuple[int, ...], tie:
             return "possible", known
         return "likely", f"{known}; {tie}" if tie else known
     whole = not history.blind and len(history.members) == len(case.ranks)
-    who = f"all {seen} ranks" if whole else f"{seen} ranks" if history.blind else f"the {seen} ranks of the group"
+    whole = whole and not history.open
+    who = (
+        f"all {seen} ranks"
+        if whole
+        else f"{seen} ranks"
+        if history.blind or history.open
+        else f"the {seen} ranks of the group"
+    )
     sure = f"call sequences of {who} seen"
     if history.blind:
         sure += f", {len(history.blind)} not"

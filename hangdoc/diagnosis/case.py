@@ -89,7 +89,9 @@ class Case:
     @cached_property
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
-        return histories(self.programs) if self.programs else from_stacks(self.activities)
+        if not self.programs:
+            return from_stacks(self.activities)
+        return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
 
     @cached_property
     def activities(self) -> dict[int, Activity]:

@@ -42,6 +42,8 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         # A rank that aborted took its journal along.
         blind = frozenset(history.blind)
         seen = [rank for rank in history.members if rank not in blind]
+        blind = frozenset(history.blind)
+        seen = [rank for rank in history.members if rank not in blind]
         if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
             continue
         last = min(history.issued(rank) for rank in seen)

@@ -108,7 +108,7 @@ def _gloo_groups(case: Case, rank: int) -> int:
 
 def _stacks(case: Case, found: Blame) -> list[Evidence]:
     """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
-    if found.alignment is None:
+    if found.alignment is None or case.job.mode == "dump":
         return []
     folded: dict[str, list[int]] = {}
     for rank, activity in case.activities.items():
@@ -119,7 +119,9 @@ def _stacks(case: Case, found: Blame) -> list[Evidence]:
 
 
 def _timeout(case: Case) -> list[Evidence]:
-    """When PyTorch itself will give up."""
+    """When PyTorch itself will give up. (When a dump was written, it does not say.)"""
+    if case.job.mode == "dump":
+        return []
     ends = [
         (token.timeout_ms / 1000 - (case.job.taken - token.created_ns / 1e9), rank)
         for rank, program in case.programs.items()

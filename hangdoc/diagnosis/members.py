@@ -24,11 +24,12 @@ class Members(tuple[int, ...]):
 def with_shared_members(job: JobSnapshot) -> JobSnapshot:
     """``job`` with one object for the members of a group, whoever lists them."""
     known: dict[tuple[int, ...], Members] = {}
+    by_object: dict[int, Members] = {}
 
     def shared(members: tuple[int, ...]) -> Members:
-        found = known.get(members)
+        found = by_object.get(id(members))
         if found is None:
-            found = known[members] = Members(members)
+            found = by_object[id(members)] = known.setdefault(members, Members(members))
         return found
 
     def rewritten(journal: Journal) -> Journal:

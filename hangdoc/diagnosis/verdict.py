@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from hangdoc.diagnosis import dumps
 from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
@@ -81,7 +82,18 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
     if all(_ended_well(case.ranks[rank]) for rank in case.seen):
         return replace(_nobody(job), outcome="healthy", verdict="All ranks have ended; their launcher is still up.")
     found = blame(case)
+    if job.mode == "dump":
+        return _of_dumps(case, dumps.no_surer_than_its_group(found))
     return _assemble(case, found, name_cause(case, found), _outcome(case, found))
+
+
+def _of_dumps(case: Case, found: Blame) -> Diagnosis:
+    told = dumps.too_little(case, found)
+    if told is None:
+        return _assemble(case, found, name_cause(case, found) or dumps.behind(case, found), _outcome(case, found))
+    verdict, why, fix = told
+    ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
+    return replace(_blind(case, why), verdict=verdict, fix=fix, ranks=ranks)
 
 
 def _ended_well(rank: RankSnapshot) -> bool:
@@ -301,9 +313,7 @@ def _held_up_unseen(case: Case) -> Finding:
         "",
         " ".join(f"{sentence}." for sentence in (capital(where), told) if sentence),
         "what holds them up is with the ranks that were not seen, so the reason is open",
-        "collect the dumps of all hosts, and diagnose them together"
-        if case.job.mode == "dump"
-        else f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
+        f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
     )
 
 
@@ -421,5 +431,6 @@ def _repair_text(found: Blame, count: int) -> str:
     where = f" at {short(line)}" if line else ""
     start = "without" if gap.kind == "delete" else "with"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
-    calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    every = "all" if alignment.history.first == 1 else "the last"  # older ones have left their rings
+    calls = f"{every} {matching} calls match" if matching > 1 else "the calls match"
     return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, {calls}"

@@ -88,7 +88,7 @@ class JobSnapshot:
     taken: float
     """Unix time of the second look."""
     mode: str
-    """'watch' or 'attach'."""
+    """'watch', 'attach', or 'dump': files of flight recorders and nothing else."""
     command: tuple[str, ...] = ()
     run_id: str = ""
     hangdoc_version: str = ""

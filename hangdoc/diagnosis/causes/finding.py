@@ -90,7 +90,8 @@ def others_of(case: Case, blame: Blame) -> tuple[int, ...]:
     and of whose calls nothing is known."""
     history = blame.alignment.history if blame.alignment else None
     members = history.members if history is not None else tuple(case.activities)
-    found = tuple(r for r in members if r not in blame.culprits and r not in case.hidden)
+    apart = case.hidden | frozenset(blame.culprits)
+    found = tuple(r for r in members if r not in apart)
     blind = set(history.blind) if history is not None else set()
     told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
     return tuple(told) or found

@@ -36,6 +36,11 @@ def _is_cut(connection: Connection) -> bool:
     return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
 
 
+def _saw_sockets(case: Case) -> bool:
+    read = any(host.connections or host.listening for host in case.job.hosts)
+    return read and all(each.what != "sockets" for each in case.job.unavailable)
+
+
 def all_arrived(case: Case, blame: Blame) -> Finding | None:
     """HD602: everybody is there, and nothing moves."""
     if blame.kind != "arrived" or not case.programs:
@@ -44,7 +49,8 @@ def all_arrived(case: Case, blame: Blame) -> Finding | None:
     return Finding(
         "HD602",
         f"All ranks have entered the same call and it does not complete ({where}); no rank's code is to blame.",
-        "every member has issued the call with equal arguments, and the sockets of this machine are quiet",
+        "every member has issued the call with equal arguments"
+        + (", and the sockets of this machine are quiet" if _saw_sockets(case) else ""),
         "look at the devices, drivers and network cards (`nvidia-smi`, `dmesg`), and at the backend's own log "
         "(NCCL_DEBUG=INFO)",
     )
