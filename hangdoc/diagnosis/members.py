@@ -10,6 +10,9 @@ from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
+_MOST_RANKS = 1 << 17
+"""That a saved job is believed to have: its size is what the file says."""
+
 
 class Members(tuple[int, ...]):
     """The global ranks of a group, as a key that is hashed only once."""
@@ -48,7 +51,7 @@ def with_every_member(job: JobSnapshot) -> JobSnapshot:
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
     named = {member for members in groups for member in members}
     if job.mode == "dump":
-        named.update(range(job.world_size or 0))
+        named.update(range(min(job.world_size or 0, _MOST_RANKS)))
     if named <= known:
         return job
     unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
