@@ -26,7 +26,7 @@ from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.threads import UNTOLD
 from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
-from hangdoc.diagnosis.unseen import all_on_this_host, nobody_seen, only_seen
+from hangdoc.diagnosis.unseen import all_on_this_host, nobody_seen, only_seen, told_hidden
 from hangdoc.diagnosis.waits import IMMOVABLE
 
 _MOST_GROUPS = 8
@@ -76,8 +76,10 @@ def _blame(case: Case) -> Blame:
             waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
             return Blame("outside", roots, (waiting,) if waiting else (), sure="what they wait in could not be seen")
         # The others wait for ranks that were not seen as well: what these do may explain the rest.
-        how = "possible" if case.graph.roots & case.hidden else "likely"
-        return _unless_gone_by(case, Blame("outside", roots, confidence=how, sure=_how_many_wait(case)))
+        hidden = tuple(sorted(case.graph.roots & case.hidden))
+        sure = "; ".join(filter(None, (_how_many_wait(case), told_hidden(case.job, hidden))))
+        how = "possible" if hidden else "likely"
+        return _unless_gone_by(case, Blame("outside", roots, confidence=how, sure=sure))
     if any(a.kind == "in-collective" for a in case.activities.values()):
         if not case.programs:
             return Blame("arrived", sure="all stand in the same call; what parted them lies before, out of sight")

@@ -9,6 +9,9 @@ from functools import cached_property
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
+_MOST_RANKS = 1 << 17
+"""That a saved job is believed to have: its size is what the file says."""
+
 
 class Members(tuple[int, ...]):
     """The global ranks of a group, as a key that is hashed only once."""
@@ -41,7 +44,6 @@ def with_shared_members(job: JobSnapshot) -> JobSnapshot:
 
 
 _ELSEWHERE = "elsewhere"
-_LARGEST_WORLD = 100_000
 
 
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
@@ -50,8 +52,8 @@ def with_every_member(job: JobSnapshot) -> JobSnapshot:
     known = {rank.rank for rank in job.ranks}
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
     named = {member for members in groups for member in members}
-    if known and (job.world_size or 0) <= _LARGEST_WORLD:
-        named.update(range(job.world_size or 0))
+    if known:
+        named.update(range(min(job.world_size or 0, _MOST_RANKS)))
     if named <= known:
         return job
     unseen = [RankSnapshot(rank=member, host="", identity=_ELSEWHERE) for member in named - known]

@@ -14,6 +14,7 @@ from published_schema import SCHEMA, faults
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.report.terminal import render
 
 LINES = {"all_reduce": 10, "barrier": 20, "broadcast": 30}
@@ -136,6 +137,11 @@ def test_gloo_s_smaller_groups_have_those_that_use_them(tmp_path: Path) -> None:
     found = api.diagnose(tmp_path)
     assert found.culprits != (0, 1)
     assert "rank 3" in found.verdict.lower()
+
+
+def test_a_size_that_no_job_has_makes_no_ranks() -> None:
+    found = api.diagnose(JobSnapshot(1.0, "dump", world_size=1 << 40, ranks=(RankSnapshot(0, "", "dump"),)))
+    assert found.outcome == "blind"
 
 
 def test_the_command_says_so_and_exits_with_3(tmp_path: Path) -> None:
