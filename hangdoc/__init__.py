@@ -4,9 +4,9 @@ The public API; everything else may change. Nothing here imports torch, and noth
 first use.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
+# No import, not even of `typing` or `__future__`: under `python -m hangdoc` it would be looked for in the working
+# directory, which `hangdoc.interpreter` is about to take off the path.
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from hangdoc.api import attach, diagnose, load, watch
@@ -17,7 +17,7 @@ __version__ = "0.1.0"
 __all__ = ["Diagnosis", "Snapshot", "attach", "diagnose", "load", "watch"]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in ("attach", "diagnose", "load", "watch"):
         from hangdoc import api
 

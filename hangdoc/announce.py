@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.lookahead import FIRST_LOOK, LookAhead
-from hangdoc.model.wording import harmless, name_duration
+from hangdoc.model.masking import HIDDEN, mask_text, mask_words
+from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.rundir import RunDirectory
 
@@ -35,15 +36,25 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
+        self._failed = False
+        """A hang or a crash was diagnosed, and reported if somebody asked for reports."""
+        self._last: tuple[Diagnosis | None, Path | None] = (None, None)
+        """The latest diagnosis and where its snapshot is kept."""
+        self._unseen: tuple[int, ...] = ()
+        self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
 
     def on_start(self, pid: int) -> None:
         """Say that the watch began."""
         if not self._options.quiet:
-            command = harmless(shlex.join(self._command))
+            command = harmless(" ".join(map(_quoted, mask_words(self._command))))
             if len(command) > _LONGEST_COMMAND:
                 command = command[: _LONGEST_COMMAND - 1] + "…"
             say(f"hangdoc: watching pid {pid}, {command}\n")
+
+    def on_no_probes(self, why: HangdocError) -> None:
+        """Say that the ranks will be seen from outside alone."""
+        say(f"hangdoc: {harmless(mask_text(why.what))}: the job runs without call histories ({harmless(why.remedy)})\n")
 
     def on_nested(self, watcher: int) -> None:
         """Say that the outer watch does the work."""
@@ -53,6 +64,15 @@ class Announcer:
         """Diagnose, print if there is news, keep the snapshot."""
         return self._conclude(snapshot, f"stall-{number}")
 
+    def may_end(self) -> bool:
+        """Not for a verdict about ranks that were not seen: they may do well, and so may this half of the job. Says so
+        once."""
+        if self._unseen and not self._spared:
+            self._spared = True
+            whom = name_ranks(self._unseen)
+            say(f"hangdoc: does not end the job, although --on-hang abort asks: {whom} could not be seen from here\n")
+        return not self._unseen
+
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """Look ahead now and then; say once that ranks have parted."""
         try:
@@ -60,7 +80,7 @@ class Announcer:
         except Exception:  # lead time is a gift: failing to give it must not cost the watch
             news = None
         if news:
-            say(f"hangdoc ! {harmless(news)}\n")
+            say(f"hangdoc ! {harmless(mask_text(news))}\n")
 
     def close(self) -> None:
         """Leave nothing running."""
@@ -77,7 +97,7 @@ class Announcer:
         self._conclude(snapshot, "end")
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Say that the job was ended."""
+        """Say that the job was ended, and what for: its last words have pushed the diagnosis off the screen."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -85,10 +105,17 @@ class Announcer:
                 f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
                 f"see `ps -o stat,wchan {pids}`\n"
             )
+        diagnosis, path = self._last
+        if diagnosis is not None:
+            from hangdoc.report.terminal import recall_for
+
+            say(f"\n{recall_for(sys.stderr, diagnosis)}")
+        if path is not None:
+            say(f"hangdoc: show it again: {_again(path)}\n")
 
     def on_blind(self, why: str) -> None:
         """Say that nobody watches any more."""
-        say(f"hangdoc: watcher is blind: {why}; the job runs on\n")
+        say(f"hangdoc: watcher is blind: {mask_text(why)}; the job runs on\n")
 
     def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
         from hangdoc.diagnosis import diagnose
@@ -97,13 +124,16 @@ class Announcer:
             diagnosis = diagnose(snapshot)
             printed = self._print(diagnosis)
         except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
-            failure = f"{type(error).__name__}: {error}"
+            failure = mask_text(f"{type(error).__name__}: {error}")
+            self._last = (None, None)
             news = self._said != (failure,)
             self._said = (failure,)
             if news:
                 say(f"hangdoc: could not diagnose: {harmless(failure)}\n")
             self._keep(snapshot, None, name, tell=news)
             return "blind"
+        blamed = frozenset(diagnosis.culprits)
+        self._unseen = tuple(rank for rank in diagnosis.unseen if rank in blamed or not blamed)
         if diagnosis.outcome in (*_FAILURES, "blind"):
             self._keep(snapshot, diagnosis, name, tell=printed)
         return diagnosis.outcome
@@ -122,23 +152,33 @@ class Announcer:
         from hangdoc.model.codec import dump_snapshot, write_atomically
         from hangdoc.report import document, write
 
+        self._last = (diagnosis, None)
         try:
             folder = self.run_directory.make()
             path = folder / f"{name}.hangdoc"
             dump_snapshot(snapshot, path)
+            self._last = (diagnosis, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
             if tell:
-                say(f"hangdoc: kept, for `hangdoc diagnose {harmless(shlex.quote(str(path)))}`\n")
+                say(f"hangdoc: saved. Show it again: {_again(path)}\n")
         except (HangdocError, OSError) as error:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
             return
+        if diagnosis.outcome == "slow" and self._failed:
+            return  # a verdict on a hang is worth more than that a later wait takes its time
+        self._failed |= diagnosis.outcome != "slow"
         for report in self._options.reports:
             try:
                 write(diagnosis, report)
             except (HangdocError, OSError) as error:  # noqa: PERF203 - each report stands alone
                 say(f"hangdoc: no report: {_one_line(error)}\n")
+
+
+def _quoted(word: str) -> str:
+    """As a shell would want it; the sign for what is hidden is nothing to quote."""
+    return word if shlex.quote(plain := word.replace(HIDDEN, "_")) == plain else shlex.quote(word)
 
 
 def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
@@ -157,8 +197,10 @@ def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
     except WatcherFailed:
         if options.run_dir is not None:
             raise
-        chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
-        chosen.check()
+        try:
+            chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
+        except OSError:  # no place for temporary files: told when there is something to keep
+            chosen = RunDirectory(Path("/tmp") / f"hangdoc-{run_id}")  # noqa: S108 - made with mode 0700
     return chosen
 
 
@@ -183,5 +225,9 @@ def say(text: str) -> None:
         pass
 
 
+def _again(path: Path) -> str:
+    return harmless(f"hangdoc diagnose {shlex.quote(str(path))}")
+
+
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    return mask_text(" ".join(str(error).split()))

@@ -24,7 +24,8 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
     Raises ``CommandNotFound``, ``CannotRun``, ``UsageError`` or ``WatcherFailed`` before the command ran.
     """
     from hangdoc.announce import Announcer, choose_run_directory
-    from hangdoc.sidecar.rundir import SocketFolder, new_run_id
+    from hangdoc.errors import WatcherFailed
+    from hangdoc.sidecar.rundir import NoSocketFolder, SocketFolder, new_run_id
     from hangdoc.sidecar.supervise import run_unwatched_if_nested, run_watched
 
     options = options or WatchOptions()
@@ -32,8 +33,13 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
     run_id = new_run_id()
     announcer = Announcer(tuple(command), options, choose_run_directory(options, run_id))
     run_unwatched_if_nested(command, announcer, environment)
-    folder = SocketFolder(environment)
-    announcer.run_directory.socket_folder = folder.path
+    folder: SocketFolder | NoSocketFolder
+    try:
+        folder = SocketFolder(environment)
+    except WatcherFailed as error:
+        announcer.on_no_probes(error)
+        folder = NoSocketFolder()
+    announcer.run_directory.socket_folder = folder.announced
     try:
         return run_watched(
             command,

@@ -1,13 +1,22 @@
-"""Options from ``[tool.hangdoc]`` in pyproject.toml. The environment and the command line beat it."""
+"""Options from ``[tool.hangdoc]`` in pyproject.toml. The environment and the command line beat it.
+
+Only the project that the user works in counts, and only if nobody else could have written it: whoever may plant a file
+above a shared directory must not choose what hangdoc, perhaps run by root, overwrites or injects.
+"""
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
+import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hangdoc.errors import UsageError
+from hangdoc.sidecar.options import ON_HANG
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -28,8 +37,15 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
 }
 """Every option that may stand in the table, and the TOML types of its value."""
 
+NOT_BY_ATTACH = frozenset({"save", "report", "inject", "on_hang"})
+"""What makes hangdoc write, inject or end something; `attach`, often run by root, does not take that from a file."""
+
 _TABLE = "[tool.hangdoc]"
+_NAME = "pyproject.toml"
 _LARGEST_FILE = 1 << 20
+_FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_LEAST_SECONDS = 0.1
 
 
 def environment_variable(option: str) -> str:
@@ -37,19 +53,24 @@ def environment_variable(option: str) -> str:
     return f"HANGDOC_{option.upper()}"
 
 
-def from_file(start: Path) -> dict[str, Any]:
+def from_file(start: Path, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Options of the nearest pyproject.toml at or above ``start``, keyed by parameter name.
 
-    Raises ``UsageError`` for an unknown option or a wrong type. A file without our table is none of our
-    business, valid or not.
+    ``tell`` is called with one line where that file has our table and may not be used. Raises ``UsageError`` for an
+    unknown option or an impossible value. A file without our table is none of our business, valid or not.
     """
-    path = next((folder / "pyproject.toml" for folder in (start, *start.parents) if _is_file(folder)), None)
-    text = _read(path) if path is not None else ""
+    path, text, shut = _nearest(start)
     if "tool.hangdoc" not in text:
+        return {}
+    if shut:
+        if tell is not None:
+            tell(f"{_TABLE} of {path} is ignored: {shut}")
         return {}
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deeply", f"correct it, or remove {_TABLE} from it") from None
+    except ValueError as error:
         raise UsageError(f"{path} is not valid TOML: {error}", f"correct it, or remove {_TABLE} from it") from error
     tool = document.get("tool")
     table = tool.get("hangdoc", {}) if isinstance(tool, dict) else {}
@@ -58,7 +79,7 @@ def from_file(start: Path) -> dict[str, Any]:
     return {key.replace("-", "_"): _checked(key, value, path) for key, value in table.items()}
 
 
-def _checked(key: str, value: object, path: Path | None) -> object:
+def _checked(key: str, value: Any, path: Path) -> object:
     name = key.replace("-", "_")
     expected = OPTIONS.get(name)
     if expected is None:
@@ -67,24 +88,87 @@ def _checked(key: str, value: object, path: Path | None) -> object:
     # bool is an int to Python, but 'quiet = 1' and 'stall-after = true' are mistakes.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE} has the wrong type", "see hangdoc watch --help")
+    if isinstance(value, (int, float)) and expected is not bool and not value >= _LEAST_SECONDS:
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the least is {_LEAST_SECONDS} seconds")
+    if name == "on_hang" and value not in ON_HANG:
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"it is either {' or '.join(ON_HANG)}")
     if name == "report":
-        reports = value if isinstance(value, list) else [value]
+        from hangdoc.report import check_suffix
+
+        reports: list[Any] = value if isinstance(value, list) else [value]
         if not all(isinstance(report, str) for report in reports):
             raise UsageError(f"{path}: {key} in {_TABLE} wants file names", 'for example report = ["hang.json"]')
+        for report in reports:
+            check_suffix(report)
         return reports
     return value
 
 
-def _is_file(folder: Path) -> bool:
+def _nearest(start: Path) -> tuple[Path, str, str]:
+    """The nearest file: its path, its text, and what forbids to use it ('' if nothing does).
+
+    Every folder from ``start`` up is opened from the one below it, so that none is exchanged under way.
+    """
+    shut = ""
+    folder = os.open(start, _FOLDER)
     try:
-        return (folder / "pyproject.toml").is_file()
-    except OSError:
+        for path in (start, *start.parents):
+            shut = shut or _stranger(path, folder)
+            try:
+                if stat.S_ISREG(os.stat(_NAME, dir_fd=folder, follow_symlinks=False).st_mode):
+                    text, also_shut = _read(path / _NAME, folder)
+                    return path / _NAME, text, shut or also_shut
+                return path / _NAME, _TABLE, f"{path / _NAME} is a link or no regular file"
+            except FileNotFoundError:
+                above = os.open("..", _FOLDER, dir_fd=folder)
+            os.close(folder)
+            folder = above
+    except OSError:  # a folder or file that we may not read is nobody's configuration
+        pass
+    finally:
+        os.close(folder)
+    return start, "", ""
+
+
+def _read(path: Path, folder: int) -> tuple[str, str]:
+    with os.fdopen(os.open(_NAME, _FILE, dir_fd=folder), "rb") as file:
+        shut = _stranger(path, file.fileno())
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return "", shut
+        data = file.read(_LARGEST_FILE + 1)
+    if len(data) > _LARGEST_FILE:
+        shut = shut or f"it has more than {_LARGEST_FILE} bytes"
+    return data.decode("utf-8", "replace"), shut
+
+
+def _stranger(path: Path, descriptor: int) -> str:
+    """Who but us and root could have written the file or folder; '' if nobody."""
+    status = os.fstat(descriptor)
+    if status.st_uid not in (0, os.geteuid()):
+        return f"{path} belongs to {_user(status.st_uid)}, and hangdoc runs as {_user(os.geteuid())}"
+    if status.st_mode & stat.S_IWOTH or (status.st_mode & stat.S_IWGRP and not _is_alone(status, descriptor)):
+        return f"others may write to {path}"
+    return ""
+
+
+def _is_alone(status: os.stat_result, descriptor: int) -> bool:
+    """Whether the group is the owner's private one, as umask 002 takes for granted: nobody else is in it."""
+    try:
+        owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
+    except KeyError:
         return False
-
-
-def _read(path: Path) -> str:
+    if owner.pw_gid != group.gr_gid or owner.pw_name != group.gr_name or not {*group.gr_mem} <= {owner.pw_name}:
+        return False
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_LARGEST_FILE)
+        # Where there is an access list, the group's bits stand for everybody in it.
+        os.getxattr(f"/proc/self/fd/{descriptor}", "system.posix_acl_access")
     except OSError:
-        return ""
+        return True
+    return False
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"

@@ -1,7 +1,7 @@
 """Lead time: look into the journals of a job that moves, now and then, for ranks that have parted for good.
 
-The look runs in a process of its own (`python -m hangdoc.lookahead RANK=SOCKET …`), so that the sidecar stays small
-and never waits for it. The ranks spend some 20 ms each on the answer; the looks become rarer as the job grows old.
+The look runs in a process of its own (`main`, with the words RANK=SOCKET …), so that the sidecar stays small and never
+waits for it. The ranks spend some 20 ms each on the answer; the looks become rarer as the job grows old.
 """
 
 from __future__ import annotations
@@ -15,10 +15,14 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from hangdoc import interpreter
+
 FIRST_LOOK = 60.0
 RAREST_LOOK = 480.0
 _LONGEST_LOOK = 20.0
 _ANSWER_SECONDS = 3.0
+_MOST_MEMORY = 3 << 29
+"""Bytes of address space, of which the C library sets aside 64 MiB for each of eight threads."""
 
 
 class LookAhead:
@@ -50,11 +54,12 @@ class LookAhead:
             self._look = None
 
     def _start(self, sockets: Mapping[int, Path], now: float) -> None:
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+        environment = interpreter.environment()
+        environment = {name: value for name, value in environment.items() if not name.startswith("HANGDOC_")}
         words = [f"{rank}={path}" for rank, path in sorted(sockets.items())]
         with contextlib.suppress(OSError):
             self._look = subprocess.Popen(
-                [sys.executable, "-m", "hangdoc.lookahead", *words],
+                interpreter.command("from hangdoc import lookahead; lookahead.main(sys.argv[1:])", *words),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -120,12 +125,11 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
 
 def main(words: list[str]) -> None:
     """Print the answer of one look as JSON."""
+    from hangdoc.capture.foreign import limit_memory
+
+    limit_memory(_MOST_MEMORY)
     with contextlib.suppress(OSError):
         os.nice(10)
     pairs = (word.partition("=") for word in words)
     sockets = {int(rank): Path(path) for rank, _, path in pairs if rank.isdigit()}
     sys.stdout.write(json.dumps(look(sockets)))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from hangdoc import interpreter
 from hangdoc.errors import UsageError
 
 if sys.version_info >= (3, 11):
@@ -164,14 +165,15 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     and some seconds; leaves no process behind.
     """
     # The user's own options of hangdoc are not part of the experiment.
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+    plain = {name: value for name, value in interpreter.environment().items() if not name.startswith("HANGDOC_")}
     environment = {**plain, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
     with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as name:
         folder = Path(name)
         # A copy: code below site-packages is library code to the diagnosis, and rightly so.
         copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
         report = folder / "report.json"
-        watch = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(STALL_AFTER)]
+        code = "from hangdoc.__main__ import main; sys.exit(main())"
+        watch = interpreter.command(code, "watch", "--stall-after", str(STALL_AFTER))
         watch += ["--on-hang", "abort", "--report", str(report), "--run-dir", str(folder / "run")]
         line = [*watch, *scenario.watch, "--", *command(copied)]
         with contextlib.ExitStack() as stack:

@@ -6,11 +6,10 @@ fine. Here its standard input is a pipe that nobody writes into, and the other r
 
 # /// hangdoc
 # launch = "python"
-# watch = "--give-up-after 8"
 # outcome = "hang"
 # cause = "HD405"
 # culprits = [0]
-# lines = [32]
+# lines = [31]
 # code = ["return input(f\"{folder} exists, overwrite it? [y/n] \") == \"y\""]
 # source = "constructed"
 # ///

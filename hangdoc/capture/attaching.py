@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.capture import departed, procfs, rendezvous
+from hangdoc.capture.advice import ourselves
 from hangdoc.capture.census import Census, Entry, take_census
 from hangdoc.capture.discovery import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
@@ -23,6 +24,8 @@ from hangdoc.model.store import RendezvousStore
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
+ELSEWHERE = "elsewhere"
+"""Identity of a rank that lives where this hangdoc does not look."""
 _PULSE_SECONDS = 0.3
 _MOVING_CPU = 0.02
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
@@ -52,11 +55,11 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
     census, job = find_job(pid)
-    met = _meet(census, job)
-    targets, exits = departed.how_they_ended(census, met.job, (met.store.joined or ()) if met.store else ())
+    met = meet(census, job)
+    targets, exits = departed.how_they_ended(census, met.job, met.store.silent if met.store else ())
     snapshot = capture_job(
         CaptureRequest(
-            targets=targets,
+            targets=living_elsewhere(targets, met.store, exits),
             exits=exits,
             launcher_pid=job.root,
             mode="attach",
@@ -69,6 +72,20 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
         raise _blind(census[job.pids[0]], snapshot)
     return departed.with_believed_ranks(snapshot)
+
+
+def living_elsewhere(
+    targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
+) -> tuple[RankTarget, ...]:
+    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
+    where we do not look: in another container, or on another host."""
+    joined = set(store.joined or ()) if store is not None else set()
+    return tuple(
+        replace(target, identity=ELSEWHERE)
+        if target.pid is None and target.rank in joined and target.rank not in ended
+        else target
+        for target in targets
+    )
 
 
 def find_job(pid: int) -> tuple[Census, Job]:
@@ -100,7 +117,7 @@ def find_job(pid: int) -> tuple[Census, Job]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Met:
+class Met:
     """A job with what its store says."""
 
     job: Job
@@ -108,11 +125,11 @@ class _Met:
     notes: tuple[Unavailable, ...] = ()
 
 
-def _meet(census: Census, job: Job) -> _Met:
+def meet(census: Census, job: Job) -> Met:
     """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
     pids = set(job.pids)
     if not pids:
-        return _Met(job)
+        return Met(job)
     agents = {census[pid].ppid for pid in pids if census[pid].ppid in census and census[pid].ppid != 1}
     sockets = census.sockets([*pids, *agents])
     told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
@@ -122,20 +139,20 @@ def _meet(census: Census, job: Job) -> _Met:
         if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
     ] or rendezvous.meetings(sockets, pids)
     if not found:
-        return _Met(job)
+        return Met(job)
     store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
     witness = min(pids)
     if census.network_namespace(witness) != census.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
-        return _Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
+        return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
     answer = rendezvous.read(store_at, sockets, witness)
     if isinstance(answer, Unavailable):
-        return _Met(job, None, (answer,))
+        return Met(job, None, (answer,))
     content, ranks = answer
     if ranks.keys() == pids:
         job = _renumbered(job, ranks)
     known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return _Met(job, rendezvous.described(store_at, content, sockets, known))
+    return Met(job, rendezvous.described(store_at, content, sockets, known))
 
 
 def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
@@ -177,7 +194,7 @@ def _forbidden(entry: Entry) -> CannotLook:
     if own != entry.user:
         return CannotLook(
             f"{_name(entry)} belongs to {_user(entry.user)} and may not be read by {_user(own)}",
-            f"Run hangdoc as that user or as root: sudo hangdoc attach {entry.pid}",
+            f"Run hangdoc as that user or as root: sudo {ourselves()} attach {entry.pid}",
         )
     return CannotLook(f"{_name(entry)} may not be read, though it belongs to {_user(own)}", PERMISSION)
 
@@ -216,7 +233,7 @@ def _refuse(census: Census, entry: Entry) -> Job:
     if census.has_torch(entry.pid) is None:
         raise CannotLook(
             f"the memory map of {_name(entry)} may not be read",
-            "Run hangdoc as root, or in a container with --cap-add=SYS_PTRACE.",
+            f"Run hangdoc as root: sudo {ourselves()} attach {entry.pid}; in a container with --cap-add=SYS_PTRACE.",
         )
     raise CannotLook(f"{_name(entry)} is Python without torch, and no job runs around it", _LIST)
 

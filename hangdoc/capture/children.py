@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from hangdoc.capture import procfs
+from hangdoc.capture.text import clean, read_link
 
 _MAX_CHILDREN = 64
 _COMPILERS = {
@@ -38,6 +39,7 @@ class Subject:
     started: float
     """Unix time in seconds."""
     children: tuple[Subject, ...] = ()
+    cwd: str = ""
 
     def family(self) -> Iterator[Subject]:
         """This process and all below it."""
@@ -94,4 +96,11 @@ def _build(
         argv=procfs.argv(entry.pid),
         started=procfs.start_time(entry),
         children=tuple(children),
+        cwd=_working_directory(entry.pid),
     )
+
+
+def _working_directory(pid: int) -> str:
+    """'' where it may not be read, or was deleted: then no file lies below it."""
+    found = read_link(f"/proc/{pid}/cwd") or ""
+    return "" if found.endswith(" (deleted)") else clean(found, 4096)

@@ -25,7 +25,8 @@ def how_they_ended(
 ) -> tuple[tuple[RankTarget, ...], dict[int, ProcessExit]]:
     """``job``'s targets, with the pids of dead ranks nobody has reaped, and per rank how it ended.
 
-    ``joined``: ranks that the store has seen. A missing rank in neither never started, as far as anybody can tell.
+    ``joined``: ranks that have published in the store where they listen, and listen there no more. A missing rank in
+    neither never started, as far as anybody can tell.
     """
     missing = [target.rank for target in job.targets if target.pid is None]
     if not missing:

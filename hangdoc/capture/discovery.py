@@ -10,8 +10,9 @@ from pathlib import Path
 from hangdoc.capture import launchers, procfs, stacks
 from hangdoc.capture.census import Census, take_census
 from hangdoc.capture.journal import ProbeClient, ProbeCounters, read_introduction
-from hangdoc.capture.launchers import Carrier, number
+from hangdoc.capture.launchers import Carrier
 from hangdoc.capture.spawned import find_spawned, siblings, spawned_rank, unreaped
+from hangdoc.model.launch import on_many_hosts
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_ABSENT = 100_000
@@ -73,7 +74,7 @@ def find_ranks(
     sockets = _sockets(socket_dir, tree)
     answers = dict(counters or {})
     for pid, path in sockets.items():
-        if pid not in answers and (answer := _ask(path, deadline)) is not None:
+        if pid not in answers and (answer := _ask(path, pid, deadline)) is not None:
             answers[pid] = answer
     found = _from_probes(tree, answers)
     registered = {target.pid for target in found}
@@ -109,8 +110,8 @@ def _sockets(folder: Path | None, tree: Mapping[int, _Member]) -> dict[int, Path
     return {int(path.stem): path for path in paths if path.stem.isdigit() and int(path.stem) in tree}
 
 
-def _ask(path: Path, deadline: float) -> ProbeCounters | None:
-    client = ProbeClient(path)
+def _ask(path: Path, pid: int, deadline: float) -> ProbeCounters | None:
+    client = ProbeClient(path, pid)
     try:
         return client.counters(deadline) or read_introduction(path.with_suffix(".rank"))
     finally:
@@ -270,14 +271,6 @@ def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
 
 def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) -> bool:
     """Whether a rank's environment says that other machines take part."""
-    for name, of in (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE")):
-        # Against the launcher's own count: the program may believe in another one, and that is a finding.
-        local = number(environment.get(name))
-        if local is not None and local < (number(environment.get(of)) or world):
-            return True
-    for name in ("GROUP_WORLD_SIZE", "SLURM_NNODES"):
-        if (number(environment.get(name)) or 1) > 1:
-            return True
     elastic = "TORCHELASTIC_RUN_ID" in environment
-    node = number(environment.get("GROUP_RANK" if elastic else "NODE_RANK")) or 0
-    return node > 0 or (target.local_rank is not None and target.local_rank != target.rank and not elastic)
+    other_local = target.local_rank is not None and target.local_rank != target.rank and not elastic
+    return other_local or on_many_hosts(environment, world)

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import pickle
-import pickletools
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from hangdoc.capture.bounded import MOST_MEMORY, PickleTrial
 from hangdoc.model.frames import own_frames
-from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
-_MOST_CALLS = 200_000
+MOST_CALLS = 100_000
+"""Of all dumps of a folder together; of each, the newest. (A recorder keeps 2,000 unless told otherwise.)"""
+_MOST_GROUPS = 16_384
+MOST_RANKS = 1 << 17
+"""Of a job: more than anybody has run, and what a date at the end of a file's name is above."""
 _MOST_FRAMES = 4096
 _MOST_DIMENSIONS = 64
 _MOST_MEMBERS = 1 << 20
+"""Of all groups that the dumps of a folder name, together."""
 _LONGEST_TEXT = 4096
 _SCHEMA = re.compile(r"2\.\d+$")
-_RANK_AT_END = re.compile(r"(\d+)$")
 
 # The names under which Python callers know the operations. Left: what backends record (torch 2.6-2.13).
 _OPERATIONS = {
@@ -57,6 +62,8 @@ _OPERATIONS = {
 }
 _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
 
+_T = TypeVar("_T")
+
 
 class _RefusedError(ValueError):
     """The bytes are not what a flight recorder writes."""
@@ -72,16 +79,16 @@ class _BuiltinsOnly(pickle.Unpickler):
         raise _RefusedError("it refers to something outside itself")
 
 
-def unpickle(data: bytes, *, foreign: bool) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``. ``foreign`` data, which any hand may have written, is searched beforehand for
-    memo numbers that would make the unpickler allocate gigabytes."""
+def unpickle(data: bytes, *, foreign: bool, trial: PickleTrial | None = None) -> dict[Any, Any] | Unavailable:
+    """The dict in ``data``. ``foreign`` data, which any hand may have written, is tried beforehand in a process of
+    bounded memory: in ``trial``'s, or one of its own."""
     if len(data) > MOST_BYTES:
         return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
+    if foreign:
+        with contextlib.nullcontext(trial) if trial is not None else PickleTrial() as bounded:
+            if not bounded.ends(data):
+                return _unavailable(f"it takes more than {MOST_MEMORY >> 20} MiB of memory, or too long")
     try:
-        if foreign:
-            for opcode, argument, _ in pickletools.genops(data):
-                if "PUT" in opcode.name and not 0 <= int(argument or 0) <= len(data):
-                    raise _RefusedError("it numbers its parts beyond its size")
         found = _BuiltinsOnly(io.BytesIO(data)).load()
     except Exception as error:  # whatever a broken pickle makes of itself
         return _unavailable(f"{type(error).__name__}: {error}"[:300])
@@ -122,20 +129,28 @@ class StackTable:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one dump says. ``counters``: per group name the last enqueued and last completed number."""
+    """What one dump says. ``counters``: per group name the last enqueued and last completed number; ``forgotten``: how
+    many older entries had left the recorder's ring."""
 
     calls: tuple[Call, ...]
     point_to_points: tuple[PointToPoint, ...]
     groups: tuple[ProcessGroup, ...]
     counters: tuple[tuple[str, int, int], ...]
+    forgotten: int = 0
 
 
 def parse(
-    dump: dict[Any, Any], table: StackTable, known_groups: tuple[ProcessGroup, ...] = ()
+    dump: dict[Any, Any],
+    table: StackTable,
+    known_groups: tuple[ProcessGroup, ...] = (),
+    *,
+    most_calls: int = MOST_CALLS,
+    members_of: Members | None = None,
 ) -> Recorded | Unavailable:
     """Dump → calls in the order they were issued. Entries that make no sense are left out.
 
     ``known_groups`` translate the peers of point-to-point calls; without them the dump's own groups do.
+    ``most_calls``: the newest of them; ``members_of``: what the dumps of one folder share.
     """
     version = dump.get("version")
     if not isinstance(version, str) or not _SCHEMA.match(version):
@@ -144,18 +159,27 @@ def parse(
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
     reader = _Reader(table)
-    for entry in entries[-_MOST_CALLS:]:
+    for entry in entries[-most_calls:]:
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 reader.read(entry)
-    groups = _groups(dump.get("pg_config"))
+    groups = _groups(dump.get("pg_config"), members_of or Members())
+    named = {group.name for group in groups}
+    groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
     return Recorded(
         tuple(reader.calls),
         tuple(_global(call, members.get(call.group, ())) for call in reader.point_to_points),
         groups,
         counters(dump.get("pg_status"), reader.names),
+        _forgotten(entries[-most_calls:]),
     )
+
+
+def _forgotten(entries: list[Any]) -> int:
+    """The number of the oldest entry that is kept: the recorder counts them from 0 (torch 2.6-2.13)."""
+    first = entries[0].get("record_id") if entries and isinstance(entries[0], dict) else 0
+    return first if type(first) is int and 0 < first < 1 << 63 else 0
 
 
 class _Reader:
@@ -163,18 +187,22 @@ class _Reader:
         self.calls: list[Call] = []
         self.point_to_points: list[PointToPoint] = []
         self.names: dict[str, str] = {}
+        self.groups: dict[str, ProcessGroup] = {}
         self._table = table
         self._frames: dict[int, Frame] = {}
-        self._stacks: dict[tuple[int, ...], int] = {}
+        self._stacks: dict[int | tuple[int, ...], int] = {}
+        self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
 
     def read(self, entry: dict[Any, Any]) -> None:
         group = entry["process_group"]
-        name = _text(group[0] if isinstance(group, (tuple, list)) and group else group)
-        number = _text(entry.get("pg_id"))
+        name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
+        number = self._text(entry.get("pg_id"))
         # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
         name = name or f"#{number}"
         self.names[number] = name
-        op, peers = operation(_text(entry["profiling_name"]))
+        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
+            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+        op, peers = self._operation(entry["profiling_name"])
         stack = self._stack(entry.get("frames"))
         completed = entry.get("retired") is True or entry.get("state") == "completed"
         thread_id = _whole(entry.get("thread_id"))
@@ -192,25 +220,41 @@ class _Reader:
                 op_id=op_id,
                 op=op,
                 stack=stack,
-                input_sizes=_sizes(entry.get("input_sizes")),
-                output_sizes=_sizes(entry.get("output_sizes")),
-                input_dtypes=_texts(entry.get("input_dtypes")),
-                output_dtypes=_texts(entry.get("output_dtypes")),
+                input_sizes=self._once(_sizes, entry.get("input_sizes")),
+                output_sizes=self._once(_sizes, entry.get("output_sizes")),
+                input_dtypes=self._once(_texts, entry.get("input_dtypes")),
+                output_dtypes=self._once(_texts, entry.get("output_dtypes")),
                 created_ns=created_ns,
                 completed=completed,
                 thread_id=thread_id,
-                thread_name=_text(entry.get("thread_name") or ""),
+                thread_name=self._text(entry.get("thread_name")),
                 timeout_ms=_whole(entry.get("timeout_ms")),
             )
         )
 
+    def _text(self, value: Any) -> str:
+        return value if isinstance(value, str) and len(value) <= _LONGEST_TEXT else self._once(_text, value)
+
+    def _operation(self, value: Any) -> tuple[str, int]:
+        return self._once(_operation, value)
+
+    def _once(self, read: Callable[[Any], _T], value: Any) -> _T:
+        """``read(value)``, once for each object: a dump may name one list in a million of its entries."""
+        known = self._read.setdefault(read, {})
+        if id(value) not in known:
+            known[id(value)] = read(value)
+        found: _T = known[id(value)]
+        return found
+
     def _stack(self, frames: Any) -> int:
         if not isinstance(frames, list):
             return -1
-        key = tuple(id(frame) for frame in frames[:_MOST_FRAMES])
-        if key not in self._stacks:
-            self._stacks[key] = self._table.add(tuple(self._frame(frame) for frame in frames[:_MOST_FRAMES]))
-        return self._stacks[key]
+        if id(frames) not in self._stacks:
+            key = tuple(id(frame) for frame in frames[:_MOST_FRAMES])
+            if key not in self._stacks:
+                self._stacks[key] = self._table.add(tuple(self._frame(frame) for frame in frames[:_MOST_FRAMES]))
+            self._stacks[id(frames)] = self._stacks[key]
+        return self._stacks[id(frames)]
 
     def _frame(self, frame: Any) -> Frame:
         known = self._frames.get(id(frame))
@@ -238,12 +282,16 @@ def operation(profiling_name: str) -> tuple[str, int]:
     return _OPERATIONS.get(name, name), peer
 
 
+def _operation(value: Any) -> tuple[str, int]:
+    return operation(_text(value))
+
+
 def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], ...]:
     """``pg_status`` → (group, enqueued, completed). Its keys are numbers, which ``names`` translates."""
     if not isinstance(status, dict):
         return ()
     found = []
-    for number, values in list(status.items())[:_MOST_MEMBERS]:
+    for number, values in itertools.islice(status.items(), _MOST_GROUPS):
         if isinstance(values, dict):
             with contextlib.suppress(ValueError):  # no number at all
                 enqueued = _whole(values.get("last_enqueued_collective"))
@@ -252,26 +300,54 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
     return tuple(found)
 
 
-def _groups(config: Any) -> tuple[ProcessGroup, ...]:
+def _groups(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
     """Groups of ``pg_config``; not gloo's, which has one entry without a name."""
     if not isinstance(config, dict):
         return ()
     found = []
-    for name, values in list(config.items())[:_MOST_MEMBERS]:
+    for name, values in itertools.islice(config.items(), _MOST_GROUPS):
         if isinstance(values, dict) and name:
-            found.append(ProcessGroup(_text(name), _members(values.get("ranks")), _text(values.get("desc") or "")))
+            members = members_of.read(_text(name), values.get("ranks"))
+            found.append(ProcessGroup(_text(name), members, _text(values.get("desc") or "")))
     return tuple(found)
 
 
-def _members(ranks: Any) -> tuple[int, ...]:
+class Members:
+    """The lists of members in the dumps of a folder. Every dump has the same few, thousands of numbers each: read
+    once, and of all groups together no more than so many numbers."""
+
+    def __init__(self) -> None:
+        self._known: dict[str | tuple[int, ...], tuple[int, ...]] = {}
+        self._groups: set[tuple[str, int]] = set()
+        self._left = _MOST_MEMBERS
+
+    def read(self, group: str, ranks: Any) -> tuple[int, ...]:
+        """The global ranks; empty where the list makes no sense, or too much of it is there."""
+        members = self._known.get(ranks) if isinstance(ranks, str) else None
+        if members is None:
+            members = _ranks_in(ranks)
+            if len(members) > self._left:
+                return ()
+            members = self._known.setdefault(members, members)
+            if isinstance(ranks, str):
+                self._known[ranks] = members
+        if (group, id(members)) not in self._groups:
+            if len(members) > self._left:
+                return ()
+            self._left -= len(members)
+            self._groups.add((group, id(members)))
+        return members
+
+
+def _ranks_in(ranks: Any) -> tuple[int, ...]:
     if isinstance(ranks, str):
         try:
-            ranks = json.loads(ranks[: 16 * _MOST_MEMBERS])
-        except ValueError:
+            ranks = json.loads(ranks) if len(ranks) < 16 * MOST_RANKS else ()
+        except (ValueError, RecursionError):
             return ()
-    if not isinstance(ranks, (list, tuple)):
+    if not isinstance(ranks, (list, tuple)) or len(ranks) > MOST_RANKS:
         return ()
-    return tuple(rank for rank in ranks[:_MOST_MEMBERS] if type(rank) is int and rank >= 0)
+    return tuple(rank for rank in ranks if type(rank) is int and 0 <= rank < MOST_RANKS)
 
 
 def _text(value: Any) -> str:
@@ -295,64 +371,4 @@ def _sizes(values: Any) -> tuple[tuple[int, ...], ...]:
         tuple(_whole(size) for size in shape[:_MOST_DIMENSIONS])
         for shape in values[:_MOST_DIMENSIONS]
         if isinstance(shape, list)
-    )
-
-
-def read_dump_folder(folder: Path) -> tuple[dict[int, Journal], list[Unavailable]]:
-    """Journals of the dump files ``<prefix><rank>`` in ``folder``, by rank; one Unavailable per file that
-    cannot be read. Other files are passed over in silence if their names end in no number."""
-    journals: dict[int, Journal] = {}
-    failed: list[Unavailable] = []
-    try:
-        paths = sorted(path for path in folder.iterdir() if _RANK_AT_END.search(path.name) and path.is_file())
-    except OSError as error:
-        return {}, [Unavailable("journal", f"{folder}: {error.strerror}", "name the folder that holds the dump files")]
-    for path in paths:
-        match = _RANK_AT_END.search(path.name)
-        rank = int(match[1]) if match and len(match[1]) < 10 else -1
-        journal = _read_dump(path)
-        if isinstance(journal, Unavailable):
-            failed.append(Unavailable(journal.what, f"{path.name}: {journal.why}", journal.remedy, rank))
-        elif rank in journals:
-            failed.append(
-                Unavailable(
-                    "journal",
-                    f"{path.name}: there is another dump of rank {rank} in this folder",
-                    "keep the dumps of one run in a folder of their own",
-                    rank,
-                )
-            )
-        elif rank >= 0:
-            journals[rank] = journal
-    if not journals and not failed:
-        failed.append(
-            Unavailable(
-                "journal",
-                f"{folder}: no file here is named like a dump (<prefix><rank>)",
-                "set TORCH_FR_DUMP_TEMP_FILE for the job and name the folder it writes to",
-            )
-        )
-    return journals, failed
-
-
-def _read_dump(path: Path) -> Journal | Unavailable:
-    try:
-        with path.open("rb") as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        return _unavailable(error.strerror or type(error).__name__)
-    dump = unpickle(data, foreign=True)
-    if isinstance(dump, Unavailable):
-        return dump
-    table = StackTable.new()
-    recorded = parse(dump, table)
-    if isinstance(recorded, Unavailable):
-        return recorded
-    return Journal(
-        source="dump",
-        groups=recorded.groups,
-        calls=recorded.calls,
-        point_to_points=recorded.point_to_points,
-        stacks=tuple(table.stacks),
-        counters=recorded.counters,
     )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from hangdoc.capture import procfs, stacks
 from hangdoc.capture.blocking import Call, parse_call
+from hangdoc.capture.foreign import read_plain
 from hangdoc.capture.holding import Shut, may_be_held
 from hangdoc.capture.permission import forbidden
 from hangdoc.capture.text import read_link, read_text
@@ -25,9 +26,9 @@ from hangdoc.model.snapshot import Unavailable
 _OLDEST, _NEWEST = (3, 9), (3, 13)
 _REMOTE_EXEC = (
     "sys.remote_exec of Python 3.14 does not serve either: it waits until the main thread comes back to running"
-    " Python code, which a rank that waits in C never does; start the job with `hangdoc watch` instead"
+    " Python code, which a rank that waits in C never does; next time, start the job with `hangdoc watch`"
 )
-_WATCH = "start the job with `hangdoc watch` to have the ranks' call history without any injection"
+_WATCH = "next time, start the job with `hangdoc watch`: it has the ranks' call history without any injection"
 _STACK_ROOM = 256 << 10
 """Bytes of a thread's stack: Python needs some tens of KiB for what we run."""
 
@@ -89,7 +90,11 @@ def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Sh
 
 
 def _recorder(library: str) -> Unavailable | None:
-    text = read_text(f"{os.path.dirname(os.path.dirname(library))}/version.py", 4096) or ""  # noqa: PTH120 - of the job
+    path = f"{os.path.dirname(os.path.dirname(library))}/version.py"  # noqa: PTH120 - of the job
+    try:
+        text = read_plain(path, 1 << 16, follow=True).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        text = ""
     match = re.search(r"__version__ = '(\d+)\.(\d+)", text)
     if match is not None and (int(match[1]), int(match[2])) < (2, 5):
         return refused(f"torch {match[1]}.{match[2]} keeps no history that could be read", "use torch 2.8 or newer")

@@ -15,11 +15,14 @@ from hangdoc.capture.children import Subject, subject
 from hangdoc.capture.command_line import without_secrets
 from hangdoc.capture.discovery import RankTarget, host_name
 from hangdoc.capture.exits import ExitWatch
+from hangdoc.capture.files import user_of
 from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.capture.logs import LogFile
 from hangdoc.capture.looks import Look, look_at
 from hangdoc.capture.loops import place_tasks
 from hangdoc.capture.tasks import Task
 from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
 from hangdoc.model.snapshot import (
     HostSnapshot,
@@ -38,12 +41,9 @@ _LATE = 0.7
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
+_MOST_GENERATIONS = 16
 _NATIVE_SECONDS = 2.0
-_NO_PROBE = Unavailable(
-    "journal",
-    "there is no probe in this process",
-    "start the job with `hangdoc watch` to have the ranks' call history",
-)
+_NO_PROBE = Unavailable("journal", "there is no probe in this process")
 _NO_PROBE_YET = Unavailable(
     "journal",
     "its probe has not started: it made no store or process group yet, or its Python loads no plug-ins of torch",
@@ -70,7 +70,7 @@ class CaptureRequest:
 
     ``clients`` (by pid) are connections to probes that nobody else uses meanwhile; probes without one are
     asked over ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
-    (paths) are by rank. Times in seconds.
+    are by rank. Times in seconds.
     """
 
     targets: Sequence[RankTarget]
@@ -87,7 +87,7 @@ class CaptureRequest:
     exits: Mapping[int, ProcessExit] = field(default_factory=dict)
     journals: Mapping[int, Journal] = field(default_factory=dict)
     byes: Mapping[int, ProbeBye] = field(default_factory=dict)
-    logs: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    logs: Mapping[int, tuple[LogFile, ...]] = field(default_factory=dict)
     store: RendezvousStore | None = None
     notes: tuple[Unavailable, ...] = ()
     """What the caller could not find out."""
@@ -125,6 +125,11 @@ class _Capture:
         for pid in self.rank_of:
             self.exit_watch.add(pid)
         families = self._families()
+        witnesses = [
+            sources.Witness(family.pid, family.started, user_of(family.pid))
+            for rank, family in families.items()
+            if rank != _LAUNCHER and family.started
+        ]
         began = time.monotonic()
         first = self._look(families)
         asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
@@ -141,6 +146,7 @@ class _Capture:
         locking = Task(lambda: blocking.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        self._advise((first, second))
         suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
         for look in (first, second):
             place_tasks(look.states, suspended)
@@ -162,14 +168,14 @@ class _Capture:
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
         roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
-        reading = Task(lambda: self._sources(ranks, families, roots))
+        reading = Task(lambda: self._sources(ranks, witnesses, roots))
         texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
         failures = [
             replace(failure, rank=self.rank_of[pid]) for pid, failure in second.failures.items() if pid in self.rank_of
         ]
         # What a rank's probe could not say any more, its end tells.
         notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
-        return JobSnapshot(
+        job = JobSnapshot(
             taken=taken,
             mode=request.mode,
             command=without_secrets(request.command),
@@ -184,12 +190,13 @@ class _Capture:
             launcher=_process(families.get(_LAUNCHER), looks, blocked, locked),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
-            log=logs.telling_lines(logs.log_paths(os.getpid())) if request.ended else None,
+            log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
             sources=texts,
             library_roots=roots,
             unavailable=tuple(dict.fromkeys([*request.notes, *failures, *network.unavailable, *notes, *no_texts])),
         )
+        return masked(job)
 
     def _families(self) -> dict[int, Subject]:
         """Per rank (and the launcher) the process and what is below it."""
@@ -221,7 +228,7 @@ class _Capture:
         client = self.request.clients.get(target.pid)
         own = client is None
         if client is None and target.socket is not None:
-            client = ProbeClient(target.socket)
+            client = ProbeClient(target.socket, target.pid)
         if client is None:
             raise _NoAnswerError(_NO_PROBE_YET if self.request.mode == "watch" else _NO_PROBE)
         state = before.states.get(target.pid)
@@ -249,6 +256,18 @@ class _Capture:
                 self.missing.append(replace(answer, rank=rank))
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
 
+    def _advise(self, looks: Sequence[Look]) -> None:
+        """Say what would show the calls of ranks without a probe. Only now is it known what would be safe."""
+        silent = {note.rank for note in self.missing if note.why == _NO_PROBE.why}
+        pids = sorted(pid for pid, rank in self.rank_of.items() if rank in silent)
+        if pids:
+            launcher = self.request.launcher_pid
+            job = launcher if launcher is not None and procfs.exists(launcher) else pids[0]
+            remedy = injection.to_see_history(job, pids, [look.states for look in looks])
+            self.missing = [
+                replace(note, remedy=remedy) if note.why == _NO_PROBE.why else note for note in self.missing
+            ]
+
     def _native(self, told: Collection[int], first: Look, second: Look) -> None:
         """Add native frames to the second look, for ranks whose journal has not ``told`` what they wait for."""
         if self.options.native:
@@ -257,15 +276,15 @@ class _Capture:
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
-        found = logs.log_paths(target.pid) if target.pid is not None else ()
+        found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
         # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
-        shared = {*logs.log_paths(os.getpid()), *self._launcher_log_paths(target)}
-        return logs.read_log(tuple(path for path in found if path not in shared))
+        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target), *_watch_logs(target)}
+        return logs.read_log(tuple(file for file in found if file not in shared))
 
-    def _launcher_log_paths(self, target: RankTarget) -> tuple[str, ...]:
+    def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
         launcher = self.request.launcher_pid
-        return logs.log_paths(launcher) if launcher is not None and launcher != target.pid else ()
+        return logs.log_files(launcher) if launcher is not None and launcher != target.pid else ()
 
     def _exits(self) -> dict[int, ProcessExit]:
         """Per rank how it ended: the caller's knowledge first, then what happened since."""
@@ -311,15 +330,10 @@ class _Capture:
         )
 
     def _sources(
-        self, ranks: Sequence[RankSnapshot], families: Mapping[int, Subject], roots: tuple[str, ...]
+        self, ranks: Sequence[RankSnapshot], witnesses: Sequence[sources.Witness], roots: tuple[str, ...]
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
-        witnesses = [
-            sources.Witness(family.pid, family.started)
-            for rank, family in families.items()
-            if rank != _LAUNCHER and family.started
-        ]
         return sources.collect(
             (stack for rank in ranks for stack in sources.stacks_of(rank)),
             witnesses,
@@ -339,6 +353,17 @@ class _Capture:
         except Exception as error:  # as above
             self.missing.append(replace(_our_fault(what, error), rank=rank))
         return default
+
+
+def _watch_logs(target: RankTarget) -> tuple[LogFile, ...]:
+    """Where the hangdoc writes that watches the rank: the first process above it that has not its probe's variable."""
+    folder, pid = dict(target.environment).get("HANGDOC_PROBE"), target.pid
+    for _ in range(_MOST_GENERATIONS if folder else 0):
+        above = procfs.stat(pid) if pid is not None else None
+        pid = above.ppid if above is not None else None
+        if pid is None or (procfs.environment(pid) or {}).get("HANGDOC_PROBE") != folder:
+            break
+    return logs.log_files(pid) if folder and pid is not None and pid > 1 else ()
 
 
 def _our_fault(what: str, error: Exception) -> Unavailable:
@@ -378,6 +403,7 @@ def _process(
         looks=tuple(look[family.pid] for look in looks if family.pid in look),
         blocking_files=blocked.get(family.pid, ()),
         locked_files=locked.get(family.pid, ()),
+        cwd=family.cwd,
         children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
     )
 

@@ -4,26 +4,26 @@ Off unless asked for. The process is held for about half a second. All that gdb 
 thread, on a native thread of the process's own that waits, with Python's global lock taken the ordinary way
 (PyGILState_Ensure, PyRun_SimpleString) and every other thread still held: the borrowed thread is back where it was
 before anybody could wait for it. The new thread begins when gdb has let go. It runs hangdoc_probe_injected, answers
-into a private folder, and leaves nothing behind.
+into a private folder (``exchange``), and leaves nothing behind.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hangdoc.capture import gates, procfs, stacks
+from hangdoc.capture.advice import NEXT_TIME, once_more
+from hangdoc.capture.exchange import Exchange
 from hangdoc.capture.gates import refused
 from hangdoc.capture.gdb import Gdb, GdbError, console, evaluation, find_gdb
 from hangdoc.capture.holding import let_go, may_be_held
-from hangdoc.capture.journal import ProbeDetails, read_answer
-from hangdoc.capture.text import clean, read_text
+from hangdoc.capture.journal import LONGEST_ANSWER, ProbeDetails, parse_answer
+from hangdoc.capture.text import clean
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
@@ -32,7 +32,10 @@ _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks",
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
 """A rank that polls runs for some microseconds now and then, and may be met just there."""
+_MOST_ASKED = 4
+"""Ranks whose gates are tried before an injection is advised: reading the memory maps of hundreds takes seconds."""
 _GO = "go"
+_LONGEST_FAILURE = 2048
 _POLL_SECONDS = 0.005
 _BEGIN_SECONDS = 60
 """The thread inside ends by itself if it was never told to begin, as soon as hangdoc is gone."""
@@ -80,18 +83,34 @@ def collect(
         return dict(zip(pids, pool.map(one, pids.values()), strict=True))
 
 
+def to_see_history(job: int, silent: Collection[int], looks: Sequence[Mapping[int, ProcessState]]) -> str:
+    """What would show the calls of the ranks ``silent`` (pids), which have no probe.
+
+    ``job`` is a pid to attach to. An injection is advised only if a gate that would refuse it is not shut now.
+    """
+    if find_gdb() is not None:
+        for pid in sorted(silent)[:_MOST_ASKED]:
+            seen = [look[pid] for look in looks if pid in look]
+            if _shut(pid, seen) is None and gates.lender(seen[-1]) is not None:
+                return f"`{once_more(f'attach {job} --inject')}` reads it: gdb holds each rank for half a second"
+    return NEXT_TIME
+
+
+def _shut(pid: int, looks: Sequence[ProcessState]) -> Unavailable | None:
+    """What forbids an injection before anything is held."""
+    return gates.waiting(looks) or gates.from_outside(pid)
+
+
 def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float) -> ProbeDetails | Unavailable:
-    shut = gates.waiting(looks) or gates.from_outside(pid)
+    shut = _shut(pid, looks)
     if shut is not None:
         return shut
     tid = gates.lender(looks[-1])
     if tid is None:
         return refused("no native thread waits there: the process has made no process group yet")
     owner = Path(f"/proc/{pid}").stat()
-    # The process must be able to reach the folder: a private TMPDIR of ours is no place for another user's.
-    folder = Path(tempfile.mkdtemp(prefix="hangdoc-", dir=None if owner.st_uid == os.geteuid() else "/tmp"))  # noqa: S108
-    try:
-        text = _prepare(folder, owner)
+    with Exchange(owner.st_uid, owner.st_gid) as exchange:
+        text = _prepare(exchange)
         failed = _run(program, pid, tid, text, until)
         for _ in range(_TRIES - 1):
             if isinstance(failed, _NotNow):
@@ -101,10 +120,8 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
             return failed.refusal
         if failed is not None:
             return failed
-        (folder / _GO).touch()
-        return _answer(folder, pid, until)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        exchange.put(_GO)
+        return _answer(exchange, pid, until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,17 +131,15 @@ class _NotNow:
     refusal: Unavailable
 
 
-def _prepare(folder: Path, owner: os.stat_result) -> bytes:
-    """Put the probe's code where the process can read it, for its user alone; the text that runs it there.
+def _prepare(exchange: Exchange) -> bytes:
+    """Put the probe's code where the process can read it; the text that runs it there.
 
     The text works in a namespace of its own: nothing of it shows in the job's ``__main__``. It raises nothing: an
     uncaught exception would be printed to the job's stderr.
     """
+    folder = exchange.path
     for name in _INJECTED:
-        shutil.copyfile(_PROBE_FOLDER / f"{name}.py", folder / f"{name}.py")
-    if owner.st_uid != os.geteuid():
-        for path in (*folder.iterdir(), folder):
-            os.chown(path, owner.st_uid, owner.st_gid)
+        exchange.put(f"{name}.py", (_PROBE_FOLDER / f"{name}.py").read_bytes())
     variables = (*sorted(procfs.ENVIRONMENT_NAMES), *procfs.ENVIRONMENT_PREFIXES)
     script = (
         "try:\n"
@@ -137,7 +152,7 @@ def _prepare(folder: Path, owner: os.stat_result) -> bytes:
         f"  time.sleep({_POLL_SECONDS})\n"
         f" with open({str(folder / _INJECTED[0]) + '.py'!r}, 'rb') as file: source = file.read()\n"
         " exec(source, globals())\n"
-        f" answer({str(folder)!r}, {str(_PROBE_FOLDER)!r}, {variables!r})\n"
+        f" answer({str(folder)!r}, {str(exchange.out)!r}, {str(_PROBE_FOLDER)!r}, {variables!r})\n"
         "except BaseException:\n"
         " pass\n"
         "globals().clear()\n"
@@ -209,18 +224,24 @@ def _collects(gdb: Gdb, until: float) -> bool:
         return False
 
 
-def _answer(folder: Path, pid: int, until: float) -> ProbeDetails | Unavailable:
+def _answer(exchange: Exchange, pid: int, until: float) -> ProbeDetails | Unavailable:
     """Wait for what the thread inside writes, and read it."""
-    while not any((folder / name).exists() for name in ("answer", "failure")):
+    while True:
+        try:
+            failure = exchange.take("failure", _LONGEST_FAILURE)
+            data = exchange.take("answer", LONGEST_ANSWER)
+        except (OSError, ValueError) as error:
+            return refused(f"what the code inside left cannot be read: {clean(str(error), 200)}")
+        if failure is not None:
+            return refused(f"the code inside failed: {clean(failure.decode('utf-8', 'backslashreplace'), 300)}")
+        if data is not None:
+            break
         if not procfs.exists(pid):
             return refused("the process ended meanwhile")
         if time.monotonic() > until:
             return refused("the code inside did not answer in time", "look again")
         time.sleep(_POLL_SECONDS)
-    failure = read_text(str(folder / "failure"), 1024)
-    if failure is not None:
-        return refused(f"the code inside failed: {clean(failure, 300)}")
-    answer = read_answer(folder / "answer")
+    answer = parse_answer(data)
     if isinstance(answer, Unavailable):
         return answer
     allowed = [

@@ -13,9 +13,9 @@ from hangdoc.capture.job import LAUNCHER_NAMES, Job, common_parent, probe_socket
 from hangdoc.capture.launchers import Carrier, carriers
 from hangdoc.capture.spawned import find_spawned
 from hangdoc.capture.unlabelled import agents_job, met_jobs, spawned_jobs
+from hangdoc.model.launch import is_loopback
 
 _AGENT_NAMES = ("pt_elastic",)
-_LOCAL_ADDRESSES = ("localhost", "127.", "::1")
 
 
 class Jobs:
@@ -239,7 +239,7 @@ def _may_be_elsewhere(launcher: str, targets: Sequence[RankTarget]) -> bool:
     environments = [dict(target.environment) for target in targets]
     addresses = {environment.get("MASTER_ADDR", "") for environment in environments}
     counted = any("LOCAL_WORLD_SIZE" in environment for environment in environments)
-    return not counted and any(address and not address.startswith(_LOCAL_ADDRESSES) for address in addresses)
+    return not counted and any(address and not is_loopback(address) for address in addresses)
 
 
 def _root(census: Census, group: Sequence[Carrier]) -> int | None:

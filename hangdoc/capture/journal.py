@@ -10,21 +10,27 @@ import contextlib
 import json
 import os
 import socket
+import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hangdoc.capture import probe_answers
-from hangdoc.capture.flight_recorder import MOST_BYTES, read_dump_folder
+from hangdoc.capture import probe_answers, procfs
+from hangdoc.capture.dump_folder import read_dump_folder
+from hangdoc.capture.flight_recorder import MOST_BYTES
+from hangdoc.capture.foreign import parse_json, read_plain
 from hangdoc.capture.probe_answers import ProbeCounters, ProbeDetails
 from hangdoc.capture.text import clean
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
-__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "read_answer", "read_bye", "read_dump_folder"]
+__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye", "read_dump_folder"]
 
 _LONGEST_HEADER = 16 << 20
+_LONGEST_SHORT = 4 << 20
+"""Bytes of the counters of some ten thousand groups; they are asked for every second."""
+LONGEST_ANSWER = _LONGEST_HEADER + MOST_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,13 @@ class ProbeBye:
 class ProbeClient:
     """A connection to one rank's probe, kept open and made anew when it breaks. For one thread at a time."""
 
-    def __init__(self, path: Path) -> None:
-        """``path`` of the socket; nothing is opened yet."""
+    def __init__(self, path: Path, pid: int | None = None) -> None:
+        """``path`` of the socket; nothing is opened yet.
+
+        ``pid``: of the rank, whose user must be the one that answers; without it only our own may.
+        """
         self._path = path
+        self._pid = pid
         self._socket: socket.socket | None = None
 
     def counters(self, deadline_s: float) -> ProbeCounters | None:
@@ -96,22 +106,35 @@ class ProbeClient:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(_left(deadline))
             self._socket.connect(str(self._path))
+            self._check_owner(self._socket)
         connection = self._socket
         connection.settimeout(_left(deadline))
         connection.sendall(json.dumps({"q": question}).encode() + b"\n")
-        received = bytearray()
-        while (end := received.find(b"\n")) < 0:
+        short = question == "counters"
+        received, seen = bytearray(), 0
+        while (end := received.find(b"\n", seen)) < 0:
+            seen = len(received)
             _receive(connection, received, deadline)
-            if len(received) > _LONGEST_HEADER:
+            if len(received) > (_LONGEST_SHORT if short else _LONGEST_HEADER):
                 raise ValueError("its answer has no end")
         header = _header(bytes(received[:end]))
         del received[: end + 1]
         size = header["bytes"]
+        if short and size > _LONGEST_SHORT:
+            raise ValueError("it announces an impossible size")
         while len(received) < size:
             _receive(connection, received, deadline)
         if len(received) > size:
             raise ValueError("it says more than it announced")
         return header, bytes(received)
+
+    def _check_owner(self, connection: socket.socket) -> None:
+        """The folder's name comes from the job's environment: anybody may listen there."""
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        user = struct.unpack("3i", credentials)[1]
+        users = procfs.users(self._pid) if self._pid is not None else {0, os.geteuid()}
+        if user not in users:
+            raise ValueError(f"user {user} answers in its place")
 
 
 def _left(deadline: float) -> float:
@@ -130,7 +153,7 @@ def _receive(connection: socket.socket, received: bytearray, deadline: float) ->
 
 
 def _header(line: bytes) -> dict[str, Any]:
-    header = json.loads(line)
+    header = parse_json(line)
     if not isinstance(header, dict) or header.get("protocol") != 1:
         raise ValueError("it speaks another protocol")
     size = header.get("bytes")
@@ -147,10 +170,15 @@ def _no_answer(why: str) -> Unavailable:
     )
 
 
-def read_bye(path: Path) -> ProbeBye | None:
-    """The note ``<pid>.bye`` that a rank left; None if there is none or it is not whole."""
+def read_bye(path: Path, *, history: bool = True) -> ProbeBye | None:
+    """The note ``<pid>.bye`` that a rank left; None if there is none or it is not whole.
+
+    Without ``history`` the recorders' part, which is dear to read, is left out.
+    """
     try:
-        header, body = _note(path)
+        header, body = _read_note(path)
+        if not history:
+            header, body = header | {"parts": []}, b""
         details = probe_answers.details(header, body)
         at = header.get("at")
         raised = probe_answers.stack(header.get("raised_at"))
@@ -165,24 +193,25 @@ def read_bye(path: Path) -> ProbeBye | None:
 def read_introduction(path: Path) -> ProbeCounters | None:
     """The note ``<pid>.rank``: who the rank was when its probe began, without a count of anything; None as above."""
     try:
-        return probe_answers.introduction(_note(path)[0])
+        return probe_answers.introduction(_read_note(path)[0])
     except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 
-def read_answer(path: Path) -> ProbeDetails | Unavailable:
-    """A long answer that was written to a file, by a rank that has no probe of its own."""
+def parse_answer(data: bytes) -> ProbeDetails | Unavailable:
+    """A long answer that a rank without a probe of its own has written to a file."""
     try:
-        return probe_answers.details(*_note(path))
-    except (OSError, ValueError, TypeError, IndexError, RecursionError) as error:
+        return probe_answers.details(*_note(data))
+    except (ValueError, TypeError, IndexError, RecursionError) as error:
         return _no_answer(f"its answer cannot be read ({clean(str(error), 200)})")
 
 
-def _note(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a note. The folder may belong to the job: no link is followed, no pipe waited for."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        data = file.read(_LONGEST_HEADER + MOST_BYTES)
+def _read_note(path: Path) -> tuple[dict[str, Any], bytes]:
+    """Header and body of a note in our own folder; what another user planted there is none."""
+    return _note(read_plain(path, LONGEST_ANSWER, owners={0, os.geteuid()}))
+
+
+def _note(data: bytes) -> tuple[dict[str, Any], bytes]:
     line, found, body = data.partition(b"\n")
     header = _header(line)
     if not found or len(body) != header["bytes"]:

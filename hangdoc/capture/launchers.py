@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from hangdoc.model.launch import number
+
 
 class Member(Protocol):
     """What is needed of a process."""
@@ -125,11 +127,6 @@ def through_wrappers(pid: int, children: Mapping[int, list[int]], is_python: Cal
             break
         pid = below[0]
     return pid
-
-
-def number(text: str | None) -> int | None:
-    """A count from the environment; None for anything that is none."""
-    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None
 
 
 _Mark = tuple[Convention, str, tuple[str, ...]]

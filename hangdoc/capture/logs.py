@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import stat
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from hangdoc.capture.command_line import line_without_secrets
+from hangdoc.capture.files import regular_file
 from hangdoc.capture.text import clean, read_link
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.snapshot import LogTail
 
 _MAX_LINES = 40
@@ -18,62 +18,66 @@ _TELLING = ("EnforceNotMet", "enforce fail")
 """gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
 
 
-def log_paths(pid: int) -> tuple[str, ...]:
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file that a process writes to. ``identity``: device and inode, as its path may name another file later."""
+
+    path: str = field(compare=False)
+    identity: tuple[int, int]
+
+
+def log_files(pid: int) -> tuple[LogFile, ...]:
     """The regular files that the process's stderr and stdout go to, stderr first, as seen from here.
 
-    Ask while the process lives: the paths can be read after it is gone.
+    Ask while the process lives: the files can be read after it is gone.
     """
-    found: list[str] = []
+    found: list[LogFile] = []
     for fd in (2, 1):
-        link = Path(f"/proc/{pid}/fd/{fd}")
-        target = read_link(str(link))
+        link = f"/proc/{pid}/fd/{fd}"
+        target = read_link(link)
         try:
-            if target is None or not link.is_file():
+            if target is None:
                 continue
-            for path in (target, f"/proc/{pid}/root{target}"):
-                if path in found:
-                    break  # both go there
-                if Path(path).exists() and link.samefile(path):
-                    found.append(path)
-                    break
+            status = os.stat(link)  # noqa: PTH116 - what the process has open, not what its path names
         except OSError:
             continue
+        identity = (status.st_dev, status.st_ino)
+        for path in (target, f"/proc/{pid}/root{target}"):
+            if any(file.identity == identity for file in found):
+                break  # both go there
+            try:
+                os.close(regular_file(path, identity=identity))
+            except (OSError, ValueError):
+                continue
+            found.append(LogFile(path, identity))
     return tuple(found)
 
 
-def read_log(paths: tuple[str, ...]) -> LogTail | None:
-    """The tail of the first of ``paths`` that holds text: at most 40 lines, control characters escaped."""
-    for path in paths:
-        lines = _tail(path)
+def read_log(files: tuple[LogFile, ...]) -> LogTail | None:
+    """The tail of the first of ``files`` that holds text: at most 40 lines, control characters escaped."""
+    for file in files:
+        lines = _read(file)[-_MAX_LINES:]
         if lines:
-            return LogTail(clean(path), lines)
+            return LogTail(clean(file.path), lines)
     return None
 
 
-def telling_lines(paths: tuple[str, ...]) -> LogTail | None:
-    """The lines in the last 64 KiB of the first of ``paths`` that say why native code ended a process."""
-    for path in paths:
-        lines = tuple(line for line in _read(path) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
+def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
+    """The lines in the last 64 KiB of the first of ``files`` that say why native code ended a process."""
+    for file in files:
+        lines = tuple(line for line in _read(file) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
         if lines:
-            return LogTail(clean(path), lines)
+            return LogTail(clean(file.path), lines)
     return None
 
 
-def _tail(path: str) -> tuple[str, ...]:
-    return _read(path)[-_MAX_LINES:]
-
-
-def _read(path: str) -> tuple[str, ...]:
+def _read(file: LogFile) -> tuple[str, ...]:
     try:
-        # O_NONBLOCK: a path remembered from a rank may be a FIFO by now.
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
+        fd = regular_file(file.path, identity=file.identity)
+    except (OSError, ValueError):
         return ()
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            return ()
-        offset = max(0, status.st_size - _MAX_BYTES)
+        offset = max(0, os.fstat(fd).st_size - _MAX_BYTES)
         data = os.pread(fd, _MAX_BYTES, offset)
     except OSError:
         return ()
@@ -82,4 +86,4 @@ def _read(path: str) -> tuple[str, ...]:
     lines = data.decode("utf-8", "replace").splitlines()
     if offset and lines:
         del lines[0]  # its beginning lies before the part that was read
-    return tuple(clean(line_without_secrets(line.rstrip()), _MAX_LINE) for line in lines)
+    return tuple(clean(line, _MAX_LINE) for line in mask_lines([line.rstrip() for line in lines]))

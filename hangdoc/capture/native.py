@@ -8,7 +8,6 @@ process it leaves that stopped: it is kept from the first and put right after th
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import time
@@ -16,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from hangdoc import interpreter
 from hangdoc.capture import blocking, procfs, stacks
 from hangdoc.capture.holding import let_go, may_be_held
 from hangdoc.capture.stacks import find_tool
@@ -113,7 +113,7 @@ def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={**os.environ, "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
+            env={**interpreter.environment(), "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
             start_new_session=True,  # a ctrl-C meant for us must not end it while it holds the process
         )
     except OSError as error:

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hangdoc.capture import procfs
+from hangdoc.capture.advice import as_root
 from hangdoc.capture.holding import Shut
 from hangdoc.capture.text import read_link, read_text
 
 _CAP_SYS_PTRACE = 19
 # <linux/proc_ns.h>: the inodes of the first namespaces.
 _FIRST = {"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
-_YAMA_REMEDY = "sudo sysctl kernel.yama.ptrace_scope=0, or run hangdoc as root, or start the job with `hangdoc watch`"
 _CAPABILITY_REMEDY = (
     "give the container the capability: docker run --cap-add SYS_PTRACE, or securityContext.capabilities.add in"
     " Kubernetes"
@@ -71,23 +71,26 @@ def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Shut:
     if not powers.sys_ptrace and owner != powers.user:
         return Shut(
             f"it belongs to user {_name(owner)}, and hangdoc runs as {_name(powers.user)} without CAP_SYS_PTRACE",
-            _CAPABILITY_REMEDY if powers.user == 0 else "run hangdoc as that user, or as root",
+            _CAPABILITY_REMEDY if powers.user == 0 else f"run hangdoc as that user, or {as_root()}",
         )
     if powers.yama == 3:
         return Shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
     if powers.yama == 2 and not powers.sys_ptrace:
-        return Shut("Yama allows it to administrators only (ptrace_scope 2)", "run hangdoc as root")
+        return Shut("Yama allows it to administrators only (ptrace_scope 2)", as_root())
     if powers.yama == 1 and not powers.sys_ptrace and not _descends(pid):
-        return Shut("Yama allows it to a process's ancestors only (ptrace_scope 1)", _YAMA_REMEDY)
+        return Shut(
+            "Yama allows it to a process's ancestors only (ptrace_scope 1)",
+            f"{as_root()}; or sudo sysctl kernel.yama.ptrace_scope=0",
+        )
     own, its = read_link(str(proc / "self/ns/user")), read_link(str(folder / "ns/user"))
     if its is not None and own != its:
         return Shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
     if _capabilities(folder, "CapPrm") & ~_capabilities(proc / "self", "CapEff"):
-        remedy = _CAPABILITY_REMEDY if powers.user == 0 else "run hangdoc as root"
+        remedy = _CAPABILITY_REMEDY if powers.user == 0 else as_root()
         return Shut("it has capabilities that hangdoc has not, and hangdoc has no CAP_SYS_PTRACE", remedy)
     return Shut(
         "the kernel forbids it (the process is not dumpable, or a security module or seccomp forbids ptrace)",
-        "run hangdoc as root; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
+        f"{as_root()}; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
     )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hangdoc.capture import flight_recorder
+from hangdoc.capture import flight_recorder, foreign
 from hangdoc.capture.flight_recorder import Recorded, StackTable
+from hangdoc.capture.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.process import Frame, Stack
@@ -17,6 +17,8 @@ from hangdoc.model.snapshot import Unavailable
 _ROOTED = ("broadcast", "reduce", "scatter", "gather")
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
+_MOST_ROWS = 20_000
+"""Ten times what the probe keeps of anything."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
     """The short answer. ValueError or TypeError if it makes no sense."""
     groups: dict[str, tuple[int, int]] = {}
     for number, part in enumerate(_parts(header, body)):
-        recorded: Any = json.loads(part)
+        recorded: Any = foreign.parse_json(part)
         if not isinstance(recorded, dict):
             raise TypeError("its counters are no object")
         # Each recorder numbers its groups from 0.
@@ -143,11 +145,11 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
     )
     recorded, unavailable = _recorded(header, body, table, groups)
-    members = {group.name: group.members for group in groups}
+    places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
     roots = {
-        (call.group, call.op_id): members.get(call.group, ()).index(call.peer)
+        (call.group, call.op_id): places[call.group][call.peer]
         for call in point_to_points
-        if call.op in _ROOTED and call.peer in members.get(call.group, ())
+        if call.op in _ROOTED and call.peer in places.get(call.group, ())
     }
     handled = _list(header.get("handled"))
     pointed = tuple(call for call in point_to_points if call.op not in _ROOTED)
@@ -156,6 +158,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
         point_to_points=_merged(pointed, recorded.point_to_points),
+        forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=store_waits,
         stacks=tuple(table.stacks),
         attributes=attributes,
@@ -198,9 +201,10 @@ def _recorded(
         remedy = "torch 2.8 or newer keeps one for gloo, 2.5 or newer for nccl; TORCH_FR_BUFFER_SIZE must not be 0"
         failed.append(Unavailable("journal", why, remedy))
     for part in parts:
-        # The socket's owner is our own user, and the probe copies what torch itself wrote.
-        dump = flight_recorder.unpickle(part, foreign=False)
-        found = dump if isinstance(dump, Unavailable) else flight_recorder.parse(dump, table, groups)
+        try:
+            found = flight_recorder.parse(foreign.unpickle(part), table, groups)
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            found = Unavailable("journal", f"the flight recorder's history cannot be read: {clean(str(error), 300)}")
         if isinstance(found, Unavailable):
             failed.append(found)
         else:
@@ -209,6 +213,7 @@ def _recorded(
                 joined.point_to_points + found.point_to_points,
                 joined.groups + found.groups,
                 joined.counters + found.counters,
+                max(joined.forgotten, found.forgotten if found.point_to_points else 0),
             )
     if len(parts) > 1:
         joined = replace(joined, calls=tuple(sorted(joined.calls, key=lambda call: call.created_ns)))
@@ -249,7 +254,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _rows(value: Any, width: int) -> list[list[Any]]:
-    return [row for row in _list(value) if isinstance(row, list) and len(row) == width]
+    return [row for row in _list(value)[-_MOST_ROWS:] if isinstance(row, list) and len(row) == width]
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from hangdoc.capture.command_line import without_secrets
 from hangdoc.capture.text import clean, read_bytes, read_link, read_text
+from hangdoc.model.masking import Place, mask_named
 from hangdoc.model.process import ProcessState, Thread
 
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
@@ -23,7 +24,7 @@ _MAX_THREADS = 1024
 _MAX_ARGV = 64
 _STOP_PENDING = 1 << (signal.SIGSTOP - 1)
 
-# Variables that say who a process is in the job, none of which can hold a secret.
+# Variables that say who a process is in the job.
 ENVIRONMENT_NAMES = frozenset(
     {
         *("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "ROLE_RANK"),
@@ -104,6 +105,13 @@ def exists(pid: int) -> bool:
     return found is not None and found.state not in "ZX"
 
 
+def users(pid: int) -> frozenset[int]:
+    """The real, effective and saved user of the process; none if it is gone."""
+    status = read_bytes(f"/proc/{pid}/status", 16384) or b""
+    line = next((line for line in status.splitlines() if line.startswith(b"Uid:")), b"")
+    return frozenset(int(word) for word in line.split()[1:4])
+
+
 def pulse(pid: int) -> Pulse | None:
     """The main thread's state, CPU time and voluntary switches: two small reads, some 20 µs."""
     data = read_bytes(f"/proc/{pid}/task/{pid}/stat", 4096)
@@ -175,7 +183,7 @@ def environment(pid: int) -> dict[str, str] | None:
     for item in data.split(b"\0"):
         name, separator, value = item.decode("utf-8", "backslashreplace").partition("=")
         if separator and (name in ENVIRONMENT_NAMES or name.startswith(ENVIRONMENT_PREFIXES)):
-            found[name] = clean(value, 512)
+            found[name] = clean(mask_named(name, value, Place.VARIABLE), 512)
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from hangdoc.capture import store
-from hangdoc.capture.sockets import Sockets
+from hangdoc.capture.sockets import Sockets, ports_in_use
 from hangdoc.capture.text import read_text
 from hangdoc.model.network import Connection
 from hangdoc.model.process import Stack
@@ -103,11 +103,15 @@ def described(
 ) -> RendezvousStore:
     """For the snapshot; ``ranks`` maps the job's pids to ranks."""
     default = content.members.get("")
+    in_use = ports_in_use(min(ranks)) if ranks else None
     return RendezvousStore(
         address=meeting.address,
         port=meeting.port,
         pid=meeting.host,
         joined=tuple(sorted(default)) if default is not None else None,
+        silent=tuple(sorted(rank for rank, ports in default.items() if ports and in_use.isdisjoint(ports)))
+        if default is not None and in_use is not None
+        else (),
         groups=store.groups_of(content, sockets.listening, ranks),
         keys=content.keys[:_MAX_KEYS],
     )

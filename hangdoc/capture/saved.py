@@ -7,7 +7,12 @@ from pathlib import Path
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
 from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
+from hangdoc.model.wording import name_ranks
+
+_MOST_NAMED = 64
+"""Missing ranks that are listed one by one."""
 
 
 def open_saved(path: Path) -> JobSnapshot:
@@ -17,11 +22,11 @@ def open_saved(path: Path) -> JobSnapshot:
     """
     try:
         if not path.is_dir():
-            return load_snapshot(path)
+            return masked(load_snapshot(path))
         latest = _latest_snapshot(path)
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
-    return load_snapshot(latest) if latest is not None else _from_dumps(path)
+    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path))
 
 
 def _latest_snapshot(folder: Path) -> Path | None:
@@ -34,7 +39,7 @@ def _latest_snapshot(folder: Path) -> Path | None:
 
 
 def _from_dumps(folder: Path) -> JobSnapshot:
-    from hangdoc.capture.flight_recorder import read_dump_folder
+    from hangdoc.capture.dump_folder import read_dump_folder
 
     journals, unavailable = read_dump_folder(folder)
     if not journals:
@@ -45,11 +50,15 @@ def _from_dumps(folder: Path) -> JobSnapshot:
         )
     size = max(_world_size(journal) for journal in journals.values())
     size = max(size, max(journals) + 1)
-    missing = tuple(
+    missing = [rank for rank in range(size) if rank not in journals]
+    named = missing if len(missing) <= _MOST_NAMED else []
+    told = [
         Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
-        for rank in range(size)
-        if rank not in journals
-    )
+        for rank in named
+    ]
+    if len(missing) > len(named):
+        why = f"no dumps of {name_ranks(missing)} in {folder.name}"
+        told.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
     return JobSnapshot(
         taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0) / 1e9,
         mode="dump",
@@ -58,9 +67,10 @@ def _from_dumps(folder: Path) -> JobSnapshot:
             RankSnapshot(rank=rank, host="", identity="dump", world_size=size, journal=journal)
             for rank, journal in sorted(journals.items())
         ),
-        unavailable=(*unavailable, *missing),
+        unavailable=(*unavailable, *told),
     )
 
 
 def _world_size(journal: Journal) -> int:
-    return max((member + 1 for group in journal.groups for member in group.members), default=0)
+    lists = {id(group.members): group.members for group in journal.groups}
+    return max((max(members) + 1 for members in lists.values() if members), default=0)

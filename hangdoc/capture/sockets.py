@@ -22,6 +22,7 @@ _STATES = (
     *("CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"),
 )
 _MAX_TABLE = 32 << 20
+_HEX = frozenset("0123456789ABCDEFabcdef")
 _MAX_CONNECTIONS = 20_000
 
 
@@ -77,6 +78,17 @@ def _closed(pids: list[int]) -> tuple[Unavailable, ...]:
 def listening_ports(pids: Iterable[int]) -> tuple[ListeningPort, ...]:
     """The TCP ports that the given processes listen on; see ``read_sockets``."""
     return read_sockets(pids).listening
+
+
+def ports_in_use(pid: int) -> frozenset[int] | None:
+    """The TCP ports that anybody listens on in the network that the process sees; None where that cannot be read."""
+    tables = [read_text(f"/proc/{pid}/net/{table}", _MAX_TABLE) for table in ("tcp", "tcp6")]
+    if tables[0] is None:
+        return None
+    rows = [line.split() for text in tables for line in (text or "").splitlines()[1:]]
+    listen = f"{_STATES.index('LISTEN'):02X}"
+    ports = (row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == listen)
+    return frozenset(int(port, 16) for port in ports if len(port) == 4 and set(port) <= _HEX)
 
 
 def socket_inodes(pid: int) -> list[int] | None:

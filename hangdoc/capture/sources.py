@@ -7,24 +7,33 @@ secrets. The line structure stays, so that line numbers of frames fit.
 from __future__ import annotations
 
 import ast
+import errno
 import io
+import keyword
 import os
 import re
-import stat
 import sys
 import tokenize
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import PurePosixPath
+from typing import TypeVar
 
 from hangdoc.capture import procfs
+from hangdoc.capture.files import User, as_user, regular_file_below
 from hangdoc.capture.text import read_bytes
 from hangdoc.model.frames import user_frames
+from hangdoc.model.masking import mask_text
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 
+_T = TypeVar("_T")
 _MAX_FILE = 4 << 20
+_MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
@@ -36,11 +45,13 @@ _CLOCK_SLACK = 1.0
 class Witness:
     """A process through whose eyes files are found.
 
-    ``started`` is Unix time: a file changed later is not the code that runs.
+    ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
+    is a process that was gone before anybody could ask.
     """
 
     pid: int
     started: float
+    user: User | None
 
 
 def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
@@ -97,7 +108,7 @@ class _Module:
         self.file = file
         try:
             tree = ast.parse(text)
-            shown = text if keep_strings else scrub(text)
+            shown = scrub(text, keep_strings=keep_strings)
         except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise _NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
@@ -145,35 +156,51 @@ def _read(file: str, witnesses: Sequence[Witness]) -> str:
     """The text of ``file`` as the first witness that can see it does. Raises _NoSourceError."""
     if file.startswith("<"):
         return _command_text(file, witnesses)
-    for path, witness in _candidates(file, witnesses):
-        try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        except NotADirectoryError:
-            if (data := _from_archive(path)) is not None:
-                return _decode(data)
+    for root, start, witness in _places(witnesses):
+        if not start and not file.startswith("/"):
             continue
+        try:
+            data, changed = _as_seen_by(witness, partial(_contents, root, start, file))
         except (OSError, ValueError):
             continue
-        with open(fd, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_FILE:
-                raise _NoSourceError("not a regular file, or larger than source is")
-            if witness is not None and status.st_mtime > witness.started + _CLOCK_SLACK:
-                raise _NoSourceError("edited since the job started")
-            return _decode(stream.read(_MAX_FILE))
-    raise _NoSourceError("the file cannot be found or read")
+        if witness is not None and changed > witness.started + _CLOCK_SLACK:
+            raise _NoSourceError("edited since the job started")
+        return _decode(data)
+    raise _NoSourceError("there is no such file, or the job's user may not read it")
 
 
-def _candidates(file: str, witnesses: Sequence[Witness]) -> Iterator[tuple[str, Witness | None]]:
-    """Where the file may be: as each witness sees it, then as the path reads here."""
+def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | None]]:
+    """Where files may be, as root and working folder: as each witness sees it, then as absolute paths read here."""
     for witness in witnesses:
-        if file.startswith("/"):
-            yield f"/proc/{witness.pid}/root{file}", witness
-        else:
-            yield f"/proc/{witness.pid}/cwd/{file}", witness
-    if file.startswith("/"):
-        oldest = min(witnesses, key=lambda witness: witness.started, default=None)
-        yield file, oldest
+        yield f"/proc/{witness.pid}/root", f"/proc/{witness.pid}/cwd", witness
+    yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
+
+
+def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
+    """What is read with the rights of the witness's user: what a frame calls its file is any program's free choice.
+
+    Raises PermissionError for a witness whose user is not known, and for another user's if we are not root.
+    """
+    if witness is None:
+        return read()  # of a job that is over, as whoever watched it
+    if witness.user is None:
+        if os.geteuid() != 0:
+            return read()  # nobody but root sees more than its own user's processes and files
+        raise PermissionError(errno.EPERM, "nobody knows whose process it was")
+    return as_user(witness.user, read)
+
+
+def _contents(root: str, start: str, file: str) -> tuple[bytes, float]:
+    """The file's text and when it was changed last. Raises OSError, _NoSourceError for what no source can be."""
+    try:
+        descriptor = regular_file_below(root, file, start=start)
+    except NotADirectoryError:
+        return _from_archive(root, start, file)
+    with open(descriptor, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if status.st_size > _MAX_FILE:
+            raise _NoSourceError("larger than source is")
+        return stream.read(_MAX_FILE), status.st_mtime
 
 
 def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
@@ -186,18 +213,26 @@ def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
     raise _NoSourceError("typed in or generated, there is no file")
 
 
-def _from_archive(path: str) -> bytes | None:
-    """A module inside a zip archive on the import path: /x/app.zip/pkg/mod.py."""
-    for parent in PurePosixPath(path).parents:
-        if os.path.isfile(parent):  # noqa: PTH113 - the path is pure on purpose
+def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
+    """A module inside a zip archive on the import path: /x/app.zip/pkg/mod.py. Raises OSError."""
+    for parent in PurePosixPath(file).parents:
+        try:
+            descriptor = regular_file_below(root, str(parent), start=start)
+        except OSError:
+            continue
+        with open(descriptor, "rb") as stream:
+            status = os.fstat(stream.fileno())
+            if status.st_size > _MAX_ARCHIVE:
+                raise _NoSourceError("in an archive that is too large to look into")
             try:
-                with zipfile.ZipFile(parent) as archive:
-                    name = str(PurePosixPath(path).relative_to(parent))
+                with zipfile.ZipFile(stream) as archive:
+                    name = str(PurePosixPath(file).relative_to(parent))
                     if archive.getinfo(name).file_size <= _MAX_FILE:
-                        return archive.read(name)
-            except (OSError, KeyError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
-                return None
-    return None
+                        return archive.read(name), 0.0
+            except (KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
+                pass
+        break
+    raise FileNotFoundError(errno.ENOENT, "no such module", file)
 
 
 def _decode(data: bytes) -> str:
@@ -221,16 +256,20 @@ _HARMLESS = procfs.ENVIRONMENT_NAMES | {
     "val",
 }
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
+_LONGEST_COUNT = 6
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 
-def scrub(text: str) -> str:
+def scrub(text: str, *, keep_strings: bool = False) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
-    Names that every job uses (RANK, __main__, gloo) and short numbers stay. Raises tokenize.TokenError or
-    SyntaxError for a text that is no Python.
+    Names that every job uses (RANK, __main__, gloo) and short numbers stay, but not where they are given to a name
+    that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
+    tokenize.TokenError or SyntaxError for a text that is no Python.
     """
     lines = [f"{line}\n" for line in text.split("\n")]
     replacements: list[tuple[tuple[int, int], tuple[int, int], str]] = []
+    names = _Names()
     depth, opened = 0, None
     for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
         kind = tokenize.tok_name[token.type]
@@ -240,22 +279,71 @@ def scrub(text: str) -> str:
         elif kind in ("FSTRING_END", "TSTRING_END"):
             depth -= 1
             if depth == 0 and opened is not None:
-                hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
-                replacements.append((opened.start, token.end, hidden))
-        elif depth == 0 and kind == "STRING":
-            replacements.append((token.start, token.end, _hidden(token.string)))
-        elif depth == 0 and kind == "COMMENT":
-            replacements.append((token.start, token.end, ""))
+                whole = _between(lines, opened.start, token.end)
+                if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
+                    hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
+                    replacements.append((opened.start, token.end, hidden))
+        elif depth:
+            continue
+        elif kind == "STRING":
+            if names.speak_of_a_secret:
+                replacements.append((token.start, token.end, _hidden(token.string, always=True)))
+            elif not keep_strings or mask_text(token.string) != token.string:
+                replacements.append((token.start, token.end, _hidden(token.string)))
+            names.add_text(token.string)
+        elif kind == "COMMENT":
+            replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
+        elif kind == "NUMBER":
+            if names.speak_of_a_secret and len(token.string) > _LONGEST_COUNT:
+                replacements.append((token.start, token.end, "..."))
+        else:
+            names.add(kind, token.string)
     return _replace(lines, replacements)
 
 
-def _hidden(literal: str) -> str:
+class _Names:
+    """What is being given a value, while the tokens of a program go by."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._given = False
+        self._depth = 0
+
+    @property
+    def speak_of_a_secret(self) -> bool:
+        """Whether the next literal is what a password or the like is set to or compared with."""
+        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
+
+    def add(self, kind: str, text: str) -> None:
+        """A token that is no literal."""
+        if text in _OPENING or text in _CLOSING:
+            self._depth = max(0, self._depth + (1 if text in _OPENING else -1))
+        # `user, password = "me", "x"` gives all of them something.
+        if kind == "NEWLINE" or text in ("(", "{", ";") or (text == "," and self._depth) or keyword.iskeyword(text):
+            self._names, self._given = [], False
+        elif kind == "NAME":
+            self._names.append(text)
+        elif text in ("=", ":", "==", "!=", ":="):
+            self._given = True
+
+    def add_text(self, literal: str) -> None:
+        """A literal, which may be a key: ``{"password": …}``."""
+        self._names.append(literal)
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
+
+
+def _hidden(literal: str, *, always: bool = False) -> str:
     """The literal with its content gone and its prefix, quotes and number of lines kept."""
     prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
     body = literal[len(prefix) :]
     quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
     content = body[len(quotes) : len(body) - len(quotes)]
-    if not content or content in _HARMLESS or _SHORT_NUMBER.fullmatch(content):
+    if not content or (not always and (content in _HARMLESS or _SHORT_NUMBER.fullmatch(content))):
         return literal
     newlines = content.count("\n")
     if newlines and len(quotes) == 1:

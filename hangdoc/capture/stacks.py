@@ -38,8 +38,8 @@ _MAX_TID = 1 << 22
 _TID_OFFSET = {"x86_64": 720, "aarch64": 208}
 
 PERMISSION = (
-    "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) start"
-    " the job with `hangdoc watch`, or run hangdoc as root; in a container allow CAP_SYS_PTRACE"
+    "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) run hangdoc as root,"
+    " or, next time, start the job with `hangdoc watch`; in a container allow CAP_SYS_PTRACE"
 )
 """What helps where the kernel forbids to look into a process."""
 

@@ -100,7 +100,7 @@ def _met_job(census: Census, pids: Sequence[int], meeting: Meeting, sockets: Soc
         free = (number for number in range(len(pids)) if number not in ranks.values())
         ranks |= {pid: next(free) for pid in pids if pid not in ranks}
         why = "nothing shows which process is which rank: they are numbered in the order they started"
-        notes = (Unavailable("ranks", why, "start the job with `hangdoc watch`"),)
+        notes = (Unavailable("ranks", why, "next time, start the job with `hangdoc watch`"),)
     worlds = [world for _, world in believed.values()]
     world = max([len(pids), *worlds, *(rank + 1 for rank in ranks.values())])
     local = meeting.address.startswith("127.") or meeting.address == "::1"

@@ -18,7 +18,7 @@ import typer.core
 import typer.main
 
 from hangdoc import config
-from hangdoc.errors import HangdocError
+from hangdoc.errors import HangdocError, UsageError
 
 COMMANDS = ("watch", "attach", "diagnose", "explain", "scenario", "doctor")
 OUR_FAILURE = 125
@@ -50,9 +50,66 @@ class _Commands(typer.core.TyperGroup):
         if application is None:
             application = typer.Typer(**_SETTINGS)
             application.command()(getattr(module, cmd_name))
-        command = typer.main.get_command(application)
+        command: Any = typer.main.get_command(application)
         command.name = cmd_name
+        run = command.invoke
+
+        def invoke(context: Any) -> Any:
+            # The options are known now, and neither help nor version was asked for.
+            if isinstance(context.default_map, _FileOptions):
+                context.default_map.settle()
+            return run(context)
+
+        command.invoke = invoke
         return command
+
+
+class _FileOptions(dict[str, Any]):
+    """The options of one command from pyproject.toml, read when the command first asks for one.
+
+    What is wrong with the file is told once the command line has been understood, and only if the command uses it.
+    """
+
+    def __init__(self, command: str) -> None:
+        super().__init__()
+        self._command = command
+        self._lines: list[str] = []
+        self._error: UsageError | None = None
+        self._read = False
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The value of an option; ``default`` for what does not stand in the file."""
+        if key in config.OPTIONS and not self._read:
+            self._read = True
+            self._load()
+        return super().get(key, default)
+
+    def _load(self) -> None:
+        try:
+            found = config.from_file(Path.cwd(), self._lines.append)
+        except UsageError as error:
+            self._error = error
+            return
+        except OSError:  # the working directory was deleted
+            return
+        kept = config.NOT_BY_ATTACH if self._command == "attach" else frozenset()
+        unused = [name.replace("_", "-") for name in found if name in kept - {"on_hang"}]
+        if unused:
+            names = ", ".join(unused)
+            self._lines.append(f"attach takes {names} from its command line alone, not from pyproject.toml")
+        self.update({name: value for name, value in found.items() if name not in kept})
+
+    def settle(self) -> None:
+        """Say what was left aside; raise what is wrong, except before a job, which runs anyhow."""
+        from hangdoc.announce import say
+        from hangdoc.model.wording import harmless
+
+        for line in self._lines:
+            say(f"hangdoc: {harmless(line)}\n")
+        if self._error is not None:
+            if self._command != "watch":
+                raise self._error
+            say(f"hangdoc: {harmless(self._error.what)} ({harmless(self._error.remedy)}); watching without it\n")
 
 
 app = typer.Typer(cls=_Commands, no_args_is_help=True, **_SETTINGS)
@@ -81,19 +138,18 @@ def main(arguments: list[str] | None = None) -> int:
     # A watch has no usage status of its own: 2 could be the command's.
     watching = arguments[:1] == ["watch"]
     try:
-        options = config.from_file(Path.cwd())
         # Every command takes the options it knows from the one table.
         status = app(
             arguments,
             prog_name="hangdoc",
             standalone_mode=False,
-            default_map=dict.fromkeys(COMMANDS, options),
+            default_map={command: _FileOptions(command) for command in COMMANDS},
         )
     except _ParserError as error:
         error.show()
         return OUR_FAILURE if watching else 2
     except HangdocError as error:
-        _tell(f"hangdoc: {error}\n")
+        _tell(f"hangdoc: {_masked(str(error))}\n")
         return OUR_FAILURE if watching and error.exit_status == 2 else error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         return 128 + signal.SIGINT
@@ -102,9 +158,15 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except Exception:
-        _tell(f"{traceback.format_exc()}hangdoc: this is a bug in hangdoc; please report the lines above\n")
+        _tell(f"{_masked(traceback.format_exc())}hangdoc: this is a bug in hangdoc; please report the lines above\n")
         return OUR_FAILURE
     return status if isinstance(status, int) else 0
+
+
+def _masked(text: str) -> str:
+    from hangdoc.model.masking import mask_text
+
+    return mask_text(text)
 
 
 def _tell(text: str) -> None:

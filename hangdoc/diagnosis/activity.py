@@ -15,7 +15,7 @@ from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
 UNSEEN = "unseen"
-"""Identity of a rank that a group names and that left no trace in the snapshot."""
+"""Identity of a rank that some process of the job may be that does not say which it is."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 

@@ -13,6 +13,7 @@ from itertools import product
 
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
+from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.creations import missing_creations
 from hangdoc.diagnosis.culprit import (
@@ -21,6 +22,7 @@ from hangdoc.diagnosis.culprit import (
     Diverged,
     Explanation,
     Gone,
+    HeldUpUnseen,
     Nothing,
     OutsideWait,
     SeparateMeetings,
@@ -36,6 +38,7 @@ from hangdoc.diagnosis.sequences import END, GroupHistory, Token, merged, met_un
 from hangdoc.diagnosis.standing import is_behind
 from hangdoc.diagnosis.ties import choose, made_later, retell, told_ranks
 from hangdoc.diagnosis.unmet import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.unseen import all_on_this_host, nobody_seen, only_seen, told_hidden
 from hangdoc.diagnosis.waits import IMMOVABLE
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
@@ -71,9 +74,10 @@ Decider = Callable[[Inquiry], "Blame[Explanation] | None"]
 
 
 def blame(case: Case) -> Blame[Explanation]:
-    """Decide who must change, and how sure that is."""
+    """Decide who must change, and how sure that is. A rank that was not seen is never blamed."""
     inquiry = Inquiry(case)
-    return next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
+    found = next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
+    return only_seen(found, case.hidden, case.seen)
 
 
 def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -86,6 +90,9 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
     gap = found.found.gap
     if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
         sure = f"{found.sure}; the line that made the group could not be seen"
+        return replace(found, confidence=Confidence.LIKELY, sure=sure)
+    if found.confidence == Confidence.CERTAIN and not case.programs:
+        sure = "the groups of all ranks seen, their call sequences not"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
 
@@ -105,7 +112,7 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if not gone:
         return None
-    how = Confidence.LIKELY if _ended_in_order(case, gone) else Confidence.CERTAIN
+    how = Confidence.LIKELY if _ended_in_order(case, gone) else _how_sure_of_the_end(case, gone)
     return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence=how, sure=_seen_states(case, gone))
 
 
@@ -129,18 +136,30 @@ def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
     return unseen_partner(inquiry.case)
 
 
-def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     """Ranks that others wait for and that wait for no rank: for something outside, or they work."""
     case = inquiry.case
-    roots = tuple(sorted(case.graph.roots))
-    if not roots:
+    if not case.graph.roots:
         return None
+    roots = _seen_roots(case)
+    if not roots:
+        return nobody_seen()
     if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
         # It may as well be a collective, or a message, of those that wait.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
-    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=Confidence.LIKELY, sure=_how_many_wait(case)))
+    # The others wait for ranks that were not seen as well: what these do may explain the rest.
+    hidden = tuple(sorted(case.graph.roots & case.hidden))
+    sure = "; ".join(filter(None, (_how_many_wait(case), told_hidden(case.job, hidden))))
+    how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
+    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
+
+
+def _seen_roots(case: Case) -> tuple[int, ...]:
+    """The ranks that were seen of those that the others wait for. A message may be to or from one that was not."""
+    open_ended = MESSAGES if case.hidden else frozenset()
+    return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
@@ -151,6 +170,15 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     if not case.programs:
         return Blame(AllArrived(), sure="all stand in the same call; what parted them lies before, out of sight")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
+
+
+def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
+    """Ranks that wait for others while some were not seen. After those who are all in one call: they name it."""
+    case = inquiry.case
+    waiting = MESSAGES | {ActivityKind.STORE_WAIT}
+    if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
+        return None
+    return nobody_seen()
 
 
 def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
@@ -190,7 +218,11 @@ def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
     if not gone:
         return None
     return Blame(
-        Gone(), gone, proved=not _looked_at(case, gone), confidence=Confidence.CERTAIN, sure=_seen_states(case, gone)
+        Gone(),
+        gone,
+        proved=not _looked_at(case, gone),
+        confidence=_how_sure_of_the_end(case, gone),
+        sure=_seen_states(case, gone),
     )
 
 
@@ -200,6 +232,15 @@ def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
     if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
         return None
     return Blame(UnseenMessages(), proved=True, sure="which rank each message is for, or from, could not be seen")
+
+
+def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Ranks that wait for a person, for whom nobody waits yet."""
+    case = inquiry.case
+    asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
+    if not asking:
+        return None
+    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
 
 
 def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
@@ -216,10 +257,12 @@ DECIDERS: tuple[Decider, ...] = (
     unseen_message,
     waiting_roots,
     all_arrived,
+    held_up_unseen,
     ended_ranks,
     separate_meetings,
     gone_ranks,
     unseen_messages,
+    asking_ranks,
     nothing,
 )
 """In the order in which they are asked; each says why it stands where it stands."""
@@ -261,7 +304,20 @@ def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:
     return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
 
 
+def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Is it only inferred of one of them that it is gone?"""
+    return any(case.ranks[r].process is None for r in ranks)
+
+
+def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
+    inferred = _never_seen(case, ranks) and not all_on_this_host(case.job)
+    return Confidence.LIKELY if inferred else Confidence.CERTAIN
+
+
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
+    if _never_seen(case, ranks):
+        told = "the launcher starts every rank on this host" if all_on_this_host(case.job) else "the ranks meet here"
+        return f"{told}, and no process carries {told_ranks(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"
 
@@ -273,13 +329,14 @@ def _disagreement(case: Case) -> Blame[Disagreement] | None:
     """All are in the same call with different arguments."""
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
-    return blame_of(found) if found is not None else None
+    return blame_of(found, len(found.history.blind)) if found is not None else None
 
 
-def blame_of(found: Disagreement) -> Blame[Disagreement]:
-    """The ranks that stand alone with their arguments; both sides where none is in the minority."""
+def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
+    """The ranks that stand alone with their arguments; both sides where none is in the minority, or would not be if
+    ``unknown`` members of the group did as they do."""
     sides = found.sides
-    alone = len(sides) > 1 and len(sides[0]) < len(sides[-1])
+    alone = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
     odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
     return Blame(
         found,
@@ -287,11 +344,12 @@ def blame_of(found: Disagreement) -> Blame[Disagreement]:
         () if alone else tuple(sides[1:]),
         proved=True,
         confidence=Confidence.CERTAIN
-        if alone and found.what == "arguments"
+        if alone and found.what == "arguments" and not unknown
         else Confidence.LIKELY
         if alone
         else Confidence.POSSIBLE,
-        sure=f"the same call of all {len(found.tokens)} ranks seen",
+        sure=f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
+        + (f", that of {unknown} not" if unknown else ""),
     )
 
 
@@ -400,6 +458,10 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[D
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
+    without = {*chosen.culprits, *history.blind}
+    rest = tuple(r for r in history.members if r not in without)
+    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
+        tie, others = "unbroken", (rest,)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
@@ -412,6 +474,12 @@ def _decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[D
         confidence,
         sure,
     )
+
+
+def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
+    """Would the culprits not be the fewer if the members that were not seen did as they do?"""
+    hidden = case.hidden & set(history.members)
+    return bool(hidden) and len(chosen.culprits) + len(hidden) >= len(rest)
 
 
 def _left_behind(case: Case, alignment: Alignment) -> bool:
@@ -454,7 +522,14 @@ def _how_sure(
             return Confidence.POSSIBLE, known
         return Confidence.LIKELY, f"{known}; {tie}" if tie else known
     whole = not history.blind and len(history.members) == len(case.ranks)
-    who = f"all {seen} ranks" if whole else f"{seen} ranks" if history.blind else f"the {seen} ranks of the group"
+    whole = whole and not history.open
+    who = (
+        f"all {seen} ranks"
+        if whole
+        else f"{seen} ranks"
+        if history.blind or history.open
+        else f"the {seen} ranks of the group"
+    )
     sure = f"call sequences of {who} seen"
     if history.blind:
         sure += f", {len(history.blind)} not"

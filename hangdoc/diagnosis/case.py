@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -13,6 +14,7 @@ from hangdoc.diagnosis.inferred import from_stacks
 from hangdoc.diagnosis.mailbox import Alone, alone
 from hangdoc.diagnosis.sequences import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.syntax import Sources
+from hangdoc.diagnosis.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.values import Values
 from hangdoc.diagnosis.waits import Graph, build
 from hangdoc.model.diagnosis import Activity
@@ -68,19 +70,41 @@ class Case:
         return {r.rank: r for r in self.job.ranks}
 
     @cached_property
+    def to_see_history(self) -> str:
+        """What would show the calls that could not be read, as the capture found out; '' where nothing is known."""
+        if any(rank.journal is not None for rank in self.job.ranks):
+            return (
+                "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo, and "
+                "TORCH_FR_BUFFER_SIZE other than 0"
+            )
+        found = Counter(item.remedy for item in self.job.unavailable if item.what == "journal" and item.remedy)
+        return found.most_common(1)[0][0] if found else ""
+
+    @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing."""
-        return programs(self.job)
+        """Rank → its calls in program order; ranks without a journal are missing. {} where no journal holds a call: a
+        recorder that is off, or that this torch lacks, says no more about the past than a journal that is missing."""
+        found = programs(self.job)
+        return found if any(program.journal.calls for program in found.values()) else {}
 
     @cached_property
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
-        return histories(self.programs) if self.programs else from_stacks(self.activities)
+        if not self.programs:
+            return from_stacks(self.activities)
+        return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
 
     @cached_property
     def activities(self) -> dict[int, Activity]:
         """Rank → what it does now."""
-        found = {rank: describe(snapshot, self.programs.get(rank)) for rank, snapshot in self.ranks.items()}
+        where = whereabouts(self.job) if self.hidden else ""
+        found = {
+            rank: activity_of_hidden(snapshot, where)
+            if rank in self.hidden
+            else describe(snapshot, self.programs.get(rank))
+            for rank, snapshot in self.ranks.items()
+        }
+        # They have to be here, have lived and are not here any more.
         for rank in [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT and r in self._met]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         for rank, activity in found.items():
@@ -117,6 +141,16 @@ class Case:
             if asynchronous
             else activity
         )
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Ranks that were not seen and that nothing proves to be gone: nothing is said against them."""
+        return hidden_ranks(self.job, self._met)
+
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """The other ranks."""
+        return frozenset(self.ranks) - self.hidden
 
     @cached_property
     def _met(self) -> frozenset[int]:

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.activity import python_op
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.landmarks import below_user
 from hangdoc.diagnosis.locks import held, wanted
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.threads import (
     Wait,
@@ -121,7 +122,7 @@ def _forked_with_a_lock(case: Case, process: Process) -> str:
     alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
     if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
         return ""
-    place = f"{PurePosixPath(frames[0].file).name}:{frames[0].line}"
+    place = file_line(frames[0].file, frames[0].line)
     return f"waits at {place} for the lock `{min(names)}`, {_FORKED}"
 
 
@@ -169,7 +170,7 @@ def state_of(process: Process) -> Wait:
         doing = Wait(mark.kind, f"in {python_op(stack) or 'a collective'}")
     frames = user_stack(stack)
     where = frames[0] if frames else (below_user(stack) or (None,))[0]
-    place = f" at {PurePosixPath(where.file).name}:{where.line}" if where else ""
+    place = f" at {file_line(where.file, where.line)}" if where else ""
     return replace(doing, text=f"is {doing.text}{place}")
 
 
@@ -220,5 +221,5 @@ def _threads(process: Process) -> list[str]:
         told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
         doing = f" ({told.words})" if told is not None else ""
         name = thread.name or str(thread.tid)
-        found.append(f"its thread {name} is at {PurePosixPath(frames[0].file).name}:{frames[0].line}{doing}")
+        found.append(f"its thread {name} is at {file_line(frames[0].file, frames[0].line)}{doing}")
     return found[:_MOST_THREADS]

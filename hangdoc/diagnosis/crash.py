@@ -10,6 +10,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, Gone, Nothing
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
 from hangdoc.diagnosis.sequences import user_stack
+from hangdoc.diagnosis.unseen import nobody_seen
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 
@@ -60,9 +61,10 @@ def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
         (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
     )
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
-        return Blame(
-            Gone(), (early[0][1],), proved=True, confidence=Confidence.LIKELY, sure="first to end, with status 0"
-        ), True
+        how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
+        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0"), True
+    if case.hidden and failed:
+        return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen"), True
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
     return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end"), True

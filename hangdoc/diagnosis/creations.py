@@ -90,11 +90,13 @@ def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
 def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     """Every rank's groups as calls of new_group: the number is torch's own, ``sizes`` holds the members."""
     world = tuple(sorted(case.ranks))
-    history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not case.programs)
-    history.blind = tuple(rank for rank in world if rank not in case.programs and rank not in making)
-    for rank in sorted({*case.programs, *making}):
-        program = case.programs.get(rank)
-        found = _made(program.journal) if program is not None else iter(())
+    journals = {rank: s.journal for rank, s in case.ranks.items() if s.journal is not None}
+    # Where nothing was recorded, the probe may still know the groups, and a rank without any tells nothing.
+    journals = {rank: journal for rank, journal in journals.items() if case.programs or journal.groups}
+    history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not journals)
+    history.blind = tuple(rank for rank in world if rank not in journals and rank not in making)
+    for rank in sorted({*journals, *making}):
+        found = _made(journals[rank]) if rank in journals else iter(())
         made = {number: (stack, members, False) for number, stack, members in found}
         if rank in making:
             number, stack, members = making[rank]

@@ -74,6 +74,11 @@ class Nothing(Explanation):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldUpUnseen(Explanation):
+    """Those that the others wait for were not seen."""
+
+
+@dataclass(frozen=True, slots=True)
 class SeparateMeetings(Explanation):
     """Ranks wait for the others to join at different addresses."""
 

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Explanation
 from hangdoc.diagnosis.inferred import ROOTED
 from hangdoc.diagnosis.landmarks import number_below_user
-from hangdoc.diagnosis.sequences import GroupHistory, Token
+from hangdoc.diagnosis.sequences import GroupHistory, Token, met_unlike
 from hangdoc.model.kinds import MESSAGES
 
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
@@ -41,8 +41,11 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         if history.inferred and (found := _standing_roots(case, history)) is not None:
             return found
         # A rank that aborted took its journal along.
-        seen = [rank for rank in history.members if rank not in history.blind]
-        if history.inferred or len(seen) < 2 or (history.blind and not ended):
+        blind = frozenset(history.blind)
+        seen = [rank for rank in history.members if rank not in blind]
+        blind = frozenset(history.blind)
+        seen = [rank for rank in history.members if rank not in blind]
+        if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
             continue
         last = min(history.issued(rank) for rank in seen)
         tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}

@@ -52,8 +52,9 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         return []
     history, gap = diverged.alignment.history, diverged.gap
     issued: dict[int, list[int]] = {}
+    blind = frozenset(history.blind)
     for rank in history.members:
-        if rank not in history.blind:
+        if rank not in blind:
             issued.setdefault(history.issued(rank), []).append(rank)
     # Calls of several groups in one order have numbers that nobody else knows.
     joined = all(known.key != history.key for known in case.histories)
@@ -80,6 +81,8 @@ def _ports(case: Case) -> list[Evidence]:
         for port in host.listening:
             if port.pid is not None:
                 listening[port.pid] = listening.get(port.pid, 0) + 1
+    if case.hidden:
+        return []  # their ports are not ours to count, nor need the store be here
     if not listening or not any(a.kind in COMMUNICATING for a in case.activities.values()):
         return []
     members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
@@ -117,16 +120,20 @@ def _gloo_groups(case: Case, rank: int) -> int:
 
 def _stacks(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
-    if found.diverged is None:
+    if found.diverged is None or case.job.mode == "dump":
         return []
     folded: dict[str, list[int]] = {}
     for rank, activity in case.activities.items():
+        if rank in case.hidden:
+            continue
         folded.setdefault(doing(activity), []).append(rank)
     return [Evidence("stack", tuple(ranks), f"{name_ranks(ranks)} now: {text}") for text, ranks in folded.items()][:6]
 
 
 def _timeout(case: Case) -> list[Evidence]:
-    """When PyTorch itself will give up."""
+    """When PyTorch itself will give up. (When a dump was written, it does not say.)"""
+    if case.job.mode == "dump":
+        return []
     ends = [
         (token.timeout_ms / 1000 - (case.job.taken - token.created_ns / 1e9), rank)
         for rank, program in case.programs.items()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
 from hangdoc.diagnosis.origin import library
 from hangdoc.model.kinds import ActivityKind, WaitReason
@@ -90,9 +91,13 @@ class Landmark:
         return "*" in self.functions or function in self.functions
 
 
+@lru_cache(maxsize=1)
+def _document() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(resources.files("hangdoc.diagnosis").joinpath("landmarks.toml").read_text(encoding="utf-8"))
+
+
 @lru_cache(maxsize=2)
 def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
-    text = resources.files("hangdoc.diagnosis").joinpath("landmarks.toml").read_text(encoding="utf-8")
     return tuple(
         Landmark(
             entry["file"],
@@ -106,13 +111,26 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             entry.get("stage", ""),
             entry.get("reasons", ""),
         )
-        for entry in tomllib.loads(text)[kind]
+        for entry in _document()[kind]
     )
 
 
 @lru_cache(maxsize=65536)
 def _lookup(file: str, function: str) -> Landmark | None:
     return next((mark for mark in _table() if mark.matches(file, function)), None)
+
+
+@lru_cache(maxsize=1)
+def _servants() -> tuple[str, ...]:
+    return tuple(entry["name"] for entry in _document()["thread"])
+
+
+def serves_another_thread(name: str) -> bool:
+    """Is a thread of this name one of a library's, whose work another thread waits for?
+
+    Example: 'pt_autograd_0' runs the backward pass while the thread that called ``backward()`` waits for it.
+    """
+    return name.startswith(_servants())
 
 
 def landmark(frame: Frame) -> Landmark | None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.alignment import Gap, repairs
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import call_name, place, telling
+from hangdoc.diagnosis.naming import naming
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sequences import GroupHistory
 from hangdoc.model.snapshot import JobSnapshot
@@ -31,7 +32,7 @@ class Lead:
 
 def parted(job: JobSnapshot) -> Lead | None:
     """The first proved parting in the journals, None where there is none."""
-    with looking_at(job):
+    with looking_at(job), naming(job):
         return _parted(job)
 
 

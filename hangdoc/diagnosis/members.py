@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from hangdoc.diagnosis.activity import UNSEEN
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+_MOST_RANKS = 1 << 17
+"""That a saved job is believed to have: its size is what the file says."""
 
 
 class Members(tuple[int, ...]):
@@ -25,11 +27,12 @@ class Members(tuple[int, ...]):
 def with_shared_members(job: JobSnapshot) -> JobSnapshot:
     """``job`` with one object for the members of a group, whoever lists them."""
     known: dict[tuple[int, ...], Members] = {}
+    by_object: dict[int, Members] = {}
 
     def shared(members: tuple[int, ...]) -> Members:
-        found = known.get(members)
+        found = by_object.get(id(members))
         if found is None:
-            found = known[members] = Members(members)
+            found = by_object[id(members)] = known.setdefault(members, Members(members))
         return found
 
     def rewritten(journal: Journal) -> Journal:
@@ -40,12 +43,18 @@ def with_shared_members(job: JobSnapshot) -> JobSnapshot:
     return replace(job, ranks=tuple(ranks))
 
 
+_ELSEWHERE = "elsewhere"
+
+
 def with_every_member(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with a placeholder for each rank that a group names and nothing is known of (a dump that is missing)."""
+    """``job`` with a placeholder for each rank that a group names, or the world size promises, and that is not in it:
+    it runs on another host, or its dump is missing."""
     known = {rank.rank for rank in job.ranks}
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
     named = {member for members in groups for member in members}
+    if known:
+        named.update(range(min(job.world_size or 0, _MOST_RANKS)))
     if named <= known:
         return job
-    unseen = [RankSnapshot(rank=member, host="", identity=UNSEEN) for member in named - known]
+    unseen = [RankSnapshot(rank=member, host="", identity=_ELSEWHERE) for member in named - known]
     return replace(job, ranks=tuple(sorted((*job.ranks, *unseen), key=lambda rank: rank.rank)))

@@ -64,11 +64,13 @@ def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMisma
         return None
     sends = [m for m in theirs.point_to_points if m.op == "send" and m.peer == receiver.rank]
     recvs = [m for m in mine.point_to_points if m.op == "recv" and m.peer == sender.rank]
-    left = Counter(m.tag for m in sends)
-    left.subtract(m.tag for m in recvs)
+    # Of what has completed, the partner may be forgotten.
+    counted = theirs.has_all_messages and mine.has_all_messages
+    left = Counter(m.tag for m in sends if counted or not m.completed)
+    left.subtract(m.tag for m in recvs if counted or not m.completed)
     if left[waiting.tag] >= 0:
         return None
-    message = next((m for m in reversed(sends) if left[m.tag] > 0), None)
+    message = next((m for m in reversed(sends) if left[m.tag] > 0 and (counted or not m.completed)), None)
     if message is None:
         return None
     new = [_is_new(theirs, message, sends), _is_new(mine, waiting, recvs)]
@@ -124,6 +126,9 @@ def wrong_peer(case: Case) -> WrongPeer | None:
     if len(sent) != 1 or len(wanted) != 1 or not set(sent[0]) <= set(journals):
         return None
     (sender, to), (source, receiver) = sent[0], wanted[0]
+    # Of who has forgotten, or has no journal, nobody can say that it never did.
+    if not all((j := journals.get(r)) is not None and j.has_all_messages for r in (sender, to, source, receiver)):
+        return None
     if sender == source:
         found = (sender, "send", to, receiver)
     elif to == receiver:

@@ -180,7 +180,8 @@ def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> boo
 
 def others_in(alignment: Alignment) -> tuple[int, ...]:
     """The members of its group that the repair does not change."""
-    return tuple(r for r in alignment.history.members if r not in alignment.culprits)
+    culprits = frozenset(alignment.culprits)
+    return tuple(r for r in alignment.history.members if r not in culprits)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:

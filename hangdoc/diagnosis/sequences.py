@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import takewhile
 
+from hangdoc.diagnosis.landmarks import serves_another_thread
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.recordings import Recording, record
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -35,6 +36,9 @@ _UNEVEN_BY_NATURE = (
 _EVEN = ("all_gather", "reduce_scatter")
 
 END = "end of program"
+
+_DEFAULT_GROUP = "default_pg"
+"""How torch describes the group of all ranks (2.4-2.13)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class GroupHistory:
     first: int = 1
     inferred: bool = False
     """Made up from stacks: no numbers, no past."""
+    open: bool = False
+    """The journals do not say who its members are: there may be others."""
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""
@@ -101,11 +107,13 @@ class GroupHistory:
 
 def met_unlike(history: GroupHistory) -> bool:
     """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
-    sends, and no rank is missing."""
+    sends, and no rank is missing. Where some have not come there, or are not seen, two that wait in unlike calls of one
+    number prove as much: nothing the others do lets these two meet."""
     waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
     for sequence in waiting:
-        met = [history.at(rank, sequence) for rank in history.members] if history.arrived(sequence) else []
-        if len({(t.op, t.sizes) for t in met if t is not None}) > 1:
+        met = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
+        arrived = history.arrived(sequence)
+        if len({(t.op, t.sizes) for t in met if arrived or (t.pending and not history.inferred)}) > 1:
             return True
     return False
 
@@ -174,9 +182,9 @@ class RankProgram:
         return [self.token(place) for place in self.recording.pending]
 
     def threads(self, group: str) -> int:
-        """How many threads issued calls of the group, as far as they are known."""
-        places = self.recording.by_group.get(group, ())
-        return len({self.journal.calls[place].thread_id for place in places} - {0})
+        """How many of the program's own threads issued calls of the group, as far as they are known."""
+        calls = [self.journal.calls[place] for place in self.recording.by_group.get(group, ())]
+        return len({call.thread_id for call in calls if not serves_another_thread(call.thread_name)} - {0})
 
     def key(self, group: str) -> GroupKey:
         """What identifies the group of that name across ranks."""
@@ -228,11 +236,15 @@ def distinct(program_of: dict[int, RankProgram]) -> list[tuple[RankProgram, tupl
     return [(program_of[members[0]], tuple(members)) for members in ranks.values()]
 
 
-def histories(program_of: dict[int, RankProgram]) -> list[GroupHistory]:
-    """The joined histories of all groups that anyone used or made. Ranks of equal calls share one list of tokens."""
+def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) -> list[GroupHistory]:
+    """The joined histories of all groups that anyone used or made. Ranks of equal calls share one list of tokens.
+
+    ``dumped``: all ranks of a job of which there are dumps alone. There the default group has at least these for its
+    members, and any other group whose members are not recorded at least those that have used it.
+    """
     found: dict[GroupKey, GroupHistory] = {}
     shared: dict[tuple[int, int], list[Token]] = {}
-    everyone = tuple(sorted(program_of))
+    everyone = dumped or tuple(sorted(program_of))
     for rank, program in program_of.items():
         for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
             key = program.key(name)
@@ -240,7 +252,7 @@ def histories(program_of: dict[int, RankProgram]) -> list[GroupHistory]:
             if history is None:
                 group = program.groups.get(name)
                 label = group_label(name, group.description if group else "")
-                history = found[key] = GroupHistory(key, key[1] or everyone, label)
+                history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
             places = program.recording.by_group.get(name)
             if places is None:
                 continue
@@ -249,6 +261,8 @@ def histories(program_of: dict[int, RankProgram]) -> list[GroupHistory]:
                 shared[own] = [program.token(place) for place in places]
             history.tokens[rank] = shared[own]
     for history in found.values():
+        if history.open and history.label != _DEFAULT_GROUP:
+            history.members = tuple(sorted(history.tokens))
         history.blind = tuple(r for r in history.members if r not in program_of)
         # Rings wrap at different points: compare from where everybody's memory begins.
         history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)

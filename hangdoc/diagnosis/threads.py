@@ -16,7 +16,7 @@ _SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
 _PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
 _OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
 _LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
-_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console)")
+_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console|hvc)")
 
 _UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
@@ -166,6 +166,11 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
     return None
 
 
+def is_terminal(file: OpenFile) -> bool:
+    """Is it a terminal, by its name? To ask the device itself would mean to open it."""
+    return _TERMINAL.match(file.target) is not None
+
+
 def _on_file(file: OpenFile, channel: str) -> Wait | None:
     if file.operation in ("wait4", "waitid"):
         return Wait(ActivityKind.WAITING_FOR_CHILD, f"waiting for {file.target}")
@@ -173,7 +178,7 @@ def _on_file(file: OpenFile, channel: str) -> Wait | None:
         return Wait(ActivityKind.FILE_LOCK, f"waiting for the lock on {file.target}")
     if file.fd == 0 and file.operation == "read":
         return Wait(ActivityKind.TERMINAL, f"reading its standard input ({file.target})")
-    if _TERMINAL.match(file.target):
+    if is_terminal(file):
         return Wait(ActivityKind.TERMINAL, f"reading the terminal ({file.target})")
     if file.target.startswith("pipe:"):
         return Wait(ActivityKind.PIPE, f"waiting on a pipe ({file.operation} {file.target})")

@@ -272,15 +272,15 @@ def is_shared(case: Case, gap: Gap) -> bool:
 
 def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
     """Have ranks that are not to blame called from the same place before?"""
-    others = {
-        r: case.programs[r] for r in alignment.history.members if r not in alignment.culprits and r in case.programs
-    }
+    culprits = frozenset(alignment.culprits)
+    others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)
     return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
 
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
     """The others' calls in the group that the culprits have not issued: the first, and what has followed it since."""
-    others = (r for r in alignment.history.members if r not in alignment.culprits)
+    culprits = frozenset(alignment.culprits)
+    others = (r for r in alignment.history.members if r not in culprits)
     longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])
     return [token for token in longest if token.sequence >= first.sequence] or [first]

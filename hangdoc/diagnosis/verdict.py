@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+from hangdoc.diagnosis.activity import UNSEEN
+from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.case import Case, with_native_frames
 from hangdoc.diagnosis.causes import name_cause
@@ -11,11 +14,14 @@ from hangdoc.diagnosis.causes.finding import Finding, capital
 from hangdoc.diagnosis.causes.unnamed import parted_now
 from hangdoc.diagnosis.crash import crashed
 from hangdoc.diagnosis.culprit import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.launcher import waiting_for_nodes
 from hangdoc.diagnosis.members import with_every_member, with_shared_members
+from hangdoc.diagnosis.naming import naming, told_apart
 from hangdoc.diagnosis.origin import looking_at
 from hangdoc.diagnosis.sides import divergence, repair
+from hangdoc.diagnosis.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
@@ -25,8 +31,8 @@ from hangdoc.model.wording import name_duration, name_ranks
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    with looking_at(job):
-        return _diagnose(job)
+    with looking_at(job), naming(job):
+        return replace(_diagnose(job), file_names=told_apart())
 
 
 def _diagnose(job: JobSnapshot) -> Diagnosis:
@@ -39,12 +45,22 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY)
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
-    if all(_ended_well(rank) for rank in case.ranks.values()):
+    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
         return replace(
             _nobody(job), outcome=Outcome.HEALTHY, verdict="All ranks have ended; their launcher is still up."
         )
     found = blame(case)
+    if job.mode == "dump":
+        found = no_surer_than_its_group(found)
+        told = too_little(case, found)
+        if told is not None:
+            return _too_little(case, *told)
     return _assemble(case, found, _outcome(case, found))
+
+
+def _too_little(case: Case, verdict: str, why: str, fix: str) -> Diagnosis:
+    ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
+    return replace(_blind(case, why), verdict=verdict, fix=fix, ranks=ranks)
 
 
 def _ended_well(rank: RankSnapshot) -> bool:
@@ -53,9 +69,7 @@ def _ended_well(rank: RankSnapshot) -> bool:
 
 
 def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
-    if found.proved or (
-        isinstance(found.found, OutsideWait) and any(rank in case.deadlocks for rank in found.culprits)
-    ):
+    if found.proved or _will_never_go_on(case, found):
         return Outcome.HANG
     if case.job.mode == "attach":
         return _outcome_of_a_look(case, found)
@@ -64,13 +78,21 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
     return Outcome.SLOW
 
 
+def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
+    """Can what the culprits wait for not come, however long one waits?"""
+    if not isinstance(found.found, OutsideWait):
+        return False
+    return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
+
+
 def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
     """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
     rank that waits for something outside counts as hung, one that works does not."""
-    moving = [a.moving for a in case.activities.values()]
+    moving = [case.activities[rank].moving for rank in case.seen]
     if isinstance(found.found, Nothing) or all(moving):
         return Outcome.HEALTHY if any(moving) else Outcome.SLOW
-    return Outcome.SLOW if _working(case, found) else Outcome.HANG
+    asking = isinstance(found.found, OutsideWait) and all(waits_for_a_person(case, rank) for rank in found.culprits)
+    return Outcome.SLOW if asking or _working(case, found) else Outcome.HANG
 
 
 def _working(case: Case, found: Blame[Explanation]) -> bool:
@@ -108,6 +130,8 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagno
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=named.why + parted_now(case, found, found.alternatives[0]))
+    if outcome == Outcome.SLOW:
+        named = replace(named, verdict=f"{named.verdict} {_until_a_hang(case, found)}".rstrip())
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == Outcome.HANG and not found.proved and confidence == Confidence.CERTAIN:
@@ -118,7 +142,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagno
             f"{sure}; {named.doubt}",
         )
     if outcome == Outcome.HANG and not found.proved and case.activities:
-        waited = case.job.stalled_for and not any(rank in case.deadlocks for rank in found.culprits)
+        waited = case.job.stalled_for and not _will_never_go_on(case, found)
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
@@ -137,11 +161,20 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagno
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=gather(case, found),
-        unavailable=case.job.unavailable,
+        unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
         world_size=case.job.world_size or len(case.activities) or None,
+        unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
+
+
+def _until_a_hang(case: Case, found: Blame[Explanation]) -> str:
+    """When a job that is only slow will count as a hang; '' for one that works, and where nobody timed the stall."""
+    left = case.job.give_up_after - case.job.stalled_for
+    if case.job.mode == "attach" or _working(case, found) or not 0 < left < math.inf:
+        return ""
+    return f"If nothing moves, it counts as a hang in {name_duration(left)} (--give-up-after)."
 
 
 def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:
@@ -157,6 +190,6 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 
 def _no_hang(case: Case) -> Finding:
-    still = tuple(r for r, a in case.activities.items() if not a.moving)
+    still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
     told = f"no rank waits for another ({name_ranks(still)} at rest at the moment)" if still else "all ranks move"
     return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")

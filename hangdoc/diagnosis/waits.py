@@ -79,6 +79,7 @@ class _Builder:
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
+    _waited_for: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
     _in_stacks: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
     _in_store: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
@@ -128,14 +129,21 @@ class _Builder:
     def _collective(self, rank: int, activity: Activity, history: GroupHistory, sequence: int) -> Wait | None:
         missing, odd = self._call(history, sequence)
         call = f"{activity.op} {history.label} #{sequence}"
-        # Where no journal tells, a rank that stands where others wait in this very call has come as far.
-        lines = self._lines.get((id(history), sequence), {})
-        unseen = tuple(r for r in history.blind if not self._stands_at(r, lines))
-        behind = missing + unseen if unseen else missing
+        behind = self._behind(history, sequence, missing)
         if behind:
             return Wait(rank, behind, f"has not issued {call}", "journal")
         others = odd.get(_waiting_in(history.at(rank, sequence)), ())
         return Wait(rank, others, f"issued something else as {call}", "journal") if others else None
+
+    def _behind(self, history: GroupHistory, sequence: int, missing: tuple[int, ...]) -> tuple[int, ...]:
+        """Who keeps the call waiting: those that have not issued it, and those of whom nobody knows. Where no journal
+        tells, a rank that stands where others wait in this very call has come as far."""
+        key = (id(history), sequence)
+        if key not in self._waited_for:
+            lines = self._lines.get(key, {})
+            unseen = tuple(r for r in history.blind if not self._stands_at(r, lines))
+            self._waited_for[key] = missing + unseen if unseen else missing
+        return self._waited_for[key]
 
     def _stands_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
         activity = self.activities.get(rank)

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from hangdoc import interpreter
 from hangdoc.capture import gates
 from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check, failed
 from hangdoc.errors import HangdocError
@@ -16,7 +17,7 @@ IMPORT_SECONDS = 120.0
 # What the job's own Python is asked, with the probe on its path. One line with a mark of ours: a torch of the
 # site may print whatever it likes.
 _QUESTION = """
-import sys, torch
+import torch
 probe = sys.modules.get("hangdoc_probe")
 recorder = hasattr(getattr(torch._C, "_distributed_c10d", None), "_dump_fr_trace")
 python = "%d.%d" % sys.version_info[:2]
@@ -60,8 +61,8 @@ def python(python: str, environment: dict[str, str]) -> Iterator[Check]:
         return  # already reported by the check of the sockets
     try:
         done = subprocess.run(
-            [python, "-c", _QUESTION],
-            env=child_environment(environment, folder.path),
+            interpreter.command(_QUESTION, python=python),
+            env=child_environment(interpreter.environment(environment), folder.path),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=IMPORT_SECONDS,

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from hangdoc import interpreter
 from hangdoc.capture import native, procfs, stacks
 from hangdoc.capture.gdb import Gdb, GdbError, find_gdb
 from hangdoc.capture.permission import Powers, forbidden, own_powers
@@ -132,8 +133,9 @@ def _gdb(pid: int) -> Check:
 @contextlib.contextmanager
 def _child() -> Iterator[int]:
     """A Python process that waits."""
-    command = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    command = interpreter.command("print(flush=True); sys.stdin.read()")
+    environment = interpreter.environment()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as child:
         try:
             if child.stdout is not None:
                 child.stdout.readline()
@@ -146,7 +148,7 @@ def _child() -> Iterator[int]:
 def _stranger() -> Iterator[int]:
     """A process of ours that is not below us in the process tree. ValueError if it did not start."""
     done = subprocess.run(
-        [sys.executable, "-S", "-E", "-c", _STRANGER],
+        interpreter.command(_STRANGER, options=("-S", "-E")),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,

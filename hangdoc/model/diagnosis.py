@@ -171,3 +171,7 @@ class Diagnosis:
     command: tuple[str, ...] = ()
     stalled_for: float = 0.0
     world_size: int | None = None
+    file_names: tuple[tuple[str, str], ...] = ()
+    """Path and name of files that the sentences call by more than the last part: ('/a/b/train.py', 'b/train.py')."""
+    unseen: tuple[int, ...] = ()
+    """Ranks of the job that were not seen and that nothing proves to be gone."""

@@ -104,6 +104,9 @@ class Journal:
     calls: tuple[Call, ...] = ()
     """In the order they were issued. Older ones may have left the ring: see ``Call.sequence``."""
     point_to_points: tuple[PointToPoint, ...] = ()
+    """In the order they were issued, the newest only where some are forgotten."""
+    forgotten: int = 0
+    """Older calls that had left the ring which ``point_to_points`` is read from."""
     store_waits: tuple[StoreWait, ...] = ()
     stacks: tuple[Stack, ...] = ()
     attributes: tuple[Attribute, ...] = ()
@@ -123,6 +126,13 @@ class Journal:
         """Does it hold a call, a message or a store wait that has not completed?"""
         done = all(call.completed for call in self.calls) and all(p.completed for p in self.point_to_points)
         return bool(self.store_waits) or not done
+
+    @property
+    def has_all_messages(self) -> bool:
+        """Is every message that the rank ever issued in ``point_to_points``? Injected code finds no ring, and a dump
+        without any may be of a backend that does not record them."""
+        recorded = self.source == "probe" or bool(self.source == "dump" and self.point_to_points)
+        return recorded and not self.forgotten
 
     def stack(self, index: int) -> Stack:
         """The stack with that index; empty for -1."""

@@ -111,6 +111,8 @@ class Process:
     blocking_files: tuple[OpenFile, ...] = ()
     locked_files: tuple[str, ...] = ()
     """Files on which it holds a lock (flock or fcntl)."""
+    cwd: str = ""
+    """Its working directory; '' where it could not be read."""
     children: tuple[Process, ...] = ()
 
     @property

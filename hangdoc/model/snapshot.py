@@ -53,7 +53,8 @@ class RankSnapshot:
     host: str
     identity: str
     """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by age);
-    'expected': never seen; 'unseen': never seen, and a process of the job does not say who it is."""
+    'expected': never seen; 'unseen': never seen, and a process of the job does not say who it is; 'elsewhere': never
+    seen, and known to live where this hangdoc does not look."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
@@ -87,7 +88,7 @@ class JobSnapshot:
     taken: float
     """Unix time of the second look."""
     mode: str
-    """'watch' or 'attach'."""
+    """'watch', 'attach', or 'dump': files of flight recorders and nothing else."""
     command: tuple[str, ...] = ()
     run_id: str = ""
     hangdoc_version: str = ""

@@ -17,6 +17,8 @@ class RendezvousStore:
     """The process of the job that serves it; None: another host's, or not found."""
     joined: tuple[int, ...] | None = None
     """Ranks that have published themselves in the default group; None where its backend publishes nothing readable."""
+    silent: tuple[int, ...] = ()
+    """Those of ``joined`` at whose published port nobody listens in the network of the process that was asked."""
     groups: tuple[ProcessGroup, ...] = ()
     """gloo groups all of whose members have published themselves."""
     keys: tuple[str, ...] = ()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import posixpath
 import unicodedata
 from collections.abc import Iterable
+from pathlib import PurePosixPath
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control, format (bidirectional, zero-width), surrogate, private, unassigned, line separators."""
@@ -44,6 +46,63 @@ def name_duration(seconds: float) -> str:
     return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
+class FileNames:
+    """The shortest names that still tell the files of one job apart.
+
+    Example, in the working directory /job: '/job/a/train.py', '/job/train.py' and '/job/model.py' are called
+    'a/train.py', './train.py' and 'model.py'. No name of a file below the working directory climbs above it.
+    """
+
+    def __init__(self, files: Iterable[str] = (), working_directory: str = "") -> None:
+        self._root = working_directory.rstrip("/") if working_directory.startswith("/") else ""
+        self._files = frozenset(file for file in files if _is_path(file))
+        self._absolute = {_parts(file) for file in self._files if file.startswith("/")}
+        self._by_last: dict[str, set[tuple[str, ...]]] = {}
+        for file in self._files:
+            place = self._place(file)
+            self._by_last.setdefault(place[-1], set()).add(place)
+        self._known: dict[str, str] = {}
+
+    def short(self, file: str) -> str:
+        """As many of the last parts of ``file`` as make it unique; ``file`` itself where it is no path."""
+        if file not in self._known:
+            self._known[file] = self._shortest(file) if _is_path(file) else file
+        return self._known[file]
+
+    def told_apart(self) -> tuple[tuple[str, str], ...]:
+        """Path and name of every file whose last part alone would not tell which it is, sorted."""
+        return tuple((file, name) for file in sorted(self._files) if (name := self.short(file)) != _parts(file)[-1])
+
+    def _shortest(self, file: str) -> str:
+        place = self._place(file)
+        others = self._by_last.get(place[-1], set()) - {place}
+        root = _parts(self._root) if self._root else ()
+        below = bool(root) and place[: len(root)] == root
+        most = len(place) - len(root) if below else len(place)
+        for count in range(1, most + 1):
+            if all(other[-count:] != place[-count:] for other in others):
+                return str(PurePosixPath(*place[-count:]))
+        return f"./{PurePosixPath(*place[-most:])}" if below else str(PurePosixPath(*place))
+
+    def _place(self, file: str) -> tuple[str, ...]:
+        """The parts of the absolute path. A job may name its script both 'train.py' and '/job/train.py'."""
+        parts = _parts(file)
+        if file.startswith("/"):
+            return parts
+        if self._root:
+            return _parts(f"{self._root}/{file}")
+        same = [known for known in self._absolute if known[-len(parts) :] == parts]
+        return same[0] if len(same) == 1 else parts
+
+
+def _is_path(file: str) -> bool:
+    return not file.startswith("<") and bool(_parts(file))
+
+
+def _parts(file: str) -> tuple[str, ...]:
+    return tuple(part for part in PurePosixPath(posixpath.normpath(file) if file else "").parts if part != ".")
+
+
 def harmless(text: str) -> str:
     """``text`` on one line with everything invisible escaped: job text may carry terminal sequences or
     characters that reverse the line."""
@@ -60,6 +119,11 @@ def harmless(text: str) -> str:
 def _escape(character: str) -> str:
     code = ord(character)
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def single_spaced(text: str) -> str:
+    """'barrier default_pg #2' for the 'barrier  default_pg #2' of a column."""
+    return " ".join(text.split())
 
 
 _STATES = (

@@ -14,7 +14,7 @@ from _thread import allocate_lock
 from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
-RING = 1000
+RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
 MOST_GROUPS = 4096
 DEEPEST_STACK = 256
 LONGEST_ANSWER_S = 2.0

@@ -58,6 +58,8 @@ def collect(state, header, attributes, newest):
     """``header`` with everything JSON can say added: the newest point-to-point calls (None: all), waits, …"""
     stacks = _Stacks()
     ring = _copied(state.ring)[-newest:] if newest else _copied(state.ring)
+    # Counted behind the copy: what came meanwhile may have pushed an older one out.
+    header["forgotten"] = max(0, state.point_to_points - len(ring))
     groups = _groups(state, stacks)
     members = {row[0]: row[1] for row in groups}
     header["group_table"] = groups

@@ -13,8 +13,8 @@ MODULES = ("hangdoc_probe", "hangdoc_probe_tasks", "hangdoc_probe_details", "han
 ANSWER, FAILURE = "answer", "failure"
 
 
-def answer(folder, home, variables):
-    """Write ``folder``/answer, or /failure with a word why not.
+def answer(folder, out, home, variables):
+    """Write ``out``/answer, or /failure with a word why not.
 
     The probe's files are read from ``folder``, where copies of them lie; they come from ``home``. ``variables``:
     the environment variables that may be told, and beginnings of names that may be.
@@ -24,9 +24,9 @@ def answer(folder, home, variables):
     before = {name: sys.modules.get(name) for name in MODULES}
     try:
         loaded = [_load(name, folder, home) for name in MODULES]
-        _write(folder, ANSWER, _answer(*loaded, variables))
+        _write(out, ANSWER, _answer(*loaded, variables))
     except BaseException as error:
-        _write(folder, FAILURE, f"{type(error).__name__}: {error}"[:300].encode("utf-8", "replace"))
+        _write(out, FAILURE, f"{type(error).__name__}: {error}"[:300].encode("utf-8", "replace"))
     finally:
         for name, module in before.items():
             ours = sys.modules.pop(name, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from hangdoc.model.wording import harmless
@@ -57,24 +56,6 @@ class Row:
     label_style: str = "cyan"
     aligned: bool = False
     separator: str = _GAP
-
-
-class ShortPaths:
-    """The shortest names that still tell the files of one report apart: `train.py`, `b/train.py`."""
-
-    def __init__(self, files: Iterable[str]) -> None:
-        self._files = frozenset(files)
-
-    def short(self, file: str) -> str:
-        """As many of the last parts of ``file`` as make it unique."""
-        parts = PurePosixPath(file).parts
-        if file.startswith("<") or not parts:
-            return file
-        others = [PurePosixPath(other).parts for other in self._files if other != file]
-        for count in range(1, len(parts) + 1):
-            if all(other[-count:] != parts[-count:] for other in others):
-                break
-        return str(PurePosixPath(*parts[-count:]))
 
 
 class Layout:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TextIO
 from hangdoc.model.diagnosis import Activity, Diagnosis, Side
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import fold_ranks, name_duration, name_ranks
-from hangdoc.report.layout import Layout, Piece, Row, ShortPaths
+from hangdoc.report.layout import Layout, Piece, Row
 
 if TYPE_CHECKING:
     from hangdoc.model.snapshot import Unavailable
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 MAX_ROWS = 12
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
+MAX_PIDS = 4
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -55,7 +56,7 @@ def render(
         layout.paragraph(diagnosis.verdict, "bold")
     if diagnosis.outcome != "healthy":
         layout.gap()
-        layout.rows(_behaviours(diagnosis, ShortPaths(_files(diagnosis))))
+        layout.rows([*_behaviours(diagnosis, _Paths(diagnosis)), *_processes(diagnosis)])
         layout.gap()
         layout.rows(_reasons(diagnosis))
     return layout.finish()
@@ -63,6 +64,31 @@ def render(
 
 def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
     """The report as ``stream`` can show it: its width, encoding and colours, NO_COLOR and TERM respected."""
+    width, color, unicode = _shown_by(stream, environment)
+    return render(diagnosis, width=width, color=color, unicode=unicode)
+
+
+def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unicode: bool = True) -> str:
+    """The answer alone, for somebody who has seen the report scroll by: outcome, verdict and fix."""
+    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
+    layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style)), _job(diagnosis))
+    layout.gap()
+    layout.paragraph(diagnosis.verdict, "bold")
+    layout.gap()
+    rows = [Row("fix", (Piece(diagnosis.fix),))] if diagnosis.fix else []
+    layout.rows([*rows, *_sure(diagnosis)])
+    return layout.finish()
+
+
+def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
+    """``recall`` as ``stream`` can show it."""
+    width, color, unicode = _shown_by(stream, environment)
+    return recall(diagnosis, width=width, color=color, unicode=unicode)
+
+
+def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
+    """What the stream can show: cells of a line, colours, Unicode."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)
     if not columns:
@@ -70,11 +96,10 @@ def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
         columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
     dumb = environment.get("TERM", "") in ("dumb", "")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
-    return render(
-        diagnosis,
-        width=min(columns, 140),
-        color=terminal and not dumb and not environment.get("NO_COLOR"),
-        unicode=encoding in ("utf8", "utf8sig"),
+    return (
+        min(columns, 140),
+        terminal and not dumb and not environment.get("NO_COLOR"),
+        encoding in ("utf8", "utf8sig"),
     )
 
 
@@ -108,18 +133,21 @@ def _short_command(command: tuple[str, ...]) -> str:
     return program
 
 
-def _files(diagnosis: Diagnosis) -> Iterator[str]:
-    sides = diagnosis.divergence.sides if diagnosis.divergence else ()
-    frames = [*(side.frame for side in sides), *(activity.where for activity in diagnosis.ranks)]
-    for frame in frames:
-        if frame is not None:
-            yield frame.file
+class _Paths:
+    """The names that the diagnosis' sentences call its files by."""
+
+    def __init__(self, diagnosis: Diagnosis) -> None:
+        self._names = dict(diagnosis.file_names)
+
+    def short(self, file: str) -> str:
+        """'train.py', or more of the path where the diagnosis does so."""
+        return self._names.get(file) or (file if file.startswith("<") else PurePosixPath(file).name or file)
 
 
 # Who does what.
 
 
-def _behaviours(diagnosis: Diagnosis, paths: ShortPaths) -> Iterator[Row]:
+def _behaviours(diagnosis: Diagnosis, paths: _Paths) -> Iterator[Row]:
     if diagnosis.divergence is None:
         yield from _activities(diagnosis, paths)
         return
@@ -155,7 +183,7 @@ def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
     return bool(everyone) and everyone <= {rank for side in sides for rank in side.ranks}
 
 
-def _activities(diagnosis: Diagnosis, paths: ShortPaths, now: str = "") -> Iterator[Row]:
+def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[Row]:
     """Ranks that do the same thing at the same place are one row; culprits first."""
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
@@ -184,11 +212,29 @@ def _activities(diagnosis: Diagnosis, paths: ShortPaths, now: str = "") -> Itera
         yield Row("", (Piece(f"… and {len(rows) - MAX_ROWS} more behaviours"),))
 
 
+def _processes(diagnosis: Diagnosis) -> Iterator[Row]:
+    """Where to look at the culprits: their process ids and hosts."""
+    by_host: dict[str, list[str]] = {}
+    for item in diagnosis.culprit_processes:
+        if item.pid is not None:
+            who = f" (rank {item.rank})" if item.rank is not None and len(diagnosis.culprit_processes) > 1 else ""
+            by_host.setdefault(item.host, []).append(f"{item.pid}{who}")
+    told = []
+    for host, pids in by_host.items():
+        more = f" and {len(pids) - MAX_PIDS} more" if len(pids) > MAX_PIDS else ""
+        told.append(
+            f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}" + (f" on {host}" if host else "")
+        )
+    if told:
+        yield Row("", ())
+        yield Row("process", (Piece("; ".join(told[:MAX_PIDS]) + ("; …" if len(told) > MAX_PIDS else "")),))
+
+
 def _label(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
 
 
-def _place(frame: Frame | None, paths: ShortPaths) -> Piece:
+def _place(frame: Frame | None, paths: _Paths) -> Piece:
     if frame is None:
         return Piece("")
     function = frame.function if frame.function.startswith("<") else f"{frame.function}()"
@@ -239,7 +285,7 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
     if branch is None:
         return
     label = "parted by" if diagnosis.why else "why"
-    place = f"{PurePosixPath(branch.file).name}:{branch.line}"
+    place = f"{_Paths(diagnosis).short(branch.file)}:{branch.line}"
     if place not in diagnosis.why:
         yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
         label = ""

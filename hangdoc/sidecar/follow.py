@@ -156,7 +156,7 @@ class Follower:
         if entry.target.socket is None or now < entry.ask_after:
             return False
         if entry.client is None:
-            entry.client = ProbeClient(entry.target.socket)
+            entry.client = ProbeClient(entry.target.socket, entry.pid)
         answer = entry.client.counters(_ANSWER_SECONDS)
         if answer is None:
             entry.silence = min(max(1.0, 2 * entry.silence), _LONGEST_SILENCE)

@@ -25,11 +25,11 @@ _MOST_ASKED_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A rank and what must be read while it lives. ``log_paths``: where its output goes, if to files."""
+    """A rank and what must be read while it lives. ``log_files``: where its output goes, if to files."""
 
     target: RankTarget
     process: Process
-    log_paths: tuple[str, ...]
+    log_files: tuple[logs.LogFile, ...]
 
 
 class Roster:
@@ -60,7 +60,7 @@ class Roster:
                     self._members.clear()
                 self._watch.add(target.pid)
                 process = _describe(target.pid, "rank")
-                self._members[target.pid] = Member(target, process, logs.log_paths(target.pid))
+                self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
 
     def _begins_anew(self, target: RankTarget) -> bool:
         """Does the rank belong to a job that follows another? All of the other's ranks have ended, this one among
@@ -119,7 +119,7 @@ class Roster:
             ended = self._exits.get(member.process.pid)
             if ended is None:
                 continue
-            bye = self._last_words(member)
+            bye = self._last_words(member, history=False)
             if bye is not None:
                 ended = replace(ended, at=min(ended.at, bye.at), exception=bye.exception, stack=bye.stack, leaving=True)
             found[rank] = ended
@@ -127,22 +127,24 @@ class Roster:
 
     def byes(self) -> dict[int, ProbeBye]:
         """What ranks left as they exited, or said when the first of them failed, by rank."""
-        read = {
-            rank: self._last_words(member) or self._heard.get(member.process.pid)
-            for rank, member in self.members().items()
-        }
+        members = self.members()
+        if not members:
+            return {}
+        with ThreadPoolExecutor(min(len(members), _MOST_ASKED_AT_ONCE), thread_name_prefix="byes") as pool:
+            left = dict(zip(members, pool.map(self._last_words, members.values()), strict=True))
+        read = {rank: left[rank] or self._heard.get(member.process.pid) for rank, member in members.items()}
         return {rank: bye for rank, bye in read.items() if bye is not None}
 
-    def log_paths(self) -> dict[int, tuple[str, ...]]:
+    def log_files(self) -> dict[int, tuple[logs.LogFile, ...]]:
         """Where ranks write to, by rank."""
-        return {rank: member.log_paths for rank, member in self.members().items()}
+        return {rank: member.log_files for rank, member in self.members().items()}
 
     def close(self) -> None:
         """Forget all processes."""
         self._watch.close()
 
-    def _last_words(self, member: Member) -> ProbeBye | None:
-        return read_bye(self._run.socket_folder / f"{member.process.pid}.bye")
+    def _last_words(self, member: Member, *, history: bool = True) -> ProbeBye | None:
+        return read_bye(self._run.socket_folder / f"{member.process.pid}.bye", history=history)
 
 
 def _describe(pid: int, role: str) -> Process:
@@ -154,7 +156,7 @@ def _describe(pid: int, role: str) -> Process:
 
 def _hear(member: Member) -> tuple[int, ProbeBye | None]:
     assert member.target.socket is not None
-    client = ProbeClient(member.target.socket)
+    client = ProbeClient(member.target.socket, member.process.pid)
     try:
         said = client.details(_HEARING_SECONDS, attributes=False)
     finally:

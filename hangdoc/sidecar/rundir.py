@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import secrets
-import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from hangdoc.capture.scratch import LOCK_FILE, Scratch, sweep
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.model.codec import write_atomically
 
-WATCHER_FILE = "watcher.pid"
+WATCHER_FILE = LOCK_FILE
 POINTER_FILE = "probe-sockets"
 # sun_path holds 108 bytes; '/4194304.sock' and the final zero take 14.
 _LONGEST_FOLDER = 94
+_ROOM = 1 << 20
 
 
 def new_run_id() -> str:
@@ -34,27 +36,36 @@ class SocketFolder:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Raises ``WatcherFailed`` where no short private folder can be made."""
-        self.path = _make_private_folder(environment)
-        try:
-            self._lock = os.open(self.path / WATCHER_FILE, os.O_CREAT | os.O_RDWR | os.O_EXCL, 0o600)
-            os.write(self._lock, f"{os.getpid()}\n".encode())
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            shutil.rmtree(self.path, ignore_errors=True)
-            raise WatcherFailed(
-                f"cannot write to {self.path}: {os.strerror(error.errno or 0)}", "free space there"
-            ) from error
+        self._parents = _parents(environment)
+        self._scratch = _make_private_folder(self._parents)
+        self.path = self._scratch.path
+        self.announced: Path | None = self.path
+        """What the ranks' probes are told."""
+
+    def tidy(self) -> None:
+        """Remove the folders of watches that were killed."""
+        for parent in self._parents:
+            sweep(parent)
 
     def close(self) -> None:
-        """Remove the folder and the files that probes leave in it, nothing else."""
-        os.close(self._lock)
-        try:
-            for entry in list(self.path.iterdir()):
-                if entry.suffix in (".sock", ".rank", ".bye", ".pid", ".tmp"):
-                    entry.unlink(missing_ok=True)
-            self.path.rmdir()
-        except OSError:
-            pass  # a rank that outlives the launcher may still write there; the folder is private and tiny
+        """Remove the folder and the files that probes leave in it, nothing else.
+
+        A rank that outlives the launcher may still write there; then it stays: it is private and tiny.
+        """
+        self._scratch.close()
+
+
+class NoSocketFolder:
+    """In place of one where none can be made: the ranks have no probes, and are watched from outside alone."""
+
+    path = Path(os.devnull) / "none"
+    announced: Path | None = None
+
+    def tidy(self) -> None:
+        """There is nothing to tidy."""
+
+    def close(self) -> None:
+        """There is nothing to remove."""
 
 
 def living_watcher(environment: Mapping[str, str], variable: str) -> int | None:
@@ -63,7 +74,7 @@ def living_watcher(environment: Mapping[str, str], variable: str) -> int | None:
     if not folder:
         return None
     try:
-        descriptor = os.open(Path(folder) / WATCHER_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(Path(folder) / WATCHER_FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return None
     try:
@@ -119,21 +130,36 @@ class RunDirectory:
         return WatcherFailed(f"cannot use {self.path} as the run directory: {why}", "choose another with --run-dir DIR")
 
 
-def _make_private_folder(environment: Mapping[str, str]) -> Path:
+def _parents(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """The folders that may hold ours, the best first."""
+    parents = [environment.get("XDG_RUNTIME_DIR") or "", "/tmp"]  # noqa: S108 - what is made there is private
+    with contextlib.suppress(OSError):  # there is no place for temporary files at all
+        parents.append(tempfile.gettempdir())
+    return tuple(dict.fromkeys(parent for parent in parents if os.path.isabs(parent)))  # noqa: PTH117
+
+
+def _make_private_folder(parents: Sequence[str]) -> Scratch:
     reasons = []
-    for parent in (environment.get("XDG_RUNTIME_DIR"), "/tmp", tempfile.gettempdir()):  # noqa: S108 - mkdtemp is private
-        if not parent or not os.path.isabs(parent):  # noqa: PTH117
-            continue
+    for parent in sorted(parents, key=lambda parent: not _has_room(parent)):
         try:
-            folder = Path(tempfile.mkdtemp(prefix="hangdoc-", dir=parent))
+            scratch = Scratch(parent)
         except OSError as error:
-            reasons.append(f"{parent}: {error.strerror}")
+            reasons.append(f"{parent}: {error.strerror or error}")
             continue
-        if len(os.fsencode(folder)) <= _LONGEST_FOLDER:
-            return folder
-        folder.rmdir()
+        if len(os.fsencode(scratch.path)) <= _LONGEST_FOLDER:
+            return scratch
+        scratch.close()
         reasons.append(f"{parent}: too long for a socket's path")
     raise WatcherFailed(
         f"no folder for the ranks' sockets ({'; '.join(reasons)})",
         "make /tmp writable or set XDG_RUNTIME_DIR to a short private folder",
     )
+
+
+def _has_room(parent: str) -> bool:
+    """Whether the last words of some ranks will fit."""
+    try:
+        there = os.statvfs(parent)
+    except OSError:
+        return False
+    return there.f_bavail * there.f_frsize >= _ROOM

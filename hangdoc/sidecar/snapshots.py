@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from hangdoc.capture.beyond import whole_job
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -37,16 +38,19 @@ def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | Non
 
 
 def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
+    dead = frozenset(m.process.pid for m in roster.members().values() if roster.has_ended(m.process.pid))
+    job = whole_job(roster.targets(), dead)
     return CaptureRequest(
-        targets=roster.targets(),
+        targets=job.targets,
         launcher_pid=run.launcher,
         mode="watch",
         command=run.command,
         run_id=run.run_id,
         give_up_after=options.give_up_after,
-        exits=roster.exits(),
+        exits={**job.exits, **roster.exits()},
         byes=roster.byes(),
-        logs=roster.log_paths(),
+        logs=roster.log_files(),
+        store=job.store,
         options=CaptureOptions(no_source=not options.read_sources),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM
@@ -14,7 +14,7 @@ from typing import Protocol
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar import launch
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.rundir import SocketFolder, living_watcher
+from hangdoc.sidecar.rundir import NoSocketFolder, SocketFolder, living_watcher
 from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
 
 ABORTED = 124
@@ -33,6 +33,9 @@ class Listener(Protocol):
 
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
+
+    def may_end(self) -> bool:
+        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
@@ -86,7 +89,7 @@ def run_watched(
     listener: Listener,
     *,
     run_id: str,
-    socket_folder: SocketFolder,
+    socket_folder: SocketFolder | NoSocketFolder,
     environment: Mapping[str, str],
     restore_signals: bool = True,
 ) -> int:
@@ -98,7 +101,7 @@ def run_watched(
     executable = launch.find_executable(command, environment)
     gate = SignalGate()
     try:
-        child_environment = launch.child_environment(environment, socket_folder.path)
+        child_environment = launch.child_environment(environment, socket_folder.announced)
         pid = launch.spawn(command, executable, child_environment, gate.previous_mask)
         listener.on_start(pid)
         state = CommandState()
@@ -107,6 +110,7 @@ def run_watched(
             options,
             listener,
             state,
+            socket_folder.tidy,
         )
         watching.begin()
         _wait_for_command(pid, gate, state)
@@ -149,8 +153,11 @@ def _wait_for_command(pid: int, gate: SignalGate, state: CommandState) -> None:
 
 
 class _WatcherThread(threading.Thread):
-    def __init__(self, run: Run, options: WatchOptions, listener: Listener, state: CommandState) -> None:
+    def __init__(
+        self, run: Run, options: WatchOptions, listener: Listener, state: CommandState, tidy: Callable[[], None]
+    ) -> None:
         super().__init__(name="hangdoc-watcher", daemon=True)
+        self._tidy = tidy
         self._arguments = (run, options, listener, state)
         self._listener = listener
         self._state = state
@@ -170,6 +177,7 @@ class _WatcherThread(threading.Thread):
             # Imported here: the command starts while we read our own modules.
             from hangdoc.sidecar.watcher import Watcher
 
+            self._tidy()
             self.aborted = Watcher(*self._arguments).watch()
         except Exception as error:  # whatever breaks in here is never the job's trouble
             if not self._state.ended():

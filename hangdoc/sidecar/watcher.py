@@ -116,7 +116,7 @@ class Watcher:
             self._moved(after)
             return False
         self._outcome = self._listener.on_stall(snapshot, self._stalls)
-        if self._outcome != "hang" or self._options.on_hang != "abort":
+        if self._outcome != "hang" or self._options.on_hang != "abort" or not self._listener.may_end():
             return False
         survivors = end_job(self._run.launcher, self._run.socket_folder, self._state.ended)
         self._listener.on_abort(survivors)

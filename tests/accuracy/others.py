@@ -1,6 +1,6 @@
 """What PyTorch's own tools say of the same hangs: does what they print name the right rank?
 
-    python tests/accuracy/others.py [--jobs 2] [--only NAME …] [--keep DIR] [--readme]
+    python tests/accuracy/others.py [--jobs 2] [--only NAME …] [--keep DIR] [--guide]
 
 Every program of run.py that hangs and whose header names culprits, unmodified but for what
 others/others_in_rank.py does inside the ranks:
@@ -40,7 +40,6 @@ from hangdoc import scenarios
 from hangdoc.scenarios import Scenario
 
 INSIDE = Path(__file__).parent / "others"
-MARKERS = ("<!-- others -->", "<!-- /others -->")
 RAW = "torchfrtrace, dumps as gloo gives them"
 GROUPS = "torchfrtrace, members of groups filled in"
 ORDERS = "the same, in the luckiest order of the dumps"
@@ -223,6 +222,15 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def summary(results: list[Result]) -> str:
+    """The table in one line: 'Right rank named: torchfrtrace, … 3/66; … 33/66.'"""
+    verdicts: dict[str, list[str]] = {}
+    for result in results:
+        verdicts.setdefault(result.tool, []).append(result.verdict)
+    told = (f"{tool} {some.count(RIGHT)}/{len(some)}" for tool, some in verdicts.items())
+    return f"Right rank named: {'; '.join(told)}."
+
+
 def one_look(scenario: Scenario, look: Look, keep: Path | None) -> list[Result]:
     """Start it, look at it that way, judge, print a row for each tool. ``keep``: where what they printed goes."""
     with tempfile.TemporaryDirectory(prefix="others-", ignore_cleanup_errors=True) as name:
@@ -250,7 +258,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
     parser.add_argument("--jobs", type=int, default=1, help="how many at a time")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep what the tools printed")
-    parser.add_argument("--readme", action="store_true", help="write the table into README.md")
+    parser.add_argument("--guide", "--readme", action="store_true", help="write the table into hangdoc/guide")
     options = parser.parse_args()
     chosen: list[Scenario] = []
     for scenario in run.expected():
@@ -267,8 +275,8 @@ def main() -> None:
         results = [result for found in pool.map(lambda each: one_look(*each, options.keep), looks) for result in found]
     text = table(results)
     print(f"\n{text}")
-    if options.readme:
-        run.into_readme(text, MARKERS)
+    if options.guide:
+        run.put_table("others", text, summary(results))
 
 
 if __name__ == "__main__":

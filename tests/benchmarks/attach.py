@@ -1,6 +1,6 @@
 """How long does an attach take? Discovery among 64 idle processes, and from a pid to a verdict with 8 ranks.
 
-    python tests/benchmarks/attach.py [--repeat 9] [--ranks 8]
+    python tests/benchmarks/attach.py [--repeat 9] [--ranks 8] [--guide]
 
 Prints medians with their spread (lowest to highest). The gap between the two looks is part of the verdict's time.
 """
@@ -18,6 +18,10 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from guide_pages import put_figures
 
 from hangdoc import api
 from hangdoc.capture.attaching import find_job, list_jobs
@@ -82,27 +86,30 @@ def running(command: list[str], folder: Path, count: int) -> Iterator[int]:
         process.wait(20)
 
 
-def measure(what: str, repeat: int, function: Callable[[], object]) -> None:
+def measure(what: str, repeat: int, function: Callable[[], object]) -> float:
     seconds = []
     for _ in range(repeat):
         began = time.perf_counter()
         function()
         seconds.append(time.perf_counter() - began)
     print(f"{what:52} {statistics.median(seconds):6.2f} s   ({min(seconds):.2f} to {max(seconds):.2f})", flush=True)
+    return statistics.median(seconds)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=9)
     parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
+    lists = []
     for name, program in (("labelled", LABELLED), ("forked, known by their stacks", FORKED)):
         with tempfile.TemporaryDirectory() as folder:
             command = [sys.executable, "-c", program, folder, str(IDLE)]
             with running(command, Path(folder), IDLE) as pid:
                 assert len(find_job(pid)[1].pids) == IDLE
                 measure(f"discovery, {IDLE} idle ranks, {name}", options.repeat, lambda pid=pid: find_job(pid))
-                measure(f"list of jobs, {IDLE} idle ranks, {name}", options.repeat, list_jobs)
+                lists.append(measure(f"list of jobs, {IDLE} idle ranks, {name}", options.repeat, list_jobs))
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "hung.py"
         script.write_text(HUNG)
@@ -115,7 +122,16 @@ def main() -> None:
             line = [sys.executable, "-m", "hangdoc", "attach", str(pid)]
             quiet = {"stdout": subprocess.DEVNULL, "check": False}
             measure(f"pid to verdict, {options.ranks} ranks", options.repeat, lambda: api.attach(pid))
-            measure(f"`hangdoc attach`, {options.ranks} ranks", options.repeat, lambda: subprocess.run(line, **quiet))
+            name = f"`hangdoc attach`, {options.ranks} ranks"
+            verdict = measure(name, options.repeat, lambda: subprocess.run(line, **quiet))
+    if options.guide:
+        put_figures(
+            {
+                "`hangdoc attach` to the verdict, 8 ranks, of which 1 s lies between the two looks": f"{verdict:.1f} s",
+                "list of jobs among 64 idle ranks, labelled / known by their stacks only": f"{lists[0]:.2f} / "
+                f"{lists[1]:.2f} s",
+            }
+        )
 
 
 if __name__ == "__main__":

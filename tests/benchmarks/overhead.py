@@ -1,6 +1,6 @@
 """What a watched job pays: an all_reduce of 1 KiB and a small DDP step on 2 gloo ranks, watched against bare.
 
-    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25]
+    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25] [--guide]
 
 Starts a bare and a watched job side by side, lets them measure in turn (who goes first alternates; the other one, and
 its watcher, stand still meanwhile), and starts two new ones. Each rank has a core of its own for all its threads: how
@@ -23,6 +23,10 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from guide_pages import put_figures
 
 JOB = """
 import json, os, statistics, time
@@ -158,13 +162,22 @@ def two_jobs(folder: Path, seconds: float) -> Iterator[tuple[Job, Job]]:
                 job.end()
 
 
+ROWS = {
+    "all_reduce of 1 KiB": "all_reduce of 1 KiB on 2 ranks, watched against bare, by the clock / in CPU time",
+    "small DDP step": "a small DDP step on 2 ranks, watched against bare, by the clock / in CPU time",
+}
+"""The rows of the guide's page, by load."""
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--starts", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
+    figures: dict[str, list[str]] = {}
     pairs: list[tuple[Times, Times]] = []
     with tempfile.TemporaryDirectory() as folder:
         for start in range(options.starts):
@@ -180,9 +193,12 @@ def main() -> None:
             watched_time = 1e6 * statistics.median(pair[1][load][number] for pair in pairs)
             ratios = [pair[1][load][number] / pair[0][load][number] for pair in pairs]
             low, middle, high = statistics.quantiles(ratios, n=4)
+            figures.setdefault(load, []).append(f"{middle:.3f} ({low:.2f} to {high:.2f})")
             print(
                 f"{load:20} {clock:5} {bare_time:10.1f} {watched_time:12.1f}   {middle:.3f} ({low:.3f} to {high:.3f})"
             )
+    if options.guide:
+        put_figures({ROWS[load]: " / ".join(both) for load, both in figures.items()})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """How long does a diagnosis take at scale?
 
-    python tests/benchmarks/scale.py [RANKS …] [--rounds N] [--mesh]
+    python tests/benchmarks/scale.py [RANKS …] [--rounds N] [--mesh] [--guide]
 
 Builds snapshots in memory, by default of 512 and 4,096 ranks: 50 distinct behaviours, 2,000 calls each, no object
 shared between ranks that a snapshot read from a file would not share. Prints the median time of ``diagnose`` and,
@@ -14,6 +14,11 @@ import gc
 import statistics
 import sys
 import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from guide_pages import put_figures
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -23,6 +28,7 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 CALLS = 2000
 BEHAVIOURS = 50
 ROUND = 20
+LARGEST = "diagnosis of 4,096 ranks, 50 behaviours, 2,000 calls each, on one core"
 """Calls of one round of the training loop."""
 START = 1_700_000_000
 C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
@@ -107,7 +113,9 @@ def main() -> None:
     parser.add_argument("ranks", nargs="*", type=int, default=[512, 4096])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--mesh", action="store_true")
+    parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
+    figures: dict[str, str] = {}
     medians: list[float] = []
     for size in options.ranks:
         snapshot = job(size, mesh=options.mesh)
@@ -122,10 +130,19 @@ def main() -> None:
         print(
             f"{size} ranks: {medians[-1]:.2f} s ({spread}), {found.outcome}, {len(found.culprits)} culprits", flush=True
         )
+        what = f"diagnosis of {size:,} ranks, 50 behaviours, 2,000 calls each, on one core"
+        figures[what] = f"{medians[-1]:.1f} s ({min(times):.1f} to {max(times):.1f})"
         del snapshot, found
     if len(medians) > 1:
         growth = medians[-1] / medians[0]
         print(f"growth {growth:.1f} for {options.ranks[-1] / options.ranks[0]:.1f} times the ranks")
+    if options.guide and options.ranks == [512, 4096]:
+        put_figures(
+            {
+                LARGEST: figures[LARGEST],
+                "the same for 8 times the ranks (512 to 4,096)": f"{medians[-1] / medians[0]:.1f} times as long",
+            }
+        )
     sys.exit(0)
 
 

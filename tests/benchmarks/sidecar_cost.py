@@ -1,6 +1,6 @@
 """What the sidecar costs beside 8 ranks, and how long a verdict takes.
 
-    python tests/benchmarks/sidecar_cost.py [--ranks 8] [--seconds 30] [--rounds 3]
+    python tests/benchmarks/sidecar_cost.py [--ranks 8] [--seconds 30] [--rounds 3] [--guide]
 
 Prints, as medians with their spread: CPU time of the watching process as a share of one core, its peak resident
 memory, and the seconds from the end of the stall threshold to the printed verdict. The targets: 1 %, 80 MB, 3 s.
@@ -16,6 +16,10 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from guide_pages import put_figures
 
 JOB = """
 import datetime, os, time, torch, torch.distributed as dist
@@ -111,6 +115,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
     rows = []
     for _ in range(options.rounds):
@@ -119,6 +124,18 @@ def main() -> None:
     names = ["share of a core, %", "peak memory, healthy, MB", "peak memory, after a verdict, MB", "verdict after, s"]
     for name, values in zip(names, zip(*rows, strict=True), strict=True):
         print(f"{name:34} {statistics.median(values):7.2f}   ({min(values):.2f} to {max(values):.2f})")
+    if options.guide:
+        share, healthy, after, verdict = zip(*rows, strict=True)
+        put_figures(
+            {
+                "sidecar beside 8 ranks: share of one core": f"{statistics.median(share):.2f} % "
+                f"({min(share):.2f} to {max(share):.2f})",
+                "its peak memory, healthy / after a verdict": f"{statistics.median(healthy):.0f} / "
+                f"{statistics.median(after):.0f} MB",
+                "end of the stall threshold to the printed verdict, 8 ranks": f"{statistics.median(verdict):.1f} s "
+                f"({min(verdict):.1f} to {max(verdict):.1f})",
+            }
+        )
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -132,4 +133,4 @@ def test_another_users_process() -> None:
     assert done.returncode == 3
     assert f"process {pid} (" in done.stderr
     assert "belongs to root" in done.stderr
-    assert f"sudo hangdoc attach {pid}" in done.stderr
+    assert re.search(rf"sudo (/\S+/hangdoc|/\S+ -m hangdoc) attach {pid}$", done.stderr.strip()), done.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+
+from hangdoc.capture.gdb import find_gdb
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -88,3 +91,20 @@ def test_a_saved_job_tells_the_same_and_no_secret(
     assert saved.stat().st_mode & 0o777 == 0o600
     assert ("def train" in held) == (not options)
     assert "using api_key=" in held  # the log was read
+
+
+@pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed")
+def test_the_advice_of_an_attach_without_history_works(job: subprocess.Popen[bytes]) -> None:
+    # The job may only just have come to its barrier: what still moves is refused.
+    deadline = time.monotonic() + 30
+    while True:
+        done = hangdoc("attach", str(job.pid), "--json")
+        notes = [item for item in json.loads(done.stdout)["unavailable"] if item["what"] == "journal"]
+        advised = [re.search(r"`\S*hangdoc (attach \d+ --inject)`", note["remedy"]) for note in notes]
+        if all(advised) or time.monotonic() > deadline:
+            break
+    assert len(notes) == 2, notes
+    lines = {found.group(1) for found in advised if found}
+    assert lines == {f"attach {job.pid} --inject"}, notes
+    injected = json.loads(hangdoc(*lines.pop().split(), "--json").stdout)
+    assert [item for item in injected["unavailable"] if item["what"] == "journal"] == []

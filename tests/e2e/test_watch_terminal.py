@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -193,3 +194,32 @@ def test_ignored_signals_stay_ignored(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == b"[True, True]\n"
+
+
+# A launcher and two ranks without torch; the second waits for what somebody types.
+ASKS = """
+import os, subprocess, sys, time
+if "RANK" not in os.environ:
+    line = [sys.executable, *sys.argv]
+    ranks = [subprocess.Popen(line, env={**os.environ, "RANK": str(n), "WORLD_SIZE": "2"}) for n in range(2)]
+    sys.exit(max(rank.wait() for rank in ranks))
+if os.environ["RANK"] == "1":
+    input("overwrite? ")
+    open("answered", "w").close()
+while not os.path.exists("answered"):
+    time.sleep(0.5)
+"""
+
+
+def test_a_question_at_a_terminal_is_slow_until_it_is_answered(
+    tmp_path: Path, terminal: Callable[..., Terminal]
+) -> None:
+    (tmp_path / "asks.py").write_text(ASKS)
+    screen = terminal(*HANGDOC, "watch", "--stall-after", "2", "--on-hang", "abort", PYTHON, "asks.py")
+    screen.read_until(r"hangdoc ◔ slow")
+    words = re.escape("Rank 1 is waiting for a person: reading").replace(r"\ ", r"\s+")
+    screen.read_until(words)
+    screen.read_until(r"counts\s+as\s+a\s+hang\s+in\s+9\s+min\s+5\d\s+s\s+\(--give-up-after\)")
+    screen.type("an answer\n")
+    assert screen.end() == 0
+    assert "✖" not in screen.output

@@ -185,16 +185,69 @@ def test_a_default_run_directory_that_cannot_be_made_stops_nobody(tmp_path: Path
     assert watch("echo", "on", cwd=tmp_path).stdout == b"on\n"
 
 
-def test_no_folder_for_sockets_is_told_before_the_command_runs(tmp_path: Path) -> None:
+def test_without_a_folder_for_sockets_the_job_runs(tmp_path: Path) -> None:
     code = (
         "import tempfile\n"
         "def full(*a, **k): raise OSError(28, 'No space left on device')\n"
         "tempfile.mkdtemp = full\n"
         "from hangdoc.cli import main\n"
-        "raise SystemExit(main(['watch', 'touch', 'ran']))\n"
+        "raise SystemExit(main(['watch', 'sh', '-c', 'echo on; exit 7']))\n"
     )
     done = subprocess.run(
         [PYTHON, "-c", code], env=environment(), cwd=tmp_path, capture_output=True, timeout=DEADLINE, check=False
     )
-    assert_told(done, 125, "No space left", "XDG_RUNTIME_DIR")
+    assert (done.returncode, done.stdout) == (7, b"on\n")
+    told, start = done.stderr.decode().splitlines()
+    assert told.startswith("hangdoc: no folder for the ranks' sockets (")
+    assert "No space left" in told
+    assert "XDG_RUNTIME_DIR" in told
+    assert start.startswith("hangdoc: watching pid ")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_in_a_folder_that_is_gone_the_job_runs(tmp_path: Path) -> None:
+    inside = tmp_path / "inside"
+    inside.mkdir()
+    script = 'cd "$0" && rmdir "$0" && exec "$@"'
+    done = subprocess.run(
+        ["sh", "-c", script, str(inside), *HANGDOC, "watch", "sh", "-c", "echo on; exit 7"],
+        env=environment(),
+        capture_output=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, b"on\n"), done.stderr
+    # The shell has its own words about it.
+    assert done.stderr.count(b"hangdoc: ") == done.stderr.count(b"hangdoc: watching pid ") == 1
+    assert b"Traceback" not in done.stderr
+
+
+def test_with_a_runtime_folder_too_deep_for_sockets_the_job_runs(tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 120)
+    deep.mkdir()
+    done = watch("sh", "-c", "echo $HANGDOC_PROBE; exit 7", cwd=tmp_path, XDG_RUNTIME_DIR=str(deep))
+    assert done.returncode == 7
+    assert done.stdout.startswith(b"/tmp/hangdoc-")
+    assert list(deep.iterdir()) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+def test_with_a_full_runtime_folder_the_job_runs(tmp_path: Path) -> None:
+    runtime = tmp_path / "runtime"
+    runtime.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(runtime)], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount: {mounted.stderr.decode()}")
+    try:
+        with (runtime / "full").open("wb", buffering=0) as full, pytest.raises(OSError, match="No space"):
+            while True:
+                full.write(bytes(1024))
+        done = watch("sh", "-c", "echo $HANGDOC_PROBE; exit 7", cwd=tmp_path, XDG_RUNTIME_DIR=str(runtime))
+        assert done.returncode == 7
+        assert done.stdout.startswith(b"/tmp/hangdoc-")
+        assert done.stderr.count(b"\n") == 1
+        assert [path.name for path in runtime.iterdir()] == ["full"]
+    finally:
+        subprocess.run(["umount", str(runtime)], check=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -239,4 +240,4 @@ def test_another_user_is_told_what_to_do(jobs: Mapping[str, Running]) -> None:
     done = subprocess.run([*line, str(pid)], env=environment, cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == 3
     assert f"process {pid} " in done.stderr
-    assert f"sudo hangdoc attach {pid}" in done.stderr
+    assert re.search(rf"sudo (/\S+/hangdoc|/\S+ -m hangdoc) attach {pid}$", done.stderr.strip()), done.stderr

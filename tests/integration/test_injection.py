@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +24,7 @@ from hangdoc.capture import discovery, gates, injection, procfs
 from hangdoc.capture.blocking import parse_call
 from hangdoc.capture.children import subject
 from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.exchange import Exchange
 from hangdoc.capture.gdb import Gdb, find_gdb
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.capture.journal import ProbeDetails
@@ -426,3 +430,112 @@ def test_a_signal_meanwhile_reaches_the_process(pretend: Pretend, tmp_path: Path
         goes_on(process, tmp_path)
     else:
         assert process.wait(20) == -number
+
+
+NOBODY = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+needs_another_user = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("setpriv"), reason="a process of another user takes root and setpriv"
+)
+PLANTER = """
+import glob, os, sys, time
+before, kind, name, target = set(sys.argv[5:]), *sys.argv[2:5]
+print("ready", flush=True)
+while True:
+    for folder in set(glob.glob("/tmp/hangdoc-*")) - before:
+        for place in (folder, folder + "/out"):
+            try:
+                path = os.path.join(place, name)
+                os.symlink(target, path) if kind == "link" else os.mkfifo(path)
+            except OSError:
+                pass
+    time.sleep(0.002)
+"""
+
+
+@needs_another_user
+@pytest.mark.parametrize(
+    ("kind", "name"), [("link", "failure"), ("link", "answer"), ("link", "go"), ("fifo", "failure"), ("fifo", "answer")]
+)
+def test_another_user_gains_nothing_by_what_he_plants(tmp_path: Path, mark: str, kind: str, name: str) -> None:
+    """He plants links and pipes wherever he may while root asks his process, and sees no file of root's."""
+    secret, created = tmp_path / "secret", tmp_path / "created-by-root"
+    secret.write_text("hunter2")
+    secret.chmod(0o600)
+    target = created if name == "go" else secret
+    folder = Path(tempfile.mkdtemp(prefix="theirs-", dir="/tmp"))
+    shutil.chown(folder, 65534, 65534)
+    environment = {**os.environ, MARK: mark, "HOME": str(folder)}
+    try:
+        rank = subprocess.Popen(
+            [*NOBODY, sys.executable, str(PROGRAMS / "pretend_rank.py"), str(folder), "answer"],
+            env=environment, cwd=folder, stdout=subprocess.PIPE
+        )  # fmt: skip
+        assert rank.stdout is not None
+        if rank.stdout.readline() != b"ready\n":
+            pytest.skip("another user cannot run this Python")
+        looks = look_at_rest({0: rank.pid})
+        planter = subprocess.Popen(
+            [*NOBODY, sys.executable, "-c", PLANTER, "planter", kind, name, str(target), *glob.glob("/tmp/hangdoc-*")],
+            env=environment, cwd=folder, stdout=subprocess.PIPE
+        )  # fmt: skip
+        assert planter.stdout is not None
+        planter.stdout.readline()
+        before = set(glob.glob("/tmp/hangdoc-*"))
+        began = time.monotonic()
+        answer = injection.collect({0: rank.pid}, looks, 10)[0]
+        assert time.monotonic() - began < 25
+        assert "hunter2" not in repr(answer)
+        assert not created.exists()
+        if name == "go":
+            assert isinstance(answer, ProbeDetails)
+        else:
+            assert "cannot be read" in refusal(answer) and ("link" in answer.why or "regular file" in answer.why)
+        unharmed(rank.pid)
+        planter.kill()
+        # What he planted below stays with him; ours is gone.
+        for left in set(glob.glob("/tmp/hangdoc-*")) - before:
+            shutil.rmtree(left)
+    finally:
+        end_all(mark)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@needs_another_user
+def test_another_users_process_answers_and_nothing_stays_behind(mark: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="theirs-", dir="/tmp"))
+    shutil.chown(folder, 65534, 65534)
+    try:
+        rank = subprocess.Popen(
+            [*NOBODY, sys.executable, str(PROGRAMS / "pretend_rank.py"), str(folder), "answer"],
+            env={**os.environ, MARK: mark, "HOME": str(folder)}, cwd=folder, stdout=subprocess.PIPE
+        )  # fmt: skip
+        assert rank.stdout is not None
+        if rank.stdout.readline() != b"ready\n":
+            pytest.skip("another user cannot run this Python")
+        with Exchange(65534, 65534) as exchange:
+            exchange.put("go")
+            path = exchange.path
+            assert (path / "go").stat().st_uid == 0 and path.stat().st_mode & 0o022 == 0
+            with pytest.raises(FileExistsError):
+                exchange.put("go")
+        assert not path.exists()
+        details = journal(injection.collect({0: rank.pid}, look_at_rest({0: rank.pid}), 20)[0])
+        assert details.journal.groups[0].members == (0,)
+    finally:
+        end_all(mark)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("planted", ["fifo", "link to a fifo", "device", "folder"])
+def test_what_a_process_names_as_torchs_version_is_not_waited_for(tmp_path: Path, planted: str) -> None:
+    library = tmp_path / "torch" / "lib" / "libtorch_python.so"
+    library.parent.mkdir(parents=True)
+    version = tmp_path / "torch" / "version.py"
+    if planted == "folder":
+        version.mkdir()
+    elif planted == "fifo":
+        os.mkfifo(version)
+    else:
+        os.mkfifo(tmp_path / "pipe")
+        version.symlink_to("/dev/zero" if planted == "device" else tmp_path / "pipe")
+    assert gates._recorder(str(library)) is None

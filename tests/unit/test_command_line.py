@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture.command_line import line_without_secrets, without_secrets
+from hangdoc.capture.command_line import without_secrets
+from hangdoc.model.masking import mask_text
 
 
 @pytest.mark.parametrize(
@@ -50,4 +51,4 @@ def test_any_command_line(words: list[str]) -> None:
     ],
 )
 def test_lines_of_logs(line: str, shown: str) -> None:
-    assert line_without_secrets(line) == shown
+    assert mask_text(line) == shown

@@ -186,7 +186,7 @@ def test_sockets_of_living_processes_only(tree: Tree, tmp_path: Path, monkeypatc
     for name in ("20.sock", "77.sock", "x.sock", "20.bye"):
         (tmp_path / name).touch()
     asked: list[Path] = []
-    monkeypatch.setattr(discovery, "_ask", lambda path, deadline: asked.append(path))
+    monkeypatch.setattr(discovery, "_ask", lambda path, pid, deadline: asked.append(path))
     found = find_ranks(10, tmp_path)
     assert asked == [tmp_path / "20.sock"]
     assert [target.socket for target in found] == [tmp_path / "20.sock", None]

@@ -52,7 +52,7 @@ def capture(*targets: RankTarget, **more: object) -> JobSnapshot:
 SOURCES = [
     (sockets, "read_sockets", "sockets"),
     (sources, "collect", "source"),
-    (logs, "log_paths", "log"),
+    (logs, "log_files", "log"),
     (blocking, "blocking_files", "files"),
 ]
 

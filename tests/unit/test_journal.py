@@ -18,6 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hangdoc.capture import flight_recorder
+from hangdoc.capture.bounded import PickleTrial
 from hangdoc.capture.flight_recorder import StackTable, operation, parse, unpickle
 from hangdoc.capture.journal import ProbeClient, ProbeDetails, read_bye, read_dump_folder
 from hangdoc.model.process import Frame
@@ -98,7 +99,16 @@ def test_an_nccl_call_is_complete_by_its_state_and_has_its_point_to_point_calls(
     ]
     (received,) = found.point_to_points
     assert (received.op, received.peer, received.group, received.completed) == ("recv", 2, "7", False)
-    assert [(group.name, group.members, group.description) for group in found.groups] == [("7", (2, 5), "stages")]
+    assert [(group.name, group.members, group.description) for group in found.groups] == [
+        ("7", (2, 5), "stages"),
+        ("0", (), "default_pg"),
+    ]
+
+
+def test_a_recorder_whose_ring_is_full_says_so() -> None:
+    assert read(dump(entry(1, record_id=0))).forgotten == 0
+    assert read(dump(entry(900, record_id=899), entry(901, record_id=900))).forgotten == 899
+    assert read(dump(entry(1, record_id="x"), 5)).forgotten == 0
 
 
 @pytest.mark.parametrize(
@@ -153,13 +163,29 @@ def test_a_hostile_pickle_runs_nothing(tmp_path: Path, protocol: int, foreign: b
 
 def test_a_pickle_that_would_allocate_gigabytes_is_refused() -> None:
     found = unpickle(b"\x80\x02Nr\xff\xff\xff\x7f.", foreign=True)
-    assert isinstance(found, Unavailable) and "beyond its size" in found.why
+    assert isinstance(found, Unavailable) and "MiB of memory" in found.why
+
+
+@pytest.fixture(scope="module")
+def trial() -> Iterator[PickleTrial]:
+    with PickleTrial() as shared:
+        yield shared
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.binary(max_size=300))
-def test_any_bytes_give_a_dict_or_unavailable(data: bytes) -> None:
-    assert isinstance(unpickle(data, foreign=True), (dict, Unavailable))
+@given(data=st.binary(max_size=300))
+def test_any_bytes_give_a_dict_or_unavailable(trial: PickleTrial, data: bytes) -> None:
+    assert isinstance(unpickle(data, foreign=True, trial=trial), (dict, Unavailable))
+
+
+def test_a_trial_outlives_what_it_cannot_load() -> None:
+    whole = pickle.dumps(dump(entry(1)))
+    with PickleTrial(memory=128 << 20) as trial:
+        assert trial.ends(whole)
+        assert not trial.ends(b"\x80\x04(" + b"\x8f" * (1 << 20) + b"t.")
+        assert trial.ends(whole)
+    with PickleTrial(longest_s=0.0) as hurried:
+        assert not hurried.ends(whole)
 
 
 anything = st.recursive(
@@ -181,12 +207,12 @@ def test_no_value_in_a_dump_raises(of_entry: dict[str, Any], of_dump: dict[str, 
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(0, 400), st.integers(0, 255))
-@example(206, 104)  # a count that is no number
-def test_a_damaged_dump_never_raises(at: int, value: int) -> None:
+@given(at=st.integers(0, 400), value=st.integers(0, 255))
+@example(at=206, value=104)  # a count that is no number
+def test_a_damaged_dump_never_raises(trial: PickleTrial, at: int, value: int) -> None:
     data = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
     data[at % len(data)] = value
-    found = unpickle(bytes(data), foreign=True)
+    found = unpickle(bytes(data), foreign=True, trial=trial)
     if isinstance(found, dict):
         assert isinstance(parse(found, StackTable.new()), (flight_recorder.Recorded, Unavailable))
 
@@ -345,6 +371,7 @@ def details_answer(**changes: Any) -> bytes:
         "stacks": [[["/job/a.py", 3, "f"]], [["/job/a.py", 9, "g"]]],
         "group_table": [["0", [0, 1], "default_pg", "gloo", 1]],
         "point_to_point_calls": [["send", "0", 6, 1, 0, 0, 123, False, 55]],
+        "forgotten": 12,
         "store_wait_calls": [["wait", ["key"], 0, 5, 55]],
         "attributes": [["/job/a.py", 3, "f", "warm", "True", "self.options"]],
         "first_store": 1,
@@ -365,6 +392,7 @@ def test_details_join_the_recorder_and_the_probe(tmp_path: Path) -> None:
     assert journal.stack(journal.calls[0].stack)[0].function == "train"
     (sent,) = journal.point_to_points
     assert (sent.op, sent.peer, sent.op_id, sent.completed) == ("send", 1, 6, False)
+    assert journal.forgotten == 12
     assert journal.stack(sent.stack) == (Frame("/job/a.py", 3, "f"),)
     assert journal.store_waits[0].keys == ("key",)
     assert (journal.attributes[0].owner, journal.attributes[0].name) == ("self.options", "warm")

@@ -4,13 +4,20 @@ import os
 import subprocess
 from pathlib import Path
 
-from hangdoc.capture.logs import log_paths, read_log, telling_lines
+import pytest
+
+from hangdoc.capture.logs import LogFile, log_files, read_log, telling_lines
+
+
+def files(*paths: Path) -> tuple[LogFile, ...]:
+    found = [(path, path.stat() if path.exists() else None) for path in paths]
+    return tuple(LogFile(str(path), (status.st_dev, status.st_ino) if status else (0, 0)) for path, status in found)
 
 
 def test_tail(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text("".join(f"line {number}\n" for number in range(100_000)))
-    found = read_log((str(log),))
+    found = read_log(files(log))
     assert found is not None
     assert found.path == str(log)
     assert found.lines == tuple(f"line {number}" for number in range(99_960, 100_000))
@@ -19,7 +26,7 @@ def test_tail(tmp_path: Path) -> None:
 def test_control_characters_are_escaped_and_lines_cut(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_bytes(b"\x1b[31mred\x07\n" + b"x" * 5000 + b"\n\xff\xfe")
-    found = read_log((str(log),))
+    found = read_log(files(log))
     assert found is not None
     assert found.lines[0] == "\\x1b[31mred\\x07"
     assert len(found.lines[1]) == 400
@@ -29,16 +36,16 @@ def test_control_characters_are_escaped_and_lines_cut(tmp_path: Path) -> None:
 def test_the_first_that_says_something(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     (tmp_path / "full").write_text("hello")
-    found = read_log((str(tmp_path / "none"), str(tmp_path / "empty"), str(tmp_path), str(tmp_path / "full")))
+    found = read_log(files(tmp_path / "none", tmp_path / "empty", tmp_path, tmp_path / "full"))
     assert found is not None
     assert found.lines == ("hello",)
-    assert read_log((str(tmp_path / "empty"),)) is None
+    assert read_log(files(tmp_path / "empty")) is None
     assert read_log(()) is None
 
 
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    assert read_log((str(tmp_path / "fifo"),)) is None
+    assert read_log(files(tmp_path / "fifo")) is None
 
 
 def test_a_file_that_takes_both_streams_is_named_once(tmp_path: Path) -> None:
@@ -46,7 +53,7 @@ def test_a_file_that_takes_both_streams_is_named_once(tmp_path: Path) -> None:
     with log.open("wb") as both:
         process = subprocess.Popen(["sleep", "30"], stdout=both, stderr=both)
     try:
-        assert log_paths(process.pid) == (str(log),)
+        assert log_files(process.pid) == files(log)
     finally:
         process.kill()
         process.wait()
@@ -55,7 +62,30 @@ def test_a_file_that_takes_both_streams_is_named_once(tmp_path: Path) -> None:
 def test_lines_that_say_why_native_code_gave_up(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.write_text("loss 0.5\nterminate called after throwing 'gloo::EnforceNotMet'\n" + "traceback\n" * 100)
-    found = telling_lines((str(tmp_path / "none"), str(log)))
+    found = telling_lines(files(tmp_path / "none", log))
     assert found is not None
     assert found.lines == ("terminate called after throwing 'gloo::EnforceNotMet'",)
     assert telling_lines(()) is None
+
+
+@pytest.mark.parametrize("swap", ["link", "other", "device", "folder"])
+def test_a_file_that_took_the_logs_name_is_not_read(swap: str, tmp_path: Path) -> None:
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    log, secret = folder / "rank0.log", tmp_path / "rank0.log"
+    log.write_text("my own words\n")
+    secret.write_text("root's words\n")
+    remembered = files(log)
+    assert read_log(remembered) is not None
+    log.rename(folder / "away")
+    if swap == "link":
+        log.symlink_to(secret)
+    elif swap == "other":
+        os.link(secret, log)
+    elif swap == "device":
+        log.symlink_to("/dev/zero")
+    else:
+        folder.rename(tmp_path / "gone")
+        folder.symlink_to(tmp_path)
+    assert read_log(remembered) is None
+    assert telling_lines(remembered) is None

@@ -42,6 +42,19 @@ def test_the_order_between_ranks_does_not_matter(messages: list[tuple[str, int, 
     assert left == Counter((e.rank, e.message.op, e.message.peer, e.message.tag) for e in alone(journals(by_rank)))
 
 
+def test_what_a_full_ring_forgot_is_not_missed() -> None:
+    """15 sends of which 7 are kept, and 16 recvs: one recv is left, and not nine."""
+
+    def of(op: str, rank: int, numbers: range) -> tuple[PointToPoint, ...]:
+        return tuple(PointToPoint("0", n, op, 1 - rank, 0, -1, created_ns=n, completed=n < 16) for n in numbers)
+
+    sends, recvs = of("send", 0, range(1, 16)), of("recv", 1, range(1, 17))
+    whole = {0: Journal("probe", point_to_points=sends), 1: Journal("probe", point_to_points=recvs)}
+    known = whole | {0: Journal("probe", point_to_points=sends[-7:], forgotten=8)}
+    assert [(each.rank, each.message.op_id) for each in alone(whole)] == [(1, 16)]
+    assert [(each.rank, each.message.op_id) for each in alone(known)] == [(1, 16)]
+
+
 def pairs(*messages: tuple[str, int, int, int]) -> set[tuple[int, int]]:
     return set(left_without(alone(journals(list(messages)))))
 

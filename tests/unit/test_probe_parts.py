@@ -22,7 +22,7 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> Iterator[types.ModuleType]:
     import hangdoc_probe
 
     yield hangdoc_probe
-    for name in ("hangdoc_probe", "hangdoc_probe_details"):
+    for name in ("hangdoc_probe", "hangdoc_probe_details", "hangdoc_probe_hooks"):
         sys.modules.pop(name, None)
 
 
@@ -244,3 +244,45 @@ def test_a_dictionary_of_locals_that_the_job_holds_is_left_alone(details: types.
 def test_a_frame_that_is_being_traced_is_left_alone(details: types.ModuleType) -> None:
     frame = types.SimpleNamespace(f_trace=print, f_locals={"x": 1})
     assert details._locals(frame, _trains.__code__) == {}
+
+
+class FakeGroup:
+    """A process group as far as the hooks look at one."""
+
+    group_name = "0"
+
+    def __init__(self) -> None:
+        self.issued = 0
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self.issued
+
+    def send(self, _tensors: object, _dstRank: int, _tag: int) -> None:
+        self.issued += 1
+
+
+@pytest.mark.parametrize(("beyond", "newest"), [(-995, None), (0, None), (7, None), (-995, 2)])
+def test_a_ring_that_is_full_says_how_much_it_forgot(
+    details: types.ModuleType,
+    probe: types.ModuleType,
+    monkeypatch: pytest.MonkeyPatch,
+    beyond: int,
+    newest: int | None,
+) -> None:
+    import hangdoc_probe_hooks
+
+    messages = probe.RING + beyond
+    kept = newest or min(messages, probe.RING)
+
+    world = types.SimpleNamespace(pg_names={}, pg_group_ranks={}, pg_map={})
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(__version__="2.13.0", __file__=f"{TORCH}/x.py"))
+    monkeypatch.setitem(sys.modules, "torch.distributed.distributed_c10d", types.SimpleNamespace(_world=world))
+    probe.STATE = probe.State("/nowhere")
+    group = FakeGroup()
+    send = hangdoc_probe_hooks._point_to_point("send", "dstRank")(FakeGroup.send)
+    for _ in range(messages):
+        send(group, [], 1, 0)
+    header = details.collect(probe.STATE, {}, False, newest)
+    assert len(header["point_to_point_calls"]) == kept
+    assert header["point_to_point_calls"][-1][2] == messages, "the newest is there"
+    assert header["forgotten"] == messages - kept

@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_diagnosis import SAMPLE
 
-from hangdoc.model.diagnosis import Activity, BranchValue, Diagnosis, Wait
+from hangdoc.model.diagnosis import Activity, BranchValue, CulpritProcess, Diagnosis, Wait
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
-from hangdoc.report.layout import ShortPaths
 from hangdoc.report.terminal import render, render_for
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,6 +27,8 @@ hangdoc ✖ hang · 4 ranks · stalled 31 s · torchrun train.py
 
   rank 2     train.py:88 evaluate()  all_gather  default_pg #1042
   others     train.py:61 train()     all_reduce  default_pg #1042  (DDP gradient bucket)
+
+  process    pid 4711 on node1
 
   why        `for batch in loader:` (train.py:57) ended after 519 batches on rank 2 and not on the others
              (step = 519 | 520)
@@ -240,13 +241,17 @@ def test_columns_is_respected_without_a_terminal():
     assert render_for(Ascii(), SAMPLE, {"COLUMNS": "many"})
 
 
-def test_paths_are_as_short_as_they_stay_unique():
-    paths = ShortPaths(["/a/b/train.py", "/a/c/train.py", "/a/c/model.py", "<string>"])
-    assert paths.short("/a/b/train.py") == "b/train.py"
-    assert paths.short("/a/c/train.py") == "c/train.py"
-    assert paths.short("/a/c/model.py") == "model.py"
-    assert paths.short("<string>") == "<string>"
-    assert ShortPaths(["train.py", "/a/train.py"]).short("train.py") == "train.py"
+def test_rows_call_a_file_what_the_sentences_call_it():
+    assert " project/train.py:88 evaluate()" in render(
+        dataclasses.replace(SAMPLE, file_names=(("/home/me/project/train.py", "project/train.py"),))
+    )
+
+
+def test_the_processes_of_several_culprits_are_told_by_host():
+    processes = tuple(CulpritProcess(rank, 4700 + rank, "ab"[rank > 2], "rank") for rank in range(8))
+    text = render(dataclasses.replace(SAMPLE, culprit_processes=processes))
+    assert "process    pids 4700 (rank 0), 4701 (rank 1), 4702 (rank 2) on a; pids 4703 (rank 3)," in text
+    assert "4706 (rank 6) and 1 more on b" in text
 
 
 @pytest.mark.parametrize(

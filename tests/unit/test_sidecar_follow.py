@@ -49,8 +49,9 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> Paper:
     job = Paper({11: ASLEEP, 12: ASLEEP})
 
     class Client:
-        def __init__(self, path: Path) -> None:
-            self.pid = int(path.stem)
+        def __init__(self, path: Path, pid: int) -> None:
+            assert path.stem == str(pid)
+            self.pid = pid
 
         def counters(self, deadline_s: float) -> ProbeCounters | None:
             job.asked.append(self.pid)

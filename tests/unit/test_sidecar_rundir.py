@@ -57,9 +57,9 @@ def test_a_watcher_is_living_as_long_as_it_holds_its_lock(tmp_path: Path) -> Non
     folder = SocketFolder({"XDG_RUNTIME_DIR": str(tmp_path)})
     environment = {"WATCH": str(folder.path)}
     assert living_watcher(environment, "WATCH") == os.getpid()
-    os.close(folder._lock)
+    os.close(folder._scratch._lock)
     assert living_watcher(environment, "WATCH") is None
-    folder._lock = os.open(os.devnull, os.O_RDONLY)
+    folder._scratch._lock = os.open(os.devnull, os.O_RDONLY)
     folder.close()
     assert living_watcher(environment, "WATCH") is None
     assert living_watcher({}, "WATCH") is None

@@ -24,8 +24,9 @@ NOBODY = Beat(0, moved=False, changed=False, searched=False)
 class Told:
     """A listener that keeps what it hears; ``outcomes`` are its answers to stalls."""
 
-    def __init__(self, *outcomes: str) -> None:
+    def __init__(self, *outcomes: str, carried: bool = True) -> None:
         self.outcomes = list(outcomes)
+        self.carried = carried
         self.heard: list[tuple[Any, ...]] = []
 
     def on_start(self, pid: int) -> None: ...
@@ -35,6 +36,9 @@ class Told:
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         self.heard.append(("stall", number, round(snapshot.stalled_for)))
         return self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+
+    def may_end(self) -> bool:
+        return self.carried
 
     def on_progress(self, sockets: object, now: float) -> None: ...
 

@@ -2,13 +2,18 @@ from __future__ import annotations
 
 import ast
 import os
+import shutil
+import subprocess
+import tempfile
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hangdoc.capture import sources
+from hangdoc.capture.files import User, user_of
 from hangdoc.capture.sources import Witness, collect, scrub
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText, Unavailable
@@ -39,7 +44,7 @@ if __name__ == "__main__":
 
 
 def me() -> Witness:
-    return Witness(os.getpid(), time.time() + 60)
+    return Witness(os.getpid(), time.time() + 60, user_of(os.getpid()))
 
 
 def write(folder: Path, text: str = PROGRAM) -> str:
@@ -87,7 +92,7 @@ def test_library_files_are_left_out(tmp_path: Path) -> None:
 
 def test_edited_since_the_start(tmp_path: Path) -> None:
     file = write(tmp_path)
-    texts, (missing,) = get(Frame(file, 12, "fit"), witness=Witness(os.getpid(), time.time() - 100))
+    texts, (missing,) = get(Frame(file, 12, "fit"), witness=replace(me(), started=time.time() - 100))
     assert texts == ()
     assert missing.what == "source"
     assert "edited since the job started" in missing.why
@@ -136,6 +141,80 @@ def test_a_fifo_or_a_device_is_no_source(tmp_path: Path) -> None:
         texts, missing = get(Frame(file, 1, "f"))
         assert texts == ()
         assert len(missing) == 1
+
+
+def test_a_device_is_not_even_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    original = os.open
+
+    def noted(path: str, flags: int, *rest: int, **more: int) -> int:
+        opened.append((path, flags))
+        return original(path, flags, *rest, **more)
+
+    (tmp_path / "link.py").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "fifo.py")
+    monkeypatch.setattr(os, "open", noted)
+    texts, missing = get(*(Frame(file, 1, "f") for file in ("/dev/zero", f"{tmp_path}/link.py", f"{tmp_path}/fifo.py")))
+    assert (texts, len(missing)) == ((), 3)
+    asked = [flags for path, flags in opened if str(path).endswith(("zero", "link.py", "fifo.py"))]
+    assert asked
+    assert all(flags & os.O_PATH for flags in asked)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take on another user's identity")
+def test_root_sees_what_the_jobs_user_may_see(tmp_path: Path) -> None:
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and str(folder).startswith("/tmp/pytest"):
+            folder.chmod(0o755)
+    public, private, shared = (tmp_path / name for name in ("public.py", "private.py", "shared.py"))
+    for path in (public, private, shared):
+        path.write_text("def f():\n    wait()\n")
+    private.chmod(0o600)
+    os.chown(shared, 0, 54321)
+    shared.chmod(0o640)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+    (closed / "inside.py").write_text("def f():\n    wait()\n")
+    (tmp_path / "link.py").symlink_to(private)
+
+    def seen_by(user: User | None) -> set[str]:
+        paths = (public, private, shared, closed / "inside.py", tmp_path / "link.py")
+        texts, _ = get(*(Frame(str(path), 2, "f") for path in paths), witness=replace(me(), user=user))
+        return {Path(text.file).name for text in texts}
+
+    assert seen_by(User(12345, 12345)) == {"public.py"}
+    assert seen_by(User(12345, 12345, (54321,))) == {"public.py", "shared.py"}
+    assert seen_by(User(12345, 54321)) == {"public.py", "shared.py"}
+    assert seen_by(None) == set()
+    assert seen_by(user_of(os.getpid())) == {"public.py", "private.py", "shared.py", "inside.py", "link.py"}
+    assert os.geteuid() == 0
+    assert private.read_text()  # this thread is root as before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may start another user's process")
+def test_a_forged_file_name_shows_root_nothing_that_is_not_the_jobs() -> None:
+    """A job of another user's says that its code is in a file that only root may read."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    folder.chmod(0o755)
+    secret, own = folder / "secret.py", folder / "own.py"
+    for path in (secret, own):
+        path.write_text("def f():\n    wait()\n")
+    secret.chmod(0o600)
+    os.chown(own, 12345, 12345)
+    own.chmod(0o600)
+    process = subprocess.Popen(["sleep", "60"], cwd=folder, user=12345, group=12345, extra_groups=[23456])
+    try:
+        user = user_of(process.pid)
+        assert user == User(12345, 12345, (23456,))
+        witness = Witness(process.pid, time.time() + 60, user)
+        names = (str(secret), str(own), "secret.py", "own.py", "/etc/shadow", "/dev/zero")
+        texts, missing = get(*(Frame(name, 2, "f") for name in names), witness=witness)
+        assert {text.file for text in texts} == {str(own), "own.py"}
+        assert len(missing) == 4
+    finally:
+        process.kill()
+        process.wait()
+        shutil.rmtree(folder)
 
 
 def test_typed_in() -> None:

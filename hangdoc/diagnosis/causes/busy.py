@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import PurePosixPath
+from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.chain import Fault, follow, is_pool_idle
 from hangdoc.diagnosis.culprit import Blame, OutsideWait
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.sequences import user_stack
 from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.model.diagnosis import Activity
@@ -115,6 +116,14 @@ _KINDS = {
     ),
 }
 
+_UNANSWERABLE = _Outside(
+    "HD405",
+    "waiting for an answer that cannot come",
+    "it asks a question, and its standard input is {input}, not a terminal: nobody can type the answer",
+    "take input(), prompts and breakpoints out of code that runs without a terminal; pass the answer as an option, or "
+    "ask only if sys.stdin.isatty()",
+)
+
 _EXIT_HOOKS = "_exit_function"
 """Of multiprocessing: what its children run in place of the interpreter's own."""
 
@@ -183,7 +192,7 @@ def straggler(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     where = f" at {place(first.where)}" if first.where else ""
     return Finding(
         "HD501",
-        capital(f"{name_ranks(slow)} {verb(slow, 'is', 'are')} still {kind}{where}; {_waiting(case, blame)}."),
+        capital(f"{name_ranks(slow)} {verb(slow, 'is', 'are')} still {kind}{where}{_waiting(case, blame)}."),
         "its CPU time, I/O or stack changes: it works, and the others have nothing to do but wait",
         "nothing is broken; give every rank an equal share of the work, or let the others go on without waiting",
     )
@@ -206,7 +215,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     return Finding(
         "HD508",
         capital(
-            f"{name_ranks(asleep)} {verb(asleep, 'sleeps or polls', 'sleep or poll')}{where}; {_waiting(case, blame)}."
+            f"{name_ranks(asleep)} {verb(asleep, 'sleeps or polls', 'sleep or poll')}{where}{_waiting(case, blame)}."
         ),
         why + (_polls(case, first) or "; if it polls, the condition it waits for has not come"),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
@@ -239,7 +248,7 @@ def _polls(case: Case, activity: Activity) -> str:
 
 def _quoted(where: Frame, guard: Guard) -> str:
     truth = " (not taken)" if guard.kind == "return" else ""
-    return f"`{guard.condition}` ({PurePosixPath(where.file).name}:{guard.line}){truth}"
+    return f"`{guard.condition}` ({file_line(where.file, guard.line)}){truth}"
 
 
 @cause(
@@ -265,6 +274,8 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     activity = case.activities[rank]
     known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else _KINDS.get(activity.kind)
     known = _QUEUE if activity.reason == WaitReason.QUEUE else known
+    if cannot_be_answered(case, rank):
+        known = replace(_UNANSWERABLE, why=_UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):
         known = _KINDS[ActivityKind.SHUTTING_DOWN]
     if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
@@ -289,7 +300,7 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         told, where = known.doing.format(failure=failed, text=activity.text), ""
     return Finding(
         known.code,
-        capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}; {_waiting(case, blame)}."),
+        capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}{_waiting(case, blame)}."),
         known.why + chain,
         next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), known.fix),
     )
@@ -320,5 +331,7 @@ def _is_lock(case: Case, rank: int) -> bool:
 
 
 def _waiting(case: Case, blame: Blame[OutsideWait]) -> str:
-    living = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
-    return wait_sentence(case, living) or "the others have ended"
+    """'; rank 1 waits in barrier at train.py:9 main()'; '' where all ranks are to blame alike."""
+    others = others_of(case, blame)
+    living = tuple(r for r in others if case.activities[r].kind not in GONE)
+    return f"; {wait_sentence(case, living) or 'the others have ended'}" if others else ""

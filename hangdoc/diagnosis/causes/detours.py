@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import Parting, is_left_by_exception
 from hangdoc.diagnosis.case import Case
@@ -21,6 +19,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import no_condition, parted_finding
 from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.reading import leads_to, raises, tries_again
 from hangdoc.diagnosis.rounds import fell_out
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -36,7 +35,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or parting is None or gap.token.op == END:
         return None
     finding = parted_finding(case, blame, gap)
-    where = f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
+    where = file_line(parting.file, parting.guard.line)
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
     thrown = blame.culprits

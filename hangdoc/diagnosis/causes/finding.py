@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame, Explanation
 from hangdoc.diagnosis.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.partings import also_on_the_way
 from hangdoc.diagnosis.rounds import is_inside
 from hangdoc.diagnosis.sequences import END, Token, user_stack
@@ -47,11 +47,10 @@ def place(frame: Frame | None) -> str:
 
 
 def short(frame: Frame | None) -> str:
-    """'train.py:61'."""
+    """'train.py:61'; 'alpha/train.py:61' where there are two."""
     if frame is None:
         return ""
-    name = frame.file if frame.file.startswith("<") else PurePosixPath(frame.file).name
-    return f"{name}:{frame.line}"
+    return file_line(frame.file, frame.line)
 
 
 def call_name(token: Token | None) -> str:
@@ -90,7 +89,8 @@ def others_of(case: Case, blame: Blame[Explanation]) -> tuple[int, ...]:
     and of whose calls nothing is known."""
     history = blame.diverged.alignment.history if blame.diverged else None
     members = history.members if history is not None else tuple(case.activities)
-    found = tuple(r for r in members if r not in blame.culprits)
+    apart = case.hidden | frozenset(blame.culprits)
+    found = tuple(r for r in members if r not in apart)
     blind = set(history.blind) if history is not None else set()
     told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
     return tuple(told) or found
@@ -127,7 +127,7 @@ def wait_sentence(case: Case, ranks: tuple[int, ...]) -> str:
     if not ranks:
         return ""
     by_place: dict[tuple[str, str], list[int]] = {}
-    for rank in ranks:
+    for rank in ranks if not case.hidden else (rank for rank in ranks if rank not in case.hidden):
         by_place.setdefault(_at_rest(case, rank), []).append(rank)
     places = sorted(by_place.items(), key=lambda item: -len(item[1]))
     more = sum(len(there) for _, there in places[_MOST_PLACES:])
@@ -230,11 +230,11 @@ def item_of(case: Case, parting: Parting | None, gap: Gap | None) -> str:
     if loop is None:
         return ""
     inside = token is not None and is_inside(token, replace(parting, guard=loop))
-    return "" if inside else f"`{loop.condition}` ({PurePosixPath(parting.file).name}:{loop.line})"
+    return "" if inside else f"`{loop.condition}` ({file_line(parting.file, loop.line)})"
 
 
 def _line_of(parting: Parting) -> str:
-    return f"{PurePosixPath(parting.file).name}:{parting.guard.line}"
+    return file_line(parting.file, parting.guard.line)
 
 
 def told_values(per_rank: dict[int, str], separator: str = ", ") -> str:

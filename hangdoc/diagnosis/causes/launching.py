@@ -6,13 +6,12 @@ stands before the launch runs first on rank 0 and later, in a changed world, on 
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import below_user, plain
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.reading import assignments_beside, first_assigned_value
 from hangdoc.diagnosis.sequences import END, user_stack
 from hangdoc.diagnosis.syntax import guards
@@ -60,7 +59,7 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     name, where, statement = before
     launch = frames[0]
-    condition = f"`{parting.guard.condition}` ({PurePosixPath(parting.file).name}:{parting.guard.line})"
+    condition = f"`{parting.guard.condition}` ({file_line(parting.file, parting.guard.line)})"
     others = others_of(case, blame)
     sides = (blame.culprits, others)
     here, there = sides[parting.guarded], sides[1 - parting.guarded]

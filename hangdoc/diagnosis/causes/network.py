@@ -5,15 +5,15 @@ from __future__ import annotations
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, waiting_at
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.culprit import AllArrived, Blame
+from hangdoc.diagnosis.culprit import AllArrived, Blame, HeldUpUnseen
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3
 _MOST_PAIRS = 4
 
 
-@cause("HD601", explains=AllArrived, order=300)
-def partition(case: Case, blame: Blame[AllArrived]) -> Finding | None:
+@cause("HD601", explains=(AllArrived, HeldUpUnseen), order=300)
+def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | None:
     """HD601: connections between some hosts retransmit and nothing gets through."""
     cut = [c for host in case.job.hosts for c in host.connections if _is_cut(c)]
     if not cut:
@@ -21,10 +21,11 @@ def partition(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     pairs = sorted({(c.local_address, c.remote_address) for c in cut})
     told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
     told += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+    who = "the ranks that were seen wait" if case.hidden else "all ranks wait"
     return Finding(
         "HD601",
-        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); all ranks wait "
-        f"{waiting_at(case, tuple(case.activities))}, and no code is to blame.",
+        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); {who} "
+        f"{waiting_at(case, tuple(sorted(case.seen)))}, and no code is to blame.",
         f"unsent data lies in the send queues and is sent again and again on exactly these pairs: {told}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
     )
@@ -36,6 +37,11 @@ def _is_cut(connection: Connection) -> bool:
     return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
 
 
+def _saw_sockets(case: Case) -> bool:
+    read = any(host.connections or host.listening for host in case.job.hosts)
+    return read and all(each.what != "sockets" for each in case.job.unavailable)
+
+
 @cause("HD602", explains=AllArrived, order=310)
 def all_arrived(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     """HD602: everybody is there, and nothing moves."""
@@ -45,7 +51,8 @@ def all_arrived(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     return Finding(
         "HD602",
         f"All ranks have entered the same call and it does not complete ({where}); no rank's code is to blame.",
-        "every member has issued the call with equal arguments, and the sockets of this machine are quiet",
+        "every member has issued the call with equal arguments"
+        + (", and the sockets of this machine are quiet" if _saw_sockets(case) else ""),
         "look at the devices, drivers and network cards (`nvidia-smi`, `dmesg`), and at the backend's own log "
         "(NCCL_DEBUG=INFO)",
     )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
@@ -11,6 +9,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.sequences import no_condition
 from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.landmarks import plain
+from hangdoc.diagnosis.naming import file_line
 from hangdoc.diagnosis.reading import item_loop, shared_item_loop
 from hangdoc.diagnosis.sequences import END, Token, user_stack
 from hangdoc.diagnosis.standing import same_function, same_place
@@ -101,7 +100,7 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> str | None:
     if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
         caller, tree = a, case.sources.function(a.file, a.line)
         found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
-    return f"`{found[1]}` ({PurePosixPath(caller.file).name}:{found[0]})" if found is not None else None
+    return f"`{found[1]}` ({file_line(caller.file, found[0])})" if found is not None else None
 
 
 def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.syntax import Guard, guards
 from hangdoc.diagnosis.unmet import MissingPartner
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.wording import name_ranks, single_spaced
 
 
 @cause("HD202", explains=WrongPeer, order=250)
@@ -67,7 +67,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
             f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; "
             + ("it takes one of any rank" if any_source else "stacks do not show the peer"),
             f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides"
-            + ("" if any_source else "; `hangdoc watch` shows the peers"),
+            + ("" if any_source or not case.to_see_history else f"; to see the peers: {case.to_see_history}"),
         )
     waiting = [
         a
@@ -82,12 +82,17 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
     to, other = ("from", "send") if first.kind == ActivityKind.RECV else ("to", "recv")
-    told = (
-        f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued {there} "
-        f"{other}{'' if there == 1 else 's'} {'to' if to == 'from' else 'from'} it"
-        if here
-        else f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
-    )
+    back = "to" if to == "from" else "from"
+    forgetful = [r for r in (first.rank, peer) if (kept := case.ranks[r].journal) is not None and kept.forgotten]
+    if here is not None and there is not None:
+        told = (
+            f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued "
+            f"{there} {other}{'' if there == 1 else 's'} {back} it"
+        )
+    elif forgetful:
+        told = _of_the_last(case, forgetful[0], first.rank, peer, first.kind)
+    else:
+        told = f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
     last = _last_message(case, peer, first.rank)
     if skipped is not None and skipped.rank == peer and skipped.frame is not None:
         told += f"; it once went by its {skipped.op} at {place(skipped.frame)}"
@@ -99,11 +104,11 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     if left is not None:
         who = f"{name_ranks(left.still)} {verb(left.still, 'is', 'are')}"
         told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"
-    now = " ".join(doing(case.activities[peer]).split())
+    now = single_spaced(doing(case.activities[peer]))
     link = "" if case.activities[peer].kind in _AT_REST else "in "
     does = "sends" if first.kind == ActivityKind.RECV else "receives"
     what = f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at {place(first.where)}"
-    fewer = here - there
+    fewer = here - there if here is not None and there is not None else 0
     return Finding(
         "HD202",
         capital(f"{what}: it is {link}{now}."),
@@ -157,10 +162,26 @@ def _told(frame: Frame, line: int, condition: str) -> str:
     return f"`{condition}` ({short(Frame(frame.file, line, ''))})"
 
 
-def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int, int]:
-    """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it."""
+def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:
+    """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it;
+    None where older ones are forgotten or nobody recorded them."""
     other = "send" if kind == "recv" else "recv"
-    return _count(case, rank, peer, kind), _count(case, peer, rank, other)
+    return _count(case, rank, peer, kind) or None, _count(case, peer, rank, other)
+
+
+def _of_the_last(case: Case, forgetful: int, rank: int, peer: int, kind: str) -> str:
+    """'rank 1 waits in a recv from rank 0; of the last 1000 messages of rank 0, 400 are sends to it (…)'."""
+    journal = case.ranks[forgetful].journal
+    assert journal is not None
+    kept = [p for p in journal.point_to_points if p.peer == (peer if forgetful == rank else rank)]
+    way = kind if forgetful == rank else "send" if kind == "recv" else "recv"
+    many = sum(way in p.op for p in kept)
+    other = peer if forgetful == rank else rank
+    return (
+        f"rank {peer} is not on its way to it; of the last {len(journal.point_to_points)} messages of rank "
+        f"{forgetful}, {many} {'was a' if many == 1 else 'were'} {way}{'' if many == 1 else 's'} "
+        f"{'to' if way == 'send' else 'from'} rank {other}, and older ones are forgotten"
+    )
 
 
 def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Stack] | None:
@@ -173,10 +194,12 @@ def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Stack] | None:
     return None
 
 
-def _count(case: Case, rank: int, peer: int, kind: str) -> int:
+def _count(case: Case, rank: int, peer: int, kind: str) -> int | None:
     snapshot = case.ranks.get(rank)
     journal = snapshot.journal if snapshot else None
-    return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer) if journal else 0
+    if journal is None or not journal.has_all_messages:
+        return None
+    return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer)
 
 
 def _answers(case: Case, rank: int, peer: int) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.alignment import Gap
 from hangdoc.diagnosis.branch import CONDITIONS, Parting, counter_values
@@ -29,7 +28,8 @@ from hangdoc.diagnosis.causes.finding import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame, Diverged
 from hangdoc.diagnosis.disagreement import Disagreement
-from hangdoc.diagnosis.landmarks import is_implicit
+from hangdoc.diagnosis.landmarks import is_implicit, serves_another_thread
+from hangdoc.diagnosis.naming import file_name
 from hangdoc.diagnosis.origin import library
 from hangdoc.diagnosis.partings import also_on_the_way, skipped_round
 from hangdoc.diagnosis.reading import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
@@ -146,7 +146,7 @@ def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> str:
 
 
 def _file(parting: Parting) -> str:
-    return PurePosixPath(parting.file).name
+    return file_name(parting.file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +224,6 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap = blame.found.gap
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
-    names = {gap.mine.thread_id, gap.theirs.thread_id} - {0}
     group = gap.token.group
     several = [
         rank
@@ -232,10 +231,10 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if program.threads(group[0]) > 1 and program.key(group[0]) == group
         for rank in ranks
     ]
-    if not several or not names or gap.mine.site == gap.theirs.site:
+    if not several or gap.mine.site == gap.theirs.site:
         return None
     # Both sides make both calls, in another order: a call that never comes is another story.
-    if not _comes_later(case, gap.mine, gap.theirs) and not _comes_later(case, gap.theirs, gap.mine):
+    if not _overtakes(case, gap.mine, gap.theirs) and not _overtakes(case, gap.theirs, gap.mine):
         return None
     return Finding(
         "HD108",
@@ -246,13 +245,29 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
         "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+        "" if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs)) else _PERHAPS_IN_TURN,
     )
 
 
-def _comes_later(case: Case, call: Token, other: Token) -> bool:
-    """Has the rank of ``call`` made, behind it, what ``other`` is?"""
+_PERHAPS_IN_TURN = "whether one of the threads waits for the other was not seen"
+
+
+def _waits_in_two_threads(case: Case, call: Token) -> bool:
+    """Do two threads of the rank wait in calls of the group at once? Then neither waits for the other."""
     program = case.programs.get(call.rank)
-    return program is not None and any(t.site == other.site for t in program.tokens[max(call.order, 0) + 1 :])
+    pending = program.pending if program is not None else []
+    mine = (t for t in pending if t.group == call.group and not serves_another_thread(t.thread))
+    return len({t.thread_id for t in mine} - {0}) > 1
+
+
+def _overtakes(case: Case, call: Token, other: Token) -> bool:
+    """Has another thread of the rank of ``call`` made, behind it, what ``other`` is? The order of one thread's calls
+    is the program's own, and so is that of a thread whose work another waits for."""
+    program = case.programs.get(call.rank)
+    if program is None or not call.thread_id or serves_another_thread(call.thread):
+        return False
+    behind = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.site == other.site)
+    return any(t.thread_id not in (0, call.thread_id) and not serves_another_thread(t.thread) for t in behind)
 
 
 @cause("HD101", explains=Diverged, order=230)

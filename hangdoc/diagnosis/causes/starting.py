@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
-
 from hangdoc.diagnosis.activity import waits_for_a_key
 from hangdoc.diagnosis.branch import CONDITIONS
 from hangdoc.diagnosis.case import Case
@@ -22,6 +20,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.landmarks import below_user, plain
 from hangdoc.diagnosis.launcher import WaitingForNodes
+from hangdoc.diagnosis.naming import file_name
 from hangdoc.diagnosis.reading import store_sets
 from hangdoc.diagnosis.sequences import Token, user_stack
 from hangdoc.diagnosis.syntax import guards
@@ -123,7 +122,7 @@ def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> str:
     if tree is None or waits_at is None:
         return ""
     known = {g.place for g in guards(tree, waits_at.line)}
-    file = PurePosixPath(waits_at.file).name
+    file = file_name(waits_at.file)
     for line in store_sets(tree):
         told = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
         if told:
@@ -181,7 +180,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
     waiting = tuple(r for r, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT)
     if not waiting:
         return None
-    present = [r for r, a in case.activities.items() if a.kind != ActivityKind.ABSENT]
+    present = [r for r, a in case.activities.items() if a.kind != ActivityKind.ABSENT and r in case.seen]
     size = case.job.world_size or len(case.activities)
     twice = [(rank, (s.process.pid, *s.rivals)) for rank, s in case.ranks.items() if s.rivals and s.process is not None]
     if twice:

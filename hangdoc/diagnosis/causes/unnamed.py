@@ -23,18 +23,35 @@ from hangdoc.diagnosis.culprit import (
     AllArrived,
     Blame,
     Explanation,
+    HeldUpUnseen,
     Nothing,
     OutsideWait,
     UnseenMessages,
 )
 from hangdoc.diagnosis.cycle import WaitCycle
+from hangdoc.diagnosis.unseen import told_hidden
+from hangdoc.diagnosis.waits import distinct_waits
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.wording import name_ranks, reads_as_state
+from hangdoc.model.wording import name_ranks, reads_as_state, single_spaced
 
 _THINGS = frozenset(
     {ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT}
 )
 """Kinds of activities whose names do not say what a rank does."""
+
+
+@cause(explains=HeldUpUnseen, order=1000)
+def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
+    """The ranks that were seen only wait, or failed because a peer left: the reason is where nobody has looked."""
+    hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
+    told = capital(told_hidden(case.job, hidden))
+    where = wait_sentence(case, seen)
+    return Finding(
+        "",
+        " ".join(f"{sentence}." for sentence in (capital(where), told) if sentence),
+        "what holds them up is with the ranks that were not seen, so the reason is open",
+        f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
+    )
 
 
 @cause(explains=Nothing, order=1010)
@@ -77,7 +94,7 @@ def _status_text(status: int | None) -> str:
 @cause(explains=Nothing, order=1030)
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
-    busy = sorted({a.text if a.kind in _THINGS else str(a.kind) for a in case.activities.values()})
+    busy = sorted({a.text if a.kind in _THINGS else str(a.kind) for r, a in case.activities.items() if r in case.seen})
     text = f"no rank waits for another; they are {', '.join(busy)}."
     return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
 
@@ -91,7 +108,7 @@ def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | No
         "",
         "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
         "no call sequences could be read, and the stacks alone do not show the past",
-        "start the job under `hangdoc watch`, or attach with --inject to read the call sequences",
+        case.to_see_history,
     )
 
 
@@ -103,8 +120,8 @@ def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
         "All ranks wait for messages of each other, and none arrives.",
         "every rank stands in a send or recv; whom for, the stacks do not show",
         "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
-        if case.programs
-        else "start the job under `hangdoc watch`, which sees every message's sender and receiver",
+        if any(rank.journal is not None for rank in case.job.ranks)
+        else case.to_see_history,
     )
 
 
@@ -128,6 +145,28 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
     why += "does not"
     fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
     return Finding("", _with_waiting(case, blame, what), why, fix)
+
+
+@cause(explains=OutsideWait, order=1075)
+def behind_in_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+    """Ranks that have not issued what others wait for, and in whose dumps nothing is under way."""
+    culprits = blame.culprits
+    if case.job.mode != "dump" or any(case.activities[r].kind != ActivityKind.NOT_VISIBLE for r in culprits):
+        return None
+    wait = next((w for w in distinct_waits(case.graph.waits) if not set(w.on).isdisjoint(culprits)), None)
+    if wait is None:
+        return None
+    stuck = case.activities[wait.waiter]
+    call = single_spaced(stuck.text)
+    return Finding(
+        "",
+        f"{capital(name_ranks(culprits))} {verb(culprits, 'has', 'have')} not issued {call}, in which "
+        f"{name_ranks(w.waiter for w in case.graph.waits if w.on == wait.on)} waited"
+        + (f" at {place(stuck.where)}." if stuck.where else "."),
+        f"no call of {name_ranks(culprits)} was under way when the dump was written; what else it did, a dump does not "
+        "show",
+        f"look at the log of {name_ranks(culprits)}, or at its stack (`py-spy dump --pid PID`) where it still lives",
+    )
 
 
 @cause(explains=OutsideWait, order=1080)

@@ -1,0 +1,89 @@
+"""A whole job without secrets: nothing leaves a capture, and nothing is shown of a saved one, but through here."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
+from hangdoc.model.process import Frame, Local, Process
+from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot, SourceText
+
+_T = TypeVar("_T")
+
+
+def masked(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with every text in it masked as befits its place; itself where there is nothing to hide."""
+    return _Pass().of(job)
+
+
+class _Pass:
+    def __init__(self) -> None:
+        self._frames: dict[int, Frame] = {}
+        """By identity: journals repeat the same ones, and they live as long as the job that is passed through."""
+
+    def of(self, value: _T) -> _T:
+        """``value`` masked; the same object where nothing changed."""
+        result: Any = self._any(value)
+        return result  # type: ignore[no-any-return]
+
+    def _any(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return mask_text(value)
+        if isinstance(value, tuple):
+            found = tuple(map(self._any, value))
+            return value if all(map(_same, found, value)) else found
+        if isinstance(value, Frame):
+            known = self._frames.get(id(value))
+            if known is None:
+                known = self._frames[id(value)] = self._parts(value)
+            return known
+        return self._parts(value) if dataclasses.is_dataclass(value) else value
+
+    def _parts(self, value: Any) -> Any:
+        own = _OWN_WAYS.get(type(value), {})
+        changed = {}
+        for name in _names(type(value)):
+            before = getattr(value, name)
+            after = own[name](value) if name in own else self._any(before)
+            if after is not before and after != before:
+                changed[name] = after
+        return dataclasses.replace(value, **changed) if changed else value
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other
+
+
+def _names(kind: Any) -> tuple[str, ...]:
+    left = _LEFT_ALONE.get(kind, ())
+    return () if left == "*" else tuple(name for name in kind.__dataclass_fields__ if name not in left)
+
+
+def _variable(item: tuple[str, str]) -> tuple[str, str]:
+    return item[0], mask_named(item[0], item[1], Place.VARIABLE)
+
+
+_OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
+    Local: {"value": lambda local: mask_named(local.name, local.value)},
+    Attribute: {"value": lambda attribute: mask_named(attribute.name, attribute.value)},
+    LogTail: {"lines": lambda log: mask_lines(log.lines)},
+    Process: {"argv": lambda process: mask_words(process.argv)},
+    JobSnapshot: {"command": lambda job: mask_words(job.command)},
+    RankSnapshot: {
+        "environment": lambda rank: tuple(
+            (name, mask_named(name, text, Place.VARIABLE)) for name, text in rank.environment
+        )
+    },
+}
+# Torch's own words, of which journals hold many thousand; names by which groups and calls find each other; code, whose
+# texts were taken out where it was read.
+_LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
+    Call: "*",
+    PointToPoint: "*",
+    ProcessGroup: ("name", "members", "backend"),
+    Journal: ("calls", "point_to_points", "counters"),
+    SourceText: ("text",),
+}

@@ -1,0 +1,87 @@
+"""The README and the guide's pages: what they promise is there, and a measurement finds its place."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import sys
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
+
+import guide_pages
+import others
+import run
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    (tmp_path / "hangdoc/guide").mkdir(parents=True)
+    for name in (guide_pages.README, guide_pages.ACCURACY, guide_pages.COST):
+        shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["try", "tests"])
+def test_the_commands_of_the_readme_can_be_cut_out(name: str) -> None:
+    assert len(re.findall(rf"^<!-- {name} -->\n```bash\n[^\n]+\n```$", README, re.MULTILINE)) == 1
+
+
+def test_what_to_do_comes_first() -> None:
+    boxes = README.index("hangdoc attach 4711"), README.index("hangdoc watch torchrun")
+    assert README.index("pip install hangdoc") < boxes[0] < boxes[1] < README.index("\n## ")
+
+
+def test_the_pages_are_shipped_and_linked() -> None:
+    guide = resources.files("hangdoc").joinpath("guide")
+    index = guide.joinpath("index.md").read_text(encoding="utf-8")
+    for name in ("accuracy.md", "cost.md"):
+        assert f"({name})" in index
+        assert f"(hangdoc/guide/{name})" in README
+        assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
+
+
+@pytest.mark.parametrize("name", ["accuracy", "others"])
+def test_the_readme_has_the_last_line_of_each_table(name: str) -> None:
+    page = (ROOT / guide_pages.ACCURACY).read_text(encoding="utf-8")
+    last = guide_pages._between(ROOT / guide_pages.README, name)
+    assert "\n" not in last
+    assert page.partition(f"<!-- /{name} -->")[0].splitlines()[-1] == last
+
+
+def test_a_table_finds_its_place(pages: Path) -> None:
+    results = [run.Result("a", "watch", True, True, True, True, "certain", "")]
+    guide_pages.put_table("accuracy", run.table(results), run.summary(results), pages)
+    line = "Right rank named: watch 1/1. Certain but wrong: 0 of 1 runs."
+    assert (pages / guide_pages.ACCURACY).read_text().count(f"\n\n{line}\n<!-- /accuracy -->") == 1
+    assert f"<!-- accuracy -->\n{line}\n<!-- /accuracy -->" in (pages / guide_pages.README).read_text()
+    verdicts = [others.Result("a", "DETAIL", others.RIGHT), others.Result("b", "DETAIL", others.WRONG)]
+    guide_pages.put_table("others", others.table(verdicts), others.summary(verdicts), pages)
+    assert "Right rank named: DETAIL 1/2." in (pages / guide_pages.README).read_text()
+
+
+def test_figures_find_their_rows(pages: Path) -> None:
+    before = (pages / guide_pages.COST).read_text()
+    step = "a small DDP step on 2 ranks, watched against bare, by the clock / in CPU time"
+    guide_pages.put_figures({"`hangdoc --help`, which does not import torch": "7.77 s", step: "1.5 / 1.6"}, pages)
+    after = (pages / guide_pages.COST).read_text()
+    changed = [new for old, new in zip(before.splitlines(), after.splitlines(), strict=True) if old != new]
+    assert [line.split(" | ")[1] for line in changed] == ["7.77 s", "1.5 / 1.6"]
+    assert f"\nA{step[1:]}: 1.5 / 1.6.\n" in (pages / guide_pages.README).read_text()
+    with pytest.raises(KeyError):
+        guide_pages.put_figures({"no such row": "1"}, pages)
+
+
+def test_every_row_that_a_benchmark_measures_is_there() -> None:
+    page = (ROOT / guide_pages.COST).read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| .+ \|$", page, re.MULTILINE)[1:]
+    scripts = "".join(path.read_text() for path in (ROOT / "tests" / "benchmarks").glob("*.py"))
+    assert len(rows) == 10
+    assert [row for row in rows if f'"{row}"' not in scripts] == []
