@@ -5,12 +5,13 @@ from __future__ import annotations
 import signal
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame import blame, blame_of
+from hangdoc.diagnosis.blame import blame
 from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, Gone, Nothing
 from hangdoc.diagnosis.disagreement import Disagreement, disagreement
+from hangdoc.diagnosis.divergences import blame_of
+from hangdoc.diagnosis.only_seen import nobody_seen
 from hangdoc.diagnosis.sequences import user_stack
-from hangdoc.diagnosis.unseen import nobody_seen
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 

@@ -6,10 +6,8 @@ Unseen is not gone: such a rank may run on another host, in another container or
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from hangdoc.diagnosis.activity import UNSEEN
-from hangdoc.diagnosis.culprit import Blame, Explanation, HeldUpUnseen
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.launch import meets_on_loopback, on_many_hosts, on_one_host
@@ -82,19 +80,3 @@ def whereabouts(job: JobSnapshot) -> str:
         return "dump"
     many = any(on_many_hosts(dict(rank.environment), job.world_size or 0) for rank in job.ranks)
     return "host" if many else ""
-
-
-def only_seen(found: Blame[Explanation], hidden: frozenset[int], seen: frozenset[int]) -> Blame[Explanation]:
-    """``found`` without ranks that were not seen; a blame of nobody where it named no other."""
-    if not hidden or hidden.isdisjoint((*found.culprits, *(rank for side in found.alternatives for rank in side))):
-        return found
-    culprits = tuple(rank for rank in found.culprits if rank in seen)
-    if found.culprits and not culprits:
-        return nobody_seen()
-    sides = (tuple(rank for rank in side if rank in seen) for side in found.alternatives)
-    return replace(found, culprits=culprits, alternatives=tuple(side for side in sides if side))
-
-
-def nobody_seen() -> Blame[HeldUpUnseen]:
-    """Those that the others wait for were not seen."""
-    return Blame(HeldUpUnseen(), sure="the ranks that the others wait for were not seen")
