@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hangdoc.early_warning import FIRST_LOOK, LookAhead
 from hangdoc.errors import HangdocError, WatcherFailed
-from hangdoc.lookahead import FIRST_LOOK, LookAhead
 from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.rundir import RunDirectory
+from hangdoc.sidecar.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis

@@ -25,8 +25,8 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
     """
     from hangdoc.announce import Announcer, choose_run_directory
     from hangdoc.errors import WatcherFailed
-    from hangdoc.sidecar.rundir import NoSocketFolder, SocketFolder, new_run_id
-    from hangdoc.sidecar.supervise import run_unwatched_if_nested, run_watched
+    from hangdoc.sidecar.run import run_unwatched_if_nested, run_watched
+    from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, new_run_id
 
     options = options or WatchOptions()
     environment = dict(os.environ)
@@ -69,7 +69,7 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
     ``inject``: fetch the call histories of ranks that wait through gdb, where that is safe. ``no_source``: without
     the source code of the functions on its stacks. Raises as ``attach``.
     """
-    from hangdoc.capture.attaching import attach_job
+    from hangdoc.capture.attach import attach_job
     from hangdoc.capture.host import CaptureOptions
 
     return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
@@ -77,7 +77,7 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
 
 def jobs() -> list[JobSummary]:
     """The distributed jobs that this machine shows, the oldest first. Takes about half a second."""
-    from hangdoc.capture.attaching import list_jobs
+    from hangdoc.capture.attach import list_jobs
 
     return list_jobs()
 
@@ -88,7 +88,7 @@ def load(path: str | os.PathLike[str]) -> JobSnapshot:
 
     Raises ``CannotLook`` where there is nothing to read, ``BadSnapshot`` for a file that is no snapshot.
     """
-    from hangdoc.capture.saved import open_saved
+    from hangdoc.capture.load import open_saved
 
     return open_saved(Path(path))
 

@@ -10,28 +10,22 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-from hangdoc.capture import blocking, injection, logs, native, procfs, sockets, sources
-from hangdoc.capture.children import Subject, subject
-from hangdoc.capture.command_line import without_secrets
-from hangdoc.capture.discovery import RankTarget, host_name
-from hangdoc.capture.exits import ExitWatch
-from hangdoc.capture.files import user_of
-from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeDetails
-from hangdoc.capture.logs import LogFile
-from hangdoc.capture.looks import Look, look_at
-from hangdoc.capture.loops import place_tasks
-from hangdoc.capture.tasks import Task
+from hangdoc.capture.find.ranks import RankTarget, host_name
+from hangdoc.capture.inject import injection
+from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
+from hangdoc.capture.read.children import Subject, subject
+from hangdoc.capture.read.event_loops import place_tasks
+from hangdoc.capture.read.exits import ExitWatch
+from hangdoc.capture.read.logs import LogFile
+from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.capture.read.process_looks import Look, look_at
+from hangdoc.capture.safe.command_line import without_secrets
+from hangdoc.capture.safe.deadline import Task
+from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
-from hangdoc.model.snapshot import (
-    HostSnapshot,
-    JobSnapshot,
-    LogTail,
-    RankSnapshot,
-    SourceText,
-    Unavailable,
-)
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 from hangdoc.model.store import RendezvousStore
 
 _T = TypeVar("_T")
@@ -143,7 +137,7 @@ class _Capture:
         until = time.monotonic() + _PATIENCE
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: _blocking_files(second.states, network))
-        locking = Task(lambda: blocking.locked_files(everyone))
+        locking = Task(lambda: blocked_calls.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         self._advise((first, second))
@@ -272,7 +266,7 @@ class _Capture:
         """Add native frames to the second look, for ranks whose journal has not ``told`` what they wait for."""
         if self.options.native:
             silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
-            failed = native.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
+            failed = native_stacks.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
@@ -380,8 +374,8 @@ class _NoAnswerError(Exception):
 
 def _blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
     """Per process what its main thread blocks on, with the processes at the other ends."""
-    files = [(pid, blocking.blocking_files(pid, state.main)) for pid, state in states.items()]
-    found = blocking.find_peers([(pid, some) for pid, some in files if some], states)
+    files = [(pid, blocked_calls.blocking_files(pid, state.main)) for pid, state in states.items()]
+    found = blocked_calls.find_peers([(pid, some) for pid, some in files if some], states)
     return {pid: sockets.name_sockets(some, network) for pid, some in found.items()}
 
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import capital, wait_sentence
-from hangdoc.diagnosis.culprit import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.wording import name_ranks
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import doing
-from hangdoc.diagnosis.culprit import Blame, Explanation
-from hangdoc.diagnosis.launcher import WaitingForNodes
-from hangdoc.diagnosis.sequences import END
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
 from hangdoc.model.wording import name_duration, name_ranks

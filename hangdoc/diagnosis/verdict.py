@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from hangdoc.diagnosis.activity import UNSEEN
-from hangdoc.diagnosis.asking import cannot_be_answered, waits_for_a_person
-from hangdoc.diagnosis.blame import blame
-from hangdoc.diagnosis.case import Case, with_native_frames
+from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
+from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding, capital
 from hangdoc.diagnosis.causes.unnamed import parted_now
-from hangdoc.diagnosis.crash import crashed
-from hangdoc.diagnosis.culprit import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
-from hangdoc.diagnosis.launcher import waiting_for_nodes
-from hangdoc.diagnosis.members import with_every_member, with_shared_members
-from hangdoc.diagnosis.naming import naming, told_apart
-from hangdoc.diagnosis.origin import looking_at
+from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
+from hangdoc.diagnosis.frames.library import looking_at
+from hangdoc.diagnosis.frames.naming import naming, told_apart
 from hangdoc.diagnosis.sides import divergence, repair
-from hangdoc.diagnosis.unseen import note_hidden
+from hangdoc.diagnosis.state.activity import UNSEEN
+from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hangdoc import interpreter
-from hangdoc.capture import gates
+from hangdoc.capture.inject import safety
 from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check, failed
 from hangdoc.errors import HangdocError
 
@@ -27,7 +27,7 @@ print("hangdoc-doctor", torch.__version__, bool(getattr(probe, "STATE", None)), 
 
 def places(environment: dict[str, str]) -> Iterator[Check]:
     """The run directory and the folder of the probes' sockets."""
-    from hangdoc.sidecar.rundir import RunDirectory, SocketFolder
+    from hangdoc.sidecar.run_directory import RunDirectory, SocketFolder
 
     try:
         RunDirectory(Path(".hangdoc") / "check").check()
@@ -45,7 +45,7 @@ def places(environment: dict[str, str]) -> Iterator[Check]:
 def python(python: str, environment: dict[str, str]) -> Iterator[Check]:
     """What that interpreter says with the probe on its path: torch, the probe's entry point, the flight recorder."""
     from hangdoc.sidecar.launch import child_environment
-    from hangdoc.sidecar.rundir import SocketFolder
+    from hangdoc.sidecar.run_directory import SocketFolder
 
     if environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
         yield Check(
@@ -109,7 +109,7 @@ def _recorder(version: str, *, present: bool) -> Check:
 def _injection(release: str) -> Check:
     """`attach --inject` beyond gdb: which versions of Python it was measured with."""
     major, _, minor = release.partition(".")
-    shut = gates.python_version(int(major), int(minor))
+    shut = safety.python_version(int(major), int(minor))
     if shut is not None:
         return Check("injection", LIMITED, f"{shut.why}: no `attach --inject`", shut.remedy)
     return Check("injection", OK, f"`attach --inject` knows Python {release}")

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hangdoc import interpreter
-from hangdoc.capture import native, procfs, stacks
-from hangdoc.capture.gdb import Gdb, GdbError, find_gdb
-from hangdoc.capture.permission import Powers, forbidden, own_powers
+from hangdoc.capture.inject.gdb import Gdb, GdbError, find_gdb
+from hangdoc.capture.read import native_stacks, procfs, stacks
+from hangdoc.capture.read.permission import Powers, forbidden, own_powers
 from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check
 from hangdoc.model.snapshot import Unavailable
 
@@ -100,10 +100,10 @@ def _py_spy(pid: int) -> Check:
 
 
 def _pystack(pid: int) -> Check:
-    program = native.find_pystack()
+    program = native_stacks.find_pystack()
     if program is None:
         return Check("pystack", OK, "not installed (optional): Python's frames only, no C++ frames")
-    found = native.dump([pid], deadline=_SECONDS)[pid]
+    found = native_stacks.dump([pid], deadline=_SECONDS)[pid]
     if isinstance(found, Unavailable):
         return Check("pystack", LIMITED, f"{found.why}: no C++ frames", found.remedy)
     return Check("pystack", OK, f"{program} reads the C++ frames of a child")

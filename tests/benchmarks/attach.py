@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from guide_pages import put_figures
 
 from hangdoc import api
-from hangdoc.capture.attaching import find_job, list_jobs
+from hangdoc.capture.attach import find_job, list_jobs
 
 IDLE = 64
 DEADLINE = 300.0

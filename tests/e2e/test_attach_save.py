@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import MARK, end_all
 
-from hangdoc.capture.gdb import find_gdb
+from hangdoc.capture.inject.gdb import find_gdb
 
 pytestmark = pytest.mark.timeout(150)
 

@@ -17,8 +17,8 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc import api
-from hangdoc.capture import procfs
-from hangdoc.capture.attaching import find_job, list_jobs
+from hangdoc.capture.attach import find_job, list_jobs
+from hangdoc.capture.read import procfs
 from hangdoc.diagnosis import diagnose
 from hangdoc.model import codec
 from hangdoc.model.snapshot import JobSnapshot

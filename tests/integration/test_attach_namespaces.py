@@ -15,7 +15,7 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc import api
-from hangdoc.capture import procfs
+from hangdoc.capture.read import procfs
 from hangdoc.errors import CannotLook
 
 pytestmark = [

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 from conftest import MARK
 
-from hangdoc.capture import procfs
-from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.read import procfs
 from hangdoc.model.process import Process, ProcessState
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 

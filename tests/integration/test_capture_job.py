@@ -15,8 +15,10 @@ import pytest
 from conftest import MARK, end_all
 
 import hangdoc.probe
-from hangdoc.capture import discovery, host, procfs
-from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture import host
+from hangdoc.capture.find import ranks
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.read import procfs
 from hangdoc.model import codec
 from hangdoc.model.frames import innermost_user_frame, user_frames
 from hangdoc.model.process import Process
@@ -94,7 +96,7 @@ def _stuck(launcher: subprocess.Popen[bytes], sockets: Path) -> list[RankTarget]
     since = time.monotonic()
     while time.monotonic() < deadline:
         assert launcher.poll() is None
-        targets = discovery.find_ranks(launcher.pid, sockets)
+        targets = ranks.find_ranks(launcher.pid, sockets)
         now = [procfs.pulse(target.pid) for target in targets if target.pid is not None]
         if now != pulses:
             pulses, since = now, time.monotonic()

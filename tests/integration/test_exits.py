@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import pytest
 from conftest import MARK
 
-from hangdoc.capture import exits
-from hangdoc.capture.exits import ExitWatch
+from hangdoc.capture.read import exits
+from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.model.process import ProcessExit
 
 KERNEL = tuple(int(word) for word in os.uname().release.split("-")[0].split(".")[:2])

@@ -20,15 +20,17 @@ from pathlib import Path
 import pytest
 from conftest import MARK, end_all
 
-from hangdoc.capture import discovery, gates, injection, procfs
-from hangdoc.capture.blocking import parse_call
-from hangdoc.capture.children import subject
-from hangdoc.capture.discovery import RankTarget
-from hangdoc.capture.exchange import Exchange
-from hangdoc.capture.gdb import Gdb, find_gdb
+from hangdoc.capture.find import ranks
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
-from hangdoc.capture.journal import ProbeDetails
-from hangdoc.capture.looks import look_at
+from hangdoc.capture.inject import injection, safety
+from hangdoc.capture.inject.exchange import Exchange
+from hangdoc.capture.inject.gdb import Gdb, find_gdb
+from hangdoc.capture.read import procfs
+from hangdoc.capture.read.blocked_calls import parse_call
+from hangdoc.capture.read.children import subject
+from hangdoc.capture.read.probe_client import ProbeDetails
+from hangdoc.capture.read.process_looks import look_at
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
@@ -74,7 +76,7 @@ def _frozen(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
     before: list[object] = []
     while time.monotonic() < deadline:
         assert launcher.poll() is None
-        pids = {target.rank: target.pid for target in discovery.find_ranks(launcher.pid) if target.pid is not None}
+        pids = {target.rank: target.pid for target in ranks.find_ranks(launcher.pid) if target.pid is not None}
         now: list[object] = [len(os.listdir(f"/proc/{pid}/task")) for pid in pids.values()]
         # A gloo group has three threads; by then rank 0 waits for the others' gradients.
         if len(now) == 4 and all(count >= 4 for count in now) and not _shut(pids, look_twice(pids)) and now == before:
@@ -96,7 +98,7 @@ def look_twice(pids: dict[int, int], gap: float = 0.3) -> Looks:
 
 
 def _shut(pids: dict[int, int], looks: Looks) -> list[object]:
-    seen = (gates.waiting([look[pid] for look in looks if pid in look]) for pid in pids.values())
+    seen = (safety.waiting([look[pid] for look in looks if pid in look]) for pid in pids.values())
     return [shut for shut in seen if shut is not None]
 
 
@@ -216,7 +218,7 @@ def test_hangdoc_may_die_at_any_moment(job: Job) -> None:
     """Killed while gdb holds the process, or runs code in it, gdb finishes and lets go by itself."""
     pid = job.pids[0]
     code = (
-        "import sys, pickle; from hangdoc.capture import injection;"
+        "import sys, pickle; from hangdoc.capture.inject import injection;"
         f"looks = pickle.load(sys.stdin.buffer); print('go', flush=True); injection.collect({{0: {pid}}}, looks, 30)"
     )
     looks = look_at_rest({0: pid})
@@ -538,4 +540,4 @@ def test_what_a_process_names_as_torchs_version_is_not_waited_for(tmp_path: Path
     else:
         os.mkfifo(tmp_path / "pipe")
         version.symlink_to("/dev/zero" if planted == "device" else tmp_path / "pipe")
-    assert gates._recorder(str(library)) is None
+    assert safety._recorder(str(library)) is None

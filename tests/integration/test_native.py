@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from conftest import MARK
 
-from hangdoc.capture import native, procfs
-from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.read import native_stacks, procfs
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
 pytestmark = [
     pytest.mark.timeout(60),
-    pytest.mark.skipif(native.find_pystack() is None, reason="pystack is not installed"),
+    pytest.mark.skipif(native_stacks.find_pystack() is None, reason="pystack is not installed"),
 ]
 
 PROGRAM = "import ctypes\ndef wait():\n    ctypes.CDLL(None).pause()\nprint(flush=True)\nwait()\n"
@@ -74,7 +74,7 @@ def test_a_capture_has_them_where_python_says_nothing(waiting: int) -> None:
 def test_a_stopped_process_is_left_alone(waiting: int) -> None:
     os.kill(waiting, signal.SIGSTOP)
     until(lambda: getattr(procfs.stat(waiting), "state", None) == "T")
-    found = native.dump([waiting], deadline=10)[waiting]
+    found = native_stacks.dump([waiting], deadline=10)[waiting]
     assert isinstance(found, Unavailable)
     assert "is stopped" in found.why
     assert procfs.is_stopped(waiting)
@@ -82,6 +82,6 @@ def test_a_stopped_process_is_left_alone(waiting: int) -> None:
 
 def test_killed_at_any_moment_it_leaves_nothing_stopped(waiting: int) -> None:
     for hundredths in range(0, 60, 4):
-        native.dump([waiting], deadline=hundredths / 100)
+        native_stacks.dump([waiting], deadline=hundredths / 100)
         until(lambda: free(waiting), 5)
-    assert functions(native.dump([waiting], deadline=20)[waiting])
+    assert functions(native_stacks.dump([waiting], deadline=20)[waiting])

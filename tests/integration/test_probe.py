@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from conftest import MARK
 
-from hangdoc.capture.journal import ProbeBye, ProbeClient, ProbeCounters, ProbeDetails, read_bye
+from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, ProbeDetails, read_bye
 
 PROGRAMS = Path(__file__).parent / "programs"
 PROBED = str(PROGRAMS / "probed.py")

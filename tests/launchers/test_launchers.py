@@ -21,8 +21,8 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc import api
-from hangdoc.capture import procfs
-from hangdoc.capture.attaching import find_job, list_jobs
+from hangdoc.capture.attach import find_job, list_jobs
+from hangdoc.capture.read import procfs
 
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm

@@ -23,9 +23,9 @@ import psutil
 import pytest
 from conftest import MARK, end_all
 
-from hangdoc.capture import procfs
-from hangdoc.capture.attaching import attach_job
+from hangdoc.capture.attach import attach_job
 from hangdoc.capture.host import CaptureOptions
+from hangdoc.capture.read import procfs
 from hangdoc.errors import CannotLook
 from hangdoc.model.snapshot import JobSnapshot
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hangdoc.capture.census import Census, Entry
-from hangdoc.capture.sockets import Sockets
-from hangdoc.capture.stacks import PythonThread
+from hangdoc.capture.find.process_table import Census, Entry
+from hangdoc.capture.read.sockets import Sockets
+from hangdoc.capture.read.stacks import PythonThread
 from hangdoc.model.process import Frame, Local
 from hangdoc.model.snapshot import Unavailable
 

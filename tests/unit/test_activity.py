@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.activity import describe
-from hangdoc.diagnosis.sequences import programs
+from hangdoc.diagnosis.calls.history import programs
+from hangdoc.diagnosis.state.activity import describe
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.process import Frame, Local, OpenFile, Process, ProcessExit, ProcessState, Stack, Thread

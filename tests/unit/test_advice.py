@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 from test_gates import state, thread, why, worker
 
-from hangdoc.capture import advice, gates, host, injection, stacks
-from hangdoc.capture.discovery import RankTarget
-from hangdoc.capture.gates import refused
+from hangdoc.capture import host
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.inject import injection, safety
+from hangdoc.capture.inject.safety import refused
+from hangdoc.capture.read import stacks
+from hangdoc.capture.safe import advice
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
@@ -69,7 +72,7 @@ def attach(monkeypatch: pytest.MonkeyPatch) -> Looks:
         monkeypatch.setattr(stacks, "dump", lambda pids, **more: {})
         monkeypatch.setattr(host, "look_at", lambda *subjects, **more: host.Look({PID: main}, {}))
         monkeypatch.setattr(injection, "find_gdb", lambda: gdb)
-        monkeypatch.setattr(gates, "from_outside", lambda pid: shut)
+        monkeypatch.setattr(safety, "from_outside", lambda pid: shut)
         target = RankTarget(0, PID, "environment", 2)
         return capture_job(CaptureRequest([target], options=CaptureOptions(gap=0.0)))
 

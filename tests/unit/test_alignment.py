@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.alignment import Alignment, repairs
-from hangdoc.diagnosis.replay import completing
-from hangdoc.diagnosis.sequences import GroupHistory, histories, merged, programs
+from hangdoc.diagnosis.calls.alignment import Alignment, repairs
+from hangdoc.diagnosis.calls.history import GroupHistory, histories, merged, programs
+from hangdoc.diagnosis.calls.replay import completing
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot

@@ -15,7 +15,7 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessState, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.rundir import RunDirectory
+from hangdoc.sidecar.run_directory import RunDirectory
 
 FILE = "/job/train.py"
 C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"

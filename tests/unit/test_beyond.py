@@ -9,19 +9,19 @@ from dataclasses import replace
 import pytest
 from machine import Machine, MadeUp
 
-from hangdoc.capture import beyond
-from hangdoc.capture.attaching import Met
-from hangdoc.capture.beyond import whole_job
-from hangdoc.capture.discovery import RankTarget
-from hangdoc.capture.job import Job
-from hangdoc.capture.sockets import ports_in_use
+from hangdoc.capture import elsewhere
+from hangdoc.capture.attach import Met
+from hangdoc.capture.elsewhere import whole_job
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.read.sockets import ports_in_use
 from hangdoc.model.store import RendezvousStore
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(beyond, "take_census", made.census)
+    monkeypatch.setattr(elsewhere, "take_census", made.census)
     return made
 
 
@@ -39,7 +39,7 @@ def in_store(monkeypatch: pytest.MonkeyPatch, store: RendezvousStore) -> None:
     def meet(census: MadeUp, job: Job) -> Met:
         return Met(job, store)
 
-    monkeypatch.setattr(beyond, "meet", meet)
+    monkeypatch.setattr(elsewhere, "meet", meet)
 
 
 def test_ranks_started_by_hand_in_several_shells(machine: Machine) -> None:
@@ -66,7 +66,7 @@ def test_two_nodes_on_one_host(machine: Machine) -> None:
 
 def test_a_whole_job_is_not_looked_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = machine.by_hand([machine.shell(), machine.shell()], 29500)
-    monkeypatch.setattr(beyond, "take_census", lambda: pytest.fail("nobody is missing"))
+    monkeypatch.setattr(elsewhere, "take_census", lambda: pytest.fail("nobody is missing"))
     own = [target(machine, rank, pid, 2) for rank, pid in ranks.items()]
     assert whole_job(own).targets == tuple(own)
 

@@ -6,8 +6,8 @@ import platform
 
 import pytest
 
-from hangdoc.capture import blocking
-from hangdoc.capture.blocking import Call, lock_holders, parse_call
+from hangdoc.capture.read import blocked_calls
+from hangdoc.capture.read.blocked_calls import Call, lock_holders, parse_call
 from hangdoc.model.process import Thread
 
 READ = {"x86_64": 0, "aarch64": 63}.get(platform.machine(), -1)
@@ -51,14 +51,14 @@ def test_no_call_with_wild_arguments_raises() -> None:
     for number in range(-1, 460):
         for word in ("0x0", "0xffffffffffffffff", "0x1"):
             thread = Thread(1, "x", "S", syscall=" ".join([str(number), *[word] * 6]))
-            assert blocking.blocking_files(os.getpid(), thread) is not None
-            seconds = blocking.wakes_in(os.getpid(), thread)
+            assert blocked_calls.blocking_files(os.getpid(), thread) is not None
+            seconds = blocked_calls.wakes_in(os.getpid(), thread)
             assert seconds is None or seconds >= 0
 
 
 def test_files_on_which_a_process_holds_a_lock(tmp_path):
     path = tmp_path / "cache.lock"
     with path.open("w") as file:
-        assert blocking.locked_files([os.getpid()]) == {}
+        assert blocked_calls.locked_files([os.getpid()]) == {}
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert blocking.locked_files([os.getpid()]) == {os.getpid(): (str(path),)}
+        assert blocked_calls.locked_files([os.getpid()]) == {os.getpid(): (str(path),)}

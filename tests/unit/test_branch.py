@@ -6,9 +6,9 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.branch import Parting, counter_values, describe, parted, wrapped_for_one_rank
-from hangdoc.diagnosis.syntax import Sources
-from hangdoc.diagnosis.values import Values
+from hangdoc.diagnosis.condition.candidates import Parting, counter_values, describe, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText
 

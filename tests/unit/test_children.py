@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.capture import procfs
-from hangdoc.capture.children import role_of, subject
+from hangdoc.capture.read import procfs
+from hangdoc.capture.read.children import role_of, subject
 
 
 @pytest.fixture

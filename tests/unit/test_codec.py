@@ -22,14 +22,7 @@ from hangdoc.model.codec import dump_snapshot, load_snapshot, snapshot_from_byte
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Frame, Local, OpenFile, Process, ProcessExit, ProcessState, Thread
-from hangdoc.model.snapshot import (
-    HostSnapshot,
-    JobSnapshot,
-    LogTail,
-    RankSnapshot,
-    SourceText,
-    Unavailable,
-)
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 
 FRAME = Frame("/home/me/train.py", 61, "train", (Local("step", "519"),))
 SNAPSHOT = JobSnapshot(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture.command_line import without_secrets
+from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.model.masking import mask_text
 
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from machine import Machine
 
-from hangdoc.capture import departed
-from hangdoc.capture.departed import how_they_ended, with_believed_ranks
-from hangdoc.capture.discovery import RankTarget
-from hangdoc.capture.job import Job
-from hangdoc.capture.jobs import Jobs
-from hangdoc.capture.unlabelled import lone_process
+from hangdoc.capture.find import ended_ranks
+from hangdoc.capture.find.ended_ranks import how_they_ended, with_believed_ranks
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.jobs import Jobs
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -25,7 +25,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> None:
     def statuses(zombies: Mapping[int, int]) -> dict[int, ProcessExit]:
         return dict.fromkeys(zombies, KILLED)
 
-    monkeypatch.setattr(departed, "_statuses", statuses)
+    monkeypatch.setattr(ended_ranks, "_statuses", statuses)
 
 
 def job_of(machine: Machine, pid: int) -> Job:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture import discovery, procfs
-from hangdoc.capture.discovery import RankTarget, find_ranks
-from hangdoc.capture.journal import ProbeCounters
-from hangdoc.capture.spawned import Spawned, spawned_rank
+from hangdoc.capture.find import ranks
+from hangdoc.capture.find.ranks import RankTarget, find_ranks
+from hangdoc.capture.find.spawned import Spawned, spawned_rank
+from hangdoc.capture.read import procfs
+from hangdoc.capture.read.probe_client import ProbeCounters
 from hangdoc.model.process import Frame, Local
 
 
@@ -186,7 +187,7 @@ def test_sockets_of_living_processes_only(tree: Tree, tmp_path: Path, monkeypatc
     for name in ("20.sock", "77.sock", "x.sock", "20.bye"):
         (tmp_path / name).touch()
     asked: list[Path] = []
-    monkeypatch.setattr(discovery, "_ask", lambda path, pid, deadline: asked.append(path))
+    monkeypatch.setattr(ranks, "_ask", lambda path, pid, deadline: asked.append(path))
     found = find_ranks(10, tmp_path)
     assert asked == [tmp_path / "20.sock"]
     assert [target.socket for target in found] == [tmp_path / "20.sock", None]
@@ -225,10 +226,10 @@ def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.Monke
     for pid in (20, 21, 22):
         tree.add(pid, 10)
     families = [Spawned(10, {20: 0, 21: 1, 22: 2}, by_torch=False)]
-    monkeypatch.setattr(discovery, "take_census", object)
-    monkeypatch.setattr(discovery, "find_spawned", lambda census, parents: families if parents == {10} else [])
-    monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21, 22])
-    monkeypatch.setattr(discovery, "unreaped", lambda *_: [])
+    monkeypatch.setattr(ranks, "take_census", object)
+    monkeypatch.setattr(ranks, "find_spawned", lambda census, parents: families if parents == {10} else [])
+    monkeypatch.setattr(ranks, "siblings", lambda *_: [20, 21, 22])
+    monkeypatch.setattr(ranks, "unreaped", lambda *_: [])
     answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
     assert pids(find_ranks(10, counters=answers)) == {0: 20, 1: None, 2: 22}  # not asked to read stacks
     found = find_ranks(10, counters=answers, deep=True)
@@ -244,14 +245,14 @@ def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, mo
     tree.add(10, 1)
     for pid in (20, 21):
         tree.add(pid, 10)
-    monkeypatch.setattr(discovery, "take_census", object)
-    monkeypatch.setattr(discovery, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
-    monkeypatch.setattr(discovery, "siblings", lambda *_: [20, 21])
-    monkeypatch.setattr(discovery, "unreaped", lambda *_: [])
+    monkeypatch.setattr(ranks, "take_census", object)
+    monkeypatch.setattr(ranks, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
+    monkeypatch.setattr(ranks, "siblings", lambda *_: [20, 21])
+    monkeypatch.setattr(ranks, "unreaped", lambda *_: [])
     found = find_ranks(10, counters={20: counters(20, 1)}, deep=True)
     assert pids(found) == {0: None, 1: 20}
     assert found[0].identity == "unseen"  # 21 may be it: nobody says that it never came
-    monkeypatch.setattr(discovery, "siblings", lambda *_: [20])
+    monkeypatch.setattr(ranks, "siblings", lambda *_: [20])
     assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity != "unseen"
-    monkeypatch.setattr(discovery, "unreaped", lambda *_: [22])
+    monkeypatch.setattr(ranks, "unreaped", lambda *_: [22])
     assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity == "unseen"

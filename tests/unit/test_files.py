@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.files import regular_file, regular_file_below
+from hangdoc.capture.safe.open_files import regular_file, regular_file_below
 
 
 @pytest.fixture

@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from hangdoc import interpreter
-from hangdoc.capture import foreign, journal, procfs
-from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
-from hangdoc.capture.journal import ProbeClient, ProbeDetails, read_bye
+from hangdoc.capture.read import probe_client, procfs
+from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
+from hangdoc.capture.safe import foreign
 from hangdoc.model.snapshot import Unavailable
 
 MIB = 1 << 20
@@ -78,7 +79,7 @@ def listening(path: Path, reply: bytes, before: Callable[[], None] = lambda: Non
 
 def peak(code: str, *words: str) -> tuple[int, str]:
     """The largest resident memory, in MiB, of a Python that runs ``code``, or of one that it starts; what it said."""
-    own = "import resource, subprocess; from hangdoc.capture import foreign\n"
+    own = "import resource, subprocess; from hangdoc.capture.safe import foreign\n"
     end = "\nprint(max(resource.getrusage(who).ru_maxrss for who in (0, -1)) >> 10)"
     done = subprocess.run(
         interpreter.command(own + code + end, *words),
@@ -145,7 +146,7 @@ def test_a_bomb_behind_a_socket_costs_the_history_alone(tmp_path: Path, name: st
     reply = header(BOMBS[name]) + BOMBS[name]
     with listening(tmp_path / "7.sock", reply):
         code = (
-            "from pathlib import Path; from hangdoc.capture.journal import ProbeClient\n"
+            "from pathlib import Path; from hangdoc.capture.read.probe_client import ProbeClient\n"
             "found = ProbeClient(Path(sys.argv[1])).details(5)\n"
             "print(type(found).__name__, [note.why for note in found.unavailable])"
         )
@@ -259,9 +260,9 @@ def test_a_root_that_is_asked_in_a_users_name_hears_nothing(shared: Path) -> Non
 def test_notes_of_another_user_are_none(tmp_path: Path) -> None:
     path = tmp_path / "7.bye"
     path.write_bytes(header(b"", at=1.5, parts=[]))
-    assert read_bye(path) is not None and journal.read_introduction(path) is not None
+    assert read_bye(path) is not None and probe_client.read_introduction(path) is not None
     os.chown(path, 65534, 65534)
-    assert read_bye(path) is None and journal.read_introduction(path) is None
+    assert read_bye(path) is None and probe_client.read_introduction(path) is None
 
 
 @pytest.mark.parametrize("planted", ["link", "fifo", "endless"])

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.capture import gates, native
+from hangdoc.capture.inject import safety
+from hangdoc.capture.read import native_stacks
 from hangdoc.model.process import Frame, ProcessState, Thread
 from hangdoc.model.snapshot import Unavailable
 
@@ -31,7 +32,7 @@ def worker(tid: int = 11, name: str = "pt_gloo_runloop", syscall: str | None = C
 
 
 def why(*looks: ProcessState) -> str:
-    shut = gates.waiting(looks)
+    shut = safety.waiting(looks)
     return shut.why if isinstance(shut, Unavailable) else ""
 
 
@@ -69,23 +70,23 @@ def test_one_look_is_not_enough() -> None:
 
 def test_who_lends_its_thread() -> None:
     python = replace(worker(12), python_id=7)
-    assert gates.lender(state(thread(), python, worker(13, "other"), worker(14))) == 14
-    assert gates.lender(state(thread(), python, worker(13, "gloo_tcp_loop", EVENTS))) == 13
-    assert gates.lender(state(thread(), worker(syscall=MUTEX))) is None
-    assert gates.lender(state(thread(), worker(syscall="running"))) is None
-    assert gates.lender(state(thread(), worker(syscall=None))) is None
-    assert gates.lender(state(thread(), worker(state="R"))) is None
-    assert gates.lender(state(thread(), python)) is None
+    assert safety.lender(state(thread(), python, worker(13, "other"), worker(14))) == 14
+    assert safety.lender(state(thread(), python, worker(13, "gloo_tcp_loop", EVENTS))) == 13
+    assert safety.lender(state(thread(), worker(syscall=MUTEX))) is None
+    assert safety.lender(state(thread(), worker(syscall="running"))) is None
+    assert safety.lender(state(thread(), worker(syscall=None))) is None
+    assert safety.lender(state(thread(), worker(state="R"))) is None
+    assert safety.lender(state(thread(), python)) is None
 
 
 def test_versions_of_python() -> None:
-    assert gates.python_version(3, 9) is None
-    assert gates.python_version(3, 13) is None
-    newer = gates.python_version(3, 14)
+    assert safety.python_version(3, 9) is None
+    assert safety.python_version(3, 13) is None
+    newer = safety.python_version(3, 14)
     assert newer is not None
     assert "sys.remote_exec" in newer.remedy
     assert "main thread" in newer.remedy
-    older, free = gates.python_version(3, 8), gates.python_version(3, 13, free_threaded=True)
+    older, free = safety.python_version(3, 8), safety.python_version(3, 13, free_threaded=True)
     assert older is not None
     assert free is not None
     assert "without a GIL" in free.why
@@ -108,7 +109,7 @@ def test_whose_native_frames_are_worth_it() -> None:
         8: (state(),),
         9: (state(operator), state(operator)),
     }
-    assert native.worth_it(looks) == [1, 3, 9]
+    assert native_stacks.worth_it(looks) == [1, 3, 9]
 
 
 PYSTACK = """\
@@ -128,9 +129,9 @@ Traceback for thread 11 (pt_gloo_runloop) [] (most recent call last):
 
 
 def test_pystacks_answer() -> None:
-    assert native.parse(PYSTACK, 10) == (
+    assert native_stacks.parse(PYSTACK, 10) == (
         Frame("/usr/lib/libc.so.6", 87, "wait \\x1b[31m(inlined)"),
         Frame("/v/torch/lib/libtorch_cpu.so", 0, "c10d::Reducer::finalize_backward()"),
     )
-    assert native.parse(PYSTACK, 12) == ()
-    assert native.parse("rubbish\n" * 3, 10) == ()
+    assert native_stacks.parse(PYSTACK, 12) == ()
+    assert native_stacks.parse("rubbish\n" * 3, 10) == ()

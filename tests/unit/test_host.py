@@ -10,10 +10,11 @@ from typing import NoReturn
 
 import pytest
 
-from hangdoc.capture import blocking, host, logs, looks, procfs, sockets, sources, stacks
-from hangdoc.capture.discovery import RankTarget
+from hangdoc.capture import host
+from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
-from hangdoc.capture.tasks import Task
+from hangdoc.capture.read import blocked_calls, logs, process_looks, procfs, sockets, sources, stacks
+from hangdoc.capture.safe.deadline import Task
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot
@@ -41,7 +42,7 @@ def fail(*arguments: object, **more: object) -> NoReturn:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stacks, "dump", lambda pids, **more: {})
     monkeypatch.setattr(host, "_PATIENCE", 0.3)
-    monkeypatch.setattr(looks, "_PROC_SECONDS", 0.3)
+    monkeypatch.setattr(process_looks, "_PROC_SECONDS", 0.3)
 
 
 def capture(*targets: RankTarget, **more: object) -> JobSnapshot:
@@ -53,7 +54,7 @@ SOURCES = [
     (sockets, "read_sockets", "sockets"),
     (sources, "collect", "source"),
     (logs, "log_files", "log"),
-    (blocking, "blocking_files", "files"),
+    (blocked_calls, "blocking_files", "files"),
 ]
 
 

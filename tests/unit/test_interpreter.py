@@ -12,7 +12,7 @@ import pytest
 
 from hangdoc import interpreter
 from hangdoc.doctor import job, looking
-from hangdoc.lookahead import LookAhead
+from hangdoc.early_warning import LookAhead
 
 PLANTED = (set(sys.stdlib_module_names) | {"torch", "typer", "psutil", "pydantic", "sitecustomize"}) - {"__main__"}
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import Machine
 
-from hangdoc.capture.job import Job
-from hangdoc.capture.jobs import Jobs
-from hangdoc.capture.unlabelled import lone_process
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.jobs import Jobs
+from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.model.process import Frame, Local
 
 

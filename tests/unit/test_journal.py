@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hangdoc.capture import flight_recorder
-from hangdoc.capture.bounded import PickleTrial
-from hangdoc.capture.flight_recorder import StackTable, operation, parse, unpickle
-from hangdoc.capture.journal import ProbeClient, ProbeDetails, read_bye, read_dump_folder
+from hangdoc.capture.read import flight_recorder
+from hangdoc.capture.read.flight_recorder import StackTable, operation, parse, unpickle
+from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye, read_dump_folder
+from hangdoc.capture.safe.bounded import PickleTrial
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.landmarks import advice, is_implicit, landmark, words
-from hangdoc.diagnosis.sequences import call_site, lines_of, site_of
-from hangdoc.diagnosis.threads import kind_mark
+from hangdoc.diagnosis.calls.history import call_site, lines_of, site_of
+from hangdoc.diagnosis.frames.landmarks import advice, is_implicit, landmark, words
+from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.process import Frame, Stack
 
 SITE = "/env/lib/python3.11/site-packages/"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.locks import held, one_owner, wanted
-from hangdoc.diagnosis.syntax import Sources
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.locks import held, one_owner, wanted
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.logs import LogFile, log_files, read_log, telling_lines
+from hangdoc.capture.read.logs import LogFile, log_files, read_log, telling_lines
 
 
 def files(*paths: Path) -> tuple[LogFile, ...]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from hangdoc import lookahead
-from hangdoc.lookahead import LookAhead
+from hangdoc import early_warning
+from hangdoc.early_warning import LookAhead
 
 SOCKETS = {0: Path("/nonexistent/0.sock"), 1: Path("/nonexistent/1.sock")}
 PARTED = {"key": "('0', 3)", "text": "rank 1 and rank 0 parted"}
@@ -38,7 +38,7 @@ def play(monkeypatch: pytest.MonkeyPatch, answers: list[dict[str, str]], seconds
         looked.append(now[0])
         return Child(answers[min(len(looked), len(answers)) - 1])
 
-    monkeypatch.setattr(lookahead.subprocess, "Popen", start)
+    monkeypatch.setattr(early_warning.subprocess, "Popen", start)
     ahead, said = LookAhead(first=10.0), []
     for second in range(seconds):
         now[0] = second
@@ -69,9 +69,9 @@ def test_looks_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_rubbish_from_the_look_is_no_news() -> None:
-    assert lookahead._read(b"\xff{") == {}
-    assert lookahead._read(b"[1]") == {}
+    assert early_warning._read(b"\xff{") == {}
+    assert early_warning._read(b"[1]") == {}
 
 
 def test_half_a_picture_proves_nothing() -> None:
-    assert lookahead.look(SOCKETS) == {}
+    assert early_warning.look(SOCKETS) == {}

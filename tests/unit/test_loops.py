@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hangdoc.capture.loops import place_tasks
+from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.model.process import Frame, ProcessState, Thread
 
 PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.diagnosis.mailbox import alone, common_rank, left_without
+from hangdoc.diagnosis.calls.message_pairs import alone, common_rank, left_without
 from hangdoc.model.journal import Journal, PointToPoint
 
 RANKS = 4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from secret_corpus import ARGUMENTS, LINES, VARIABLE_SECRETS, VARIABLES
 
-from hangdoc.capture.saved import open_saved
+from hangdoc.capture.load import open_saved
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.codec import dump_snapshot, load_snapshot
 from hangdoc.model.journal import Attribute, Call, Journal, ProcessGroup, StoreWait

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from simulator import Group, Op, Program, run, snapshot
 
 from hangdoc.diagnosis import diagnose
-from hangdoc.diagnosis.moment import passages
+from hangdoc.diagnosis.condition.divergence_point import passages
 
 ROWS: tuple[Group, ...] = (("1", (0, 1)), ("2", (2, 3)))
 COLUMNS: tuple[Group, ...] = (("3", (0, 2)), ("4", (1, 3)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.native import native_function, native_wait
-from hangdoc.diagnosis.threads import at_rest
+from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
+from hangdoc.diagnosis.state.process import at_rest
 from hangdoc.model.process import Frame, Process, ProcessState, Stack, Thread
 
 WAIT = (

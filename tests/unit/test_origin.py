@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc import api
-from hangdoc.diagnosis.origin import library, looking_at, roots_of
+from hangdoc.diagnosis.frames.library import library, looking_at, roots_of
 from hangdoc.model.codec import snapshot_from_bytes
 from hangdoc.model.snapshot import JobSnapshot
 

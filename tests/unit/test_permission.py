@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture import permission
-from hangdoc.capture.permission import Powers, explain, forbidden, own_powers
+from hangdoc.capture.read import permission
+from hangdoc.capture.read.permission import Powers, explain, forbidden, own_powers
 from hangdoc.doctor import looking
 
 PTRACE = 1 << 19

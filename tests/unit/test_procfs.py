@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture import procfs
-from hangdoc.capture.text import clean, read_bytes, read_text
+from hangdoc.capture.read import procfs
+from hangdoc.capture.safe.text import clean, read_bytes, read_text
 
 NOBODY = 2**22 + 1  # above the highest pid Linux gives
 

@@ -7,8 +7,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.reading import binds, is_retry_loop, item_loop, tries_again, works_before
-from hangdoc.diagnosis.syntax import guards
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import binds, is_retry_loop, item_loop, tries_again, works_before
 
 
 def parse(source: str) -> tuple[ast.AST, int]:

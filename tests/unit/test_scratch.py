@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.scratch import LOCK_FILE, Scratch, sweep
+from hangdoc.capture.safe.scratch import LOCK_FILE, Scratch, sweep
 
 
 def abandon(scratch: Scratch) -> Path:

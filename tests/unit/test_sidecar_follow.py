@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.discovery import RankTarget
-from hangdoc.capture.journal import ProbeCounters
-from hangdoc.capture.procfs import Pulse
-from hangdoc.sidecar import follow
-from hangdoc.sidecar.follow import Follower
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.read.probe_client import ProbeCounters
+from hangdoc.capture.read.procfs import Pulse
+from hangdoc.sidecar import progress
+from hangdoc.sidecar.progress import Follower
 
 ASLEEP = Pulse("S", 1.0, 10)
 
@@ -73,11 +73,11 @@ def paper(monkeypatch: pytest.MonkeyPatch) -> Paper:
             for number, pid in enumerate(job.pulses)
         ]
 
-    monkeypatch.setattr(follow, "find_ranks", find_ranks)
-    monkeypatch.setattr(follow, "listening_ports", lambda pids: [None] * job.ports)
-    monkeypatch.setattr(follow, "ProbeClient", Client)
-    monkeypatch.setattr(follow.procfs, "pulse", lambda pid: job.pulses.get(pid))
-    monkeypatch.setattr(follow.procfs, "children", lambda pid: list(job.family) if pid == 1 else [])
+    monkeypatch.setattr(progress, "find_ranks", find_ranks)
+    monkeypatch.setattr(progress, "listening_ports", lambda pids: [None] * job.ports)
+    monkeypatch.setattr(progress, "ProbeClient", Client)
+    monkeypatch.setattr(progress.procfs, "pulse", lambda pid: job.pulses.get(pid))
+    monkeypatch.setattr(progress.procfs, "children", lambda pid: list(job.family) if pid == 1 else [])
     return job
 
 
@@ -189,7 +189,7 @@ def test_a_dear_search_is_made_rarely(paper: Paper, monkeypatch: pytest.MonkeyPa
         spent[0] += 0.3
         return spent[0]
 
-    monkeypatch.setattr(follow.time, "thread_time", thread_time)
+    monkeypatch.setattr(progress.time, "thread_time", thread_time)
     follower = Follower(1, Path("/nonexistent"))
     for second in range(1, 92):
         paper.family = (second,)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hangdoc.errors import HangdocError, WatcherFailed
-from hangdoc.sidecar.rundir import POINTER_FILE, RunDirectory, SocketFolder, living_watcher, new_run_id
+from hangdoc.sidecar.run_directory import POINTER_FILE, RunDirectory, SocketFolder, living_watcher, new_run_id
 
 
 def test_run_ids_differ() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from hangdoc.model.snapshot import JobSnapshot
-from hangdoc.sidecar import snapshots, watcher
-from hangdoc.sidecar.follow import Beat
+from hangdoc.sidecar import loop, snapshots
+from hangdoc.sidecar.loop import Watcher
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.supervise import CommandState, Run
-from hangdoc.sidecar.watcher import Watcher
+from hangdoc.sidecar.progress import Beat
+from hangdoc.sidecar.run import CommandState, Run
 
 MOVING = Beat(2, moved=True, changed=False, searched=False)
 STILL = Beat(2, moved=False, changed=False, searched=False)
@@ -88,8 +88,8 @@ Play = Callable[..., Scripted]
 def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     """Let a watcher live through beats one second apart; returns the follower."""
     clock = [0.0]
-    monkeypatch.setattr(watcher.time, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(watcher, "end_job", lambda *_: [99])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(loop, "end_job", lambda *_: [99])
 
     def stalled_job(*_: object, quiet: float, patience: float) -> JobSnapshot:
         return JobSnapshot(taken=0.0, mode="watch", stalled_for=quiet, stall_after=patience)
@@ -101,7 +101,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     ) -> Scripted:
         follower = Scripted(list(beats))
         follower.during = list(during)
-        monkeypatch.setattr(watcher, "Follower", lambda *_: follower)
+        monkeypatch.setattr(loop, "Follower", lambda *_: follower)
         watched = Watcher(
             Run(("train",), "id", 2**22 + 1, Path("/nonexistent")),
             WatchOptions(**{"stall_after": 5.0, **options}),

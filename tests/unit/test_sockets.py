@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.capture.sockets import Sockets, name_sockets, parse_table
+from hangdoc.capture.read.sockets import Sockets, name_sockets, parse_table
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import OpenFile
 

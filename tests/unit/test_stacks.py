@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture import stacks
+from hangdoc.capture.read import stacks
 from hangdoc.model.process import Frame, Local, ProcessState, Thread
 from hangdoc.model.snapshot import Unavailable
 

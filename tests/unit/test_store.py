@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture.store import StoreContent, groups_of, peek, ranks_of
+from hangdoc.capture.find.store_client import StoreContent, groups_of, peek, ranks_of
 from hangdoc.model.network import ListeningPort
 from hangdoc.model.snapshot import Unavailable
 
@@ -142,6 +142,6 @@ def test_nobody_listens() -> None:
 def test_any_published_address(value: bytes) -> None:
     content = StoreContent((), {"": {0: (5000,)}})
     assert ranks_of(content, PORTS) == {11: 0}
-    from hangdoc.capture.store import _ports_in
+    from hangdoc.capture.find.store_client import _ports_in
 
     assert all(0 < port < 65536 for port in _ports_in(value))

@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.reading import (
+from hangdoc.diagnosis.source.guards import Sources, guards, guards_in_expression
+from hangdoc.diagnosis.source.queries import (
     assignments,
     called_methods,
     ends_alike,
@@ -16,7 +17,6 @@ from hangdoc.diagnosis.reading import (
     fixed_rounds,
     ways_out,
 )
-from hangdoc.diagnosis.syntax import Sources, guards, guards_in_expression
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/home/me/train.py"

@@ -15,7 +15,7 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.rundir import RunDirectory
+from hangdoc.sidecar.run_directory import RunDirectory
 
 DATA = Path(__file__).parents[1] / "data"
 NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.sequences import END, GroupHistory, Token
-from hangdoc.diagnosis.waits import Graph, build
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
+from hangdoc.diagnosis.state.wait_graph import Graph, build
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, OpenFile, Process

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.calls.history import site_of
 from hangdoc.diagnosis.causes.finding import Finding, capital, place, short, told_values, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.culprit import Blame
-from hangdoc.diagnosis.cycle import WaitCycle
-from hangdoc.diagnosis.sequences import site_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks

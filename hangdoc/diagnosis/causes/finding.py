@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.branch import CONDITIONS, Parting, is_tried, telling_names, values_behind
-from hangdoc.diagnosis.case import Case
-from hangdoc.diagnosis.culprit import Blame, Explanation
-from hangdoc.diagnosis.landmarks import is_implicit, plain, words
-from hangdoc.diagnosis.naming import file_line
-from hangdoc.diagnosis.partings import also_on_the_way
-from hangdoc.diagnosis.rounds import is_inside
-from hangdoc.diagnosis.sequences import END, Token, user_stack
-from hangdoc.diagnosis.syntax import guards
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_tried, telling_names, values_behind
+from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.loop_counts import is_inside
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE
 from hangdoc.model.process import Frame

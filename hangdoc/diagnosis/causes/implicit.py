@@ -5,16 +5,16 @@ from __future__ import annotations
 import itertools
 import re
 
-from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import END, Token, lines_of, user_stack
+from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.sequences import counts_told, parted_finding
-from hangdoc.diagnosis.culprit import Blame, Diverged
-from hangdoc.diagnosis.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
-from hangdoc.diagnosis.origin import library
-from hangdoc.diagnosis.sequences import END, Token, lines_of, user_stack
-from hangdoc.diagnosis.standing import is_behind
+from hangdoc.diagnosis.condition.stack_comparison import is_behind
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
+from hangdoc.diagnosis.frames.library import library
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 

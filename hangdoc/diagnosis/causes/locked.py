@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.chain import follow, state_of
-from hangdoc.diagnosis.culprit import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.cycle import WaitCycle
-from hangdoc.diagnosis.deadlock import Deadlock
-from hangdoc.diagnosis.threads import descendants
+from hangdoc.diagnosis.causes.wait_chain import follow, state_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.state.deadlock import Deadlock
+from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.kinds import GONE, WaitReason
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks

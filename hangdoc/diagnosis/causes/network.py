@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding, waiting_at
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.culprit import AllArrived, Blame, HeldUpUnseen
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import AllArrived, Blame, HeldUpUnseen
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.alignment import Gap
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.tie_break import is_shared
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.sequences import no_condition
-from hangdoc.diagnosis.culprit import Blame, Diverged
-from hangdoc.diagnosis.landmarks import plain
-from hangdoc.diagnosis.naming import file_line
-from hangdoc.diagnosis.reading import item_loop, shared_item_loop
-from hangdoc.diagnosis.sequences import END, Token, user_stack
-from hangdoc.diagnosis.standing import same_function, same_place
-from hangdoc.diagnosis.ties import is_shared
+from hangdoc.diagnosis.condition.stack_comparison import same_function, same_place
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.source.queries import item_loop, shared_item_loop
 from hangdoc.model.wording import name_ranks
 
 

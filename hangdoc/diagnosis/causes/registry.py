@@ -11,9 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from hangdoc.diagnosis.case import Case
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.culprit import Blame, Explanation
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
 
 _Function = TypeVar("_Function", bound=Callable[[Case, Blame[Any]], Finding | None])
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.activity import waits_for_a_key
-from hangdoc.diagnosis.branch import CONDITIONS
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.calls.history import Token, user_stack
 from hangdoc.diagnosis.causes.finding import (
     Finding,
     capital,
@@ -17,13 +16,14 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.culprit import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
-from hangdoc.diagnosis.landmarks import below_user, plain
-from hangdoc.diagnosis.launcher import WaitingForNodes
-from hangdoc.diagnosis.naming import file_name
-from hangdoc.diagnosis.reading import store_sets
-from hangdoc.diagnosis.sequences import Token, user_stack
-from hangdoc.diagnosis.syntax import guards
+from hangdoc.diagnosis.condition.candidates import CONDITIONS
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.naming import file_name
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import store_sets
+from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks

@@ -5,9 +5,7 @@ Their order is behind that of every rule that has a code.
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.activity import UNSEEN
-from hangdoc.diagnosis.branch import parted
-from hangdoc.diagnosis.case import Case
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import (
     Finding,
     capital,
@@ -19,7 +17,9 @@ from hangdoc.diagnosis.causes.finding import (
     wait_sentence,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.culprit import (
+from hangdoc.diagnosis.condition.candidates import parted
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
     Explanation,
@@ -28,9 +28,9 @@ from hangdoc.diagnosis.culprit import (
     OutsideWait,
     UnseenMessages,
 )
-from hangdoc.diagnosis.cycle import WaitCycle
-from hangdoc.diagnosis.unseen import told_hidden
-from hangdoc.diagnosis.waits import distinct_waits
+from hangdoc.diagnosis.state.activity import UNSEEN
+from hangdoc.diagnosis.state.unseen import told_hidden
+from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks, reads_as_state, single_spaced
 

@@ -1,0 +1,111 @@
+"""The ranks of a watched job that do not run below the watched command: under another watch of this host, or gone.
+
+Asked only when a job stalls or has ended, and only where ranks are missing. These processes are looked at and no more:
+they belong to somebody else's launcher.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from hangdoc.capture.attach import ELSEWHERE, living_elsewhere, meet
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.jobs import Jobs
+from hangdoc.capture.find.process_table import Census, take_census
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.store import RendezvousStore
+
+_LARGEST_WORLD = 100_000
+_SHARED = frozenset({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"})
+_SHARED |= {"SLURM_JOB_ID", "SLURM_STEP_ID"}
+
+
+@dataclass(frozen=True, slots=True)
+class WholeJob:
+    """The job as far as this host shows it. ``exits``: of ranks that have published where they listen and that are
+    gone, by rank."""
+
+    targets: tuple[RankTarget, ...]
+    exits: Mapping[int, ProcessExit] = field(default_factory=dict)
+    store: RendezvousStore | None = None
+
+
+def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()) -> WholeJob:
+    """``targets``, which a watch knows, with those of its job that others started. ``ended``: pids of dead ranks."""
+    seen = {target.rank for target in targets if target.pid is not None}
+    world = max((target.world_size or 0 for target in targets), default=0)
+    if not seen or len(seen) >= world or world > _LARGEST_WORLD:
+        return WholeJob(tuple(targets))
+    census = take_census()
+    own = [target for target in targets if target.pid in census and target.pid not in ended]
+    living = [target for target in own if target.pid is not None and census[target.pid].alive]
+    if not living:
+        return WholeJob(tuple(_without_those_that_live(census, targets)))
+    known = {target.rank: target for target in targets}
+    for target in _others(census, living):
+        if target.rank not in seen:
+            known[target.rank] = target
+    found = WholeJob(tuple(known[rank] for rank in sorted(known)))
+    missing = [target.rank for target in found.targets if target.pid is None]
+    return _after_the_store(census, found, living) if missing else found
+
+
+def _others(census: Census, living: Sequence[RankTarget]) -> list[RankTarget]:
+    """The job's ranks outside of the watched tree, of the same user and readable, if all agree on who is who."""
+    witness = living[0]
+    assert witness.pid is not None
+    job = Jobs(census, near=witness.pid).of(witness.pid)
+    ranks = {target.pid: target.rank for target in job.targets} if job is not None else {}
+    # Numbers that were guessed from the age of processes are no knowledge.
+    if job is None or any(ranks.get(target.pid) != target.rank for target in living):
+        return []
+    own = {target.pid for target in living}
+    user = census[witness.pid].user
+    return [
+        target
+        for target in job.targets
+        if target.pid is not None
+        and target.pid not in own
+        and target.identity != "order"
+        and target.restart == witness.restart
+        and census[target.pid].user == user
+        and census[target.pid].environment is not None
+    ]
+
+
+def _after_the_store(census: Census, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
+    """What the job's store tells of the ranks that no process carries: whose listener is gone, who still listens."""
+    present = tuple(target for target in found.targets if target.pid in census)
+    store = meet(census, Job("watched", None, present)).store
+    if store is None:
+        return found
+    told = [dict(target.environment) for target in living]
+    here = is_loopback(store.address) or any(meets_on_loopback(env) or on_one_host(env) for env in told)
+    missing = {target.rank for target in found.targets if target.pid is None}
+    exits = {rank: ProcessExit(at=time.time()) for rank in (missing & set(store.silent) if here else ())}
+    return WholeJob(living_elsewhere(found.targets, store, exits), exits, store)
+
+
+def _without_those_that_live(census: Census, targets: Sequence[RankTarget]) -> list[RankTarget]:
+    """All ranks of the watched command have ended: those of the same job that others started may live."""
+    told = [_shared_by(target) for target in targets]
+    shared = [own for own in told if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")]
+    alive = {
+        target.rank
+        for job in (Jobs(census, near=os.getpid()).all if shared else ())
+        for target in job.targets
+        if target.pid is not None and _shared_by(target) in shared
+    }
+    return [
+        replace(target, identity=ELSEWHERE) if target.pid is None and target.rank in alive else target
+        for target in targets
+    ]
+
+
+def _shared_by(target: RankTarget) -> dict[str, str]:
+    return {name: value for name, value in target.environment if name in _SHARED}

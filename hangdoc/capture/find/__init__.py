@@ -1,0 +1,1 @@
+"""Which processes are the ranks of which job?"""

@@ -1,0 +1,132 @@
+"""Ranks that an attach comes too late for: how they ended, as far as their launcher still shows it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.process_table import Census
+from hangdoc.capture.find.ranks import RankTarget, absent
+from hangdoc.capture.find.rendezvous import rank_in_locals
+from hangdoc.capture.read.exits import ExitWatch
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+_STARTING_SECONDS = 3.0
+"""Within so long after its youngest rank a launcher may still be starting others."""
+_IMPORT_SECONDS = 0.5
+"""CPU time that importing torch costs at least: a child that used less was no rank."""
+
+
+def how_they_ended(
+    census: Census, job: Job, joined: Collection[int] = ()
+) -> tuple[tuple[RankTarget, ...], dict[int, ProcessExit]]:
+    """``job``'s targets, with the pids of dead ranks nobody has reaped, and per rank how it ended.
+
+    ``joined``: ranks that have published in the store where they listen, and listen there no more. A missing rank in
+    neither never started, as far as anybody can tell.
+    """
+    missing = [target.rank for target in job.targets if target.pid is None]
+    if not missing:
+        return job.targets, {}
+    zombies = _zombies(census, job)
+    ended = {rank: ProcessExit(at=time.time()) for rank in missing if rank in joined}
+    if _has_reaped(census, job):
+        # torchrun ends the others as soon as one fails.
+        status = 0 if job.launcher in ("torchrun", "accelerate") else None
+        ended |= {rank: ProcessExit(at=time.time(), status=status) for rank in missing}
+    ended |= _statuses(zombies)
+    targets = tuple(
+        replace(target, pid=zombies[target.rank], identity="launcher") if target.rank in zombies else target
+        for target in job.targets
+    )
+    return targets, ended
+
+
+def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
+    """``snapshot`` with the ranks that its processes wait for in init_process_group and that no launcher promised."""
+    worlds = [
+        seen[1]
+        for rank in snapshot.ranks
+        if rank.process is not None and rank.process.last is not None
+        for thread in rank.process.last.threads
+        if (seen := rank_in_locals(thread.frames)) is not None
+    ]
+    world = max(worlds, default=0)
+    known = {rank.rank for rank in snapshot.ranks}
+    if world <= max(snapshot.world_size or 0, len(known)):
+        return snapshot
+    believers = [
+        RankTarget(rank.rank, rank.process.pid, rank.identity, world, rank.local_rank, environment=rank.environment)
+        for rank in snapshot.ranks
+        if rank.process is not None
+    ]
+    host = snapshot.ranks[0].host
+    more = [
+        RankSnapshot(rank=target.rank, host=host, identity=target.identity, world_size=world)
+        for target in absent(believers, host)
+        if target.rank not in known
+    ]
+    ranks = sorted([*snapshot.ranks, *more], key=lambda rank: rank.rank)
+    return replace(snapshot, ranks=tuple(ranks), world_size=world)
+
+
+def _zombies(census: Census, job: Job) -> dict[int, int]:
+    """Rank to pid of dead children of the launcher. Launchers start their ranks in order, so age tells who is who; if
+    that does not fit the living ones, nobody is named."""
+    root = _launcher(job)
+    if root is None:
+        return {}
+    rank_of = {target.pid: target.rank for target in job.targets if target.pid is not None}
+    living = {_child_of(census, root, pid): rank for pid, rank in rank_of.items() if pid != root}
+    dead = [pid for pid in census.children.get(root, ()) if not census[pid].alive]
+    if root in rank_of:  # a rank has other children, too
+        dead = [pid for pid in dead if census[pid].cpu >= _IMPORT_SECONDS]
+    children = [pid for pid in census.children.get(root, ()) if pid in living or pid in dead]
+    expected = [target.rank for target in job.targets if target.pid != root]
+    if len(children) != len(expected):
+        return {}
+    matched = dict(zip(children, expected, strict=True))
+    if any(matched.get(pid) != rank for pid, rank in living.items() if pid is not None):
+        return {}
+    return {rank: pid for pid, rank in matched.items() if not census[pid].alive}
+
+
+def _launcher(job: Job) -> int | None:
+    """Who started the ranks. The only one that is left may have been it: Lightning's main script is rank 0."""
+    return job.pids[0] if job.root is None and len(job.pids) == 1 else job.root
+
+
+def _child_of(census: Census, root: int, pid: int) -> int | None:
+    """The launcher's own child that is, or carries, the process."""
+    return next((other for other in (pid, *census.ancestors(pid)) if census[other].ppid == root), None)
+
+
+def _has_reaped(census: Census, job: Job) -> bool:
+    """Whether the launcher has seen a child end that can have been a rank."""
+    root = _launcher(job)
+    if root is None or root not in census or not job.pids:
+        return False
+    if census[root].children_cpu >= _IMPORT_SECONDS and (root == job.root or not _loads_data(census, root)):
+        return True
+    youngest = max(census[pid].started for pid in job.pids)
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return job.launcher in ("torchrun", "accelerate") and now - youngest > _STARTING_SECONDS
+
+
+def _loads_data(census: Census, pid: int) -> bool:
+    """Whether the rank has children that work for it: one that ended need not have been a rank."""
+    return any(census[child].alive for child in census.children.get(pid, ()))
+
+
+def _statuses(zombies: Mapping[int, int]) -> dict[int, ProcessExit]:
+    watch = ExitWatch()
+    try:
+        for pid in zombies.values():
+            watch.add(pid)
+        ended = watch.poll()
+    finally:
+        watch.close()
+    return {rank: ended[pid] for rank, pid in zombies.items() if pid in ended}

@@ -1,0 +1,162 @@
+"""Everybody on this machine, once: who started whom, for which user, with which of the allow-listed variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from hangdoc.capture.read import procfs
+from hangdoc.capture.read import stacks as py_spy
+from hangdoc.capture.read.sockets import Sockets, read_sockets
+from hangdoc.capture.read.stacks import PythonThread
+from hangdoc.capture.safe.text import read_bytes, read_link
+from hangdoc.model.snapshot import Unavailable
+
+_MAPS_BYTES = 4 << 20
+_TORCH_LIBRARIES = (b"/libtorch_cpu.so", b"/libtorch_python.so", b"/libtorch.so")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One process. ``environment`` None: not ours to read (or a kernel thread, which has none)."""
+
+    pid: int
+    ppid: int
+    started: float
+    """Seconds since boot."""
+    state: str = "S"
+    comm: str = ""
+    argv: tuple[str, ...] = ()
+    user: int = 0
+    environment: Mapping[str, str] | None = None
+    cpu: float = 0.0
+    """CPU time in seconds."""
+    children_cpu: float = 0.0
+    """CPU time of the children it has waited for, in seconds."""
+
+    @property
+    def alive(self) -> bool:
+        """Neither a zombie nor dead."""
+        return self.state not in "ZX"
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment; empty where it cannot be read."""
+        return self.environment or {}
+
+
+@dataclass
+class Census:
+    """All processes by pid, and the dearer questions about single ones, each asked once."""
+
+    processes: Mapping[int, Entry]
+    children: dict[int, list[int]] = field(init=False)
+    _torch: dict[int, bool | None] = field(default_factory=dict, init=False)
+    _python: dict[int, bool] = field(default_factory=dict, init=False)
+    _stacks: dict[int, tuple[PythonThread, ...] | Unavailable] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.children = {}
+        for entry in sorted(self.processes.values(), key=lambda entry: (entry.started, entry.pid)):
+            self.children.setdefault(entry.ppid, []).append(entry.pid)
+
+    def __contains__(self, pid: object) -> bool:
+        return pid in self.processes
+
+    def __getitem__(self, pid: int) -> Entry:
+        return self.processes[pid]
+
+    def ancestors(self, pid: int) -> list[int]:
+        """The parents of ``pid``, nearest first, up to the oldest that is seen."""
+        found: list[int] = []
+        while (entry := self.processes.get(pid)) is not None and entry.ppid in self.processes:
+            pid = entry.ppid
+            if pid in found:  # a table read while pids were given anew
+                break
+            found.append(pid)
+        return found
+
+    def below(self, pid: int) -> list[int]:
+        """All processes below ``pid``, without it, parents before children."""
+        order: list[int] = []
+        queue = list(self.children.get(pid, ()))
+        seen = {pid}
+        while queue:
+            child = queue.pop(0)
+            if child not in seen:
+                seen.add(child)
+                order.append(child)
+                queue.extend(self.children.get(child, ()))
+        return order
+
+    def is_python(self, pid: int) -> bool:
+        """Whether the process is a Python interpreter, by its program or, where that is hidden, by its torch."""
+        if pid not in self._python:
+            self._python[pid] = self.read_is_python(pid)
+        return self._python[pid]
+
+    def has_torch(self, pid: int) -> bool | None:
+        """Whether the process has loaded libtorch; None: its memory map cannot be read."""
+        if pid not in self._torch:
+            self._torch[pid] = self.read_has_torch(pid)
+        return self._torch[pid]
+
+    def stacks(self, pids: Iterable[int]) -> Mapping[int, tuple[PythonThread, ...] | Unavailable]:
+        """Python stacks of the processes, read once each."""
+        wanted = list(pids)
+        unread = [pid for pid in wanted if pid not in self._stacks]
+        self._stacks.update(self.read_stacks(unread))
+        return {pid: self._stacks[pid] for pid in wanted}
+
+    # What tests replace: everything that looks at a process after the table was read.
+
+    def read_is_python(self, pid: int) -> bool:
+        """Ask /proc; see ``is_python``."""
+        return procfs.is_python(pid) or (read_link(f"/proc/{pid}/exe") is None and self.has_torch(pid) is True)
+
+    def read_has_torch(self, pid: int) -> bool | None:
+        """Ask /proc; see ``has_torch``."""
+        data = read_bytes(f"/proc/{pid}/maps", _MAPS_BYTES)
+        if data is None:
+            return None
+        return any(name in data for name in _TORCH_LIBRARIES)
+
+    def read_stacks(self, pids: list[int]) -> Mapping[int, tuple[PythonThread, ...] | Unavailable]:
+        """Ask py-spy; see ``stacks``."""
+        return py_spy.dump(pids)
+
+    def sockets(self, pids: Iterable[int]) -> Sockets:
+        """The TCP sockets of the processes."""
+        return read_sockets(pids)
+
+    def network_namespace(self, pid: int) -> str:
+        """Names the network that the process sees; '' where it cannot be read."""
+        return read_link(f"/proc/{pid}/ns/net") or ""
+
+
+def take_census() -> Census:
+    """Read the process table and every environment that may be read: some 0.2 ms a process."""
+    entries = {}
+    for pid, seen in procfs.table().items():
+        alive = seen.state not in "ZX"
+        entries[pid] = Entry(
+            pid=pid,
+            ppid=seen.ppid,
+            started=seen.started,
+            state=seen.state,
+            comm=seen.comm,
+            argv=procfs.argv(pid) if alive else (),
+            user=_owner(pid),
+            environment=procfs.environment(pid) if alive else None,
+            cpu=seen.cpu,
+            children_cpu=seen.children_cpu,
+        )
+    return Census(entries)
+
+
+def _owner(pid: int) -> int:
+    try:
+        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as the rest of /proc is read
+    except OSError:
+        return -1

@@ -1,0 +1,112 @@
+"""Ranks that one Python process started by multiprocessing: nothing in their environment tells, their stacks do.
+
+``torch.multiprocessing.spawn`` (torch 1.8 to 2.13) keeps the rank in local ``i`` of its ``_wrap``. With plain
+``multiprocessing.Process`` the rank is what the program passed: an integer argument of the function that all siblings
+run, with the values 0 to n-1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hangdoc.capture.find.process_table import Census
+from hangdoc.capture.read.stacks import PythonThread
+from hangdoc.model.frames import is_library_file, own_frames
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import Unavailable
+
+_MAX_SIBLINGS = 256
+_HELPERS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker", "_inductor")
+
+
+@dataclass(frozen=True, slots=True)
+class Spawned:
+    """The ranks that ``parent`` started: pid to rank. ``by_torch``: through torch's own spawn, beyond doubt."""
+
+    parent: int
+    ranks: Mapping[int, int]
+    by_torch: bool
+
+
+def spawned_rank(stack: Stack) -> int | None:
+    """The rank of a torch.multiprocessing.spawn process: local ``i`` of its ``_wrap``."""
+    for frame in stack:
+        if frame.file.endswith("torch/multiprocessing/spawn.py") and frame.function == "_wrap":
+            for local in frame.locals:
+                if local.name == "i" and local.value.isdigit():
+                    return int(local.value)
+    return None
+
+
+def find_spawned(census: Census, parents: Iterable[int]) -> list[Spawned]:
+    """For each of ``parents`` that started ranks by multiprocessing: which. Others are left out."""
+    families = {parent: found for parent in parents if (found := siblings(census, parent))}
+    # All at once: each answer takes some 10 ms.
+    answers = census.stacks([pid for family in families.values() for pid in family])
+    spawned = []
+    for parent, family in families.items():
+        mains = {pid: _main_stack(pid, answers[pid]) for pid in family}
+        torch = {pid: rank for pid, stack in mains.items() if (rank := spawned_rank(stack)) is not None}
+        ranks = torch or _by_argument(mains)
+        if ranks and len(set(ranks.values())) == len(ranks):
+            spawned.append(Spawned(parent, ranks, bool(torch)))
+    return spawned
+
+
+def siblings(census: Census, parent: int) -> list[int]:
+    """Children of ``parent`` that may be ranks: living Python, neither a DataLoader's worker nor a helper."""
+    if not census.is_python(parent):
+        return []
+    return [
+        pid
+        for pid in census.children.get(parent, ())[:_MAX_SIBLINGS]
+        if (entry := census[pid]).alive
+        and entry.comm != "pt_data_worker"
+        and _by_multiprocessing(entry.argv, census[parent].argv)
+        and census.is_python(pid)
+        and census.has_torch(pid) is not False
+    ]
+
+
+def unreaped(census: Census, parent: int) -> list[int]:
+    """Children of ``parent`` that have ended and that it has not asked for yet."""
+    return [pid for pid in census.children.get(parent, ()) if not census[pid].alive]
+
+
+def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:
+    """Forked, with the parent's command line (the fork server's, it may be), or started anew with
+    multiprocessing's own, and not one of its helpers."""
+    if tuple(argv) == tuple(parents):
+        return True
+    helper = any(mark in word for word in argv[:6] for mark in _HELPERS)
+    return not helper and any("multiprocessing." in word for word in argv[:6])
+
+
+def _main_stack(pid: int, threads: tuple[PythonThread, ...] | Unavailable) -> Stack:
+    if isinstance(threads, Unavailable):
+        return ()
+    main = next((thread for thread in threads if thread.name == "MainThread"), None)
+    main = main or next((thread for thread in threads if thread.tid == pid), None)
+    return own_frames(main.frames) if main is not None else ()
+
+
+def _by_argument(stacks: Mapping[int, Stack]) -> dict[int, int]:
+    """The ranks by an argument of the outermost user function that is the same in all processes, if one has the
+    values 0 to n-1 over n >= 2 processes; a name with 'rank' in it goes first."""
+    targets = {pid: _target(stack) for pid, stack in stacks.items()}
+    functions = {(frame.file, frame.function) if frame else None for frame in targets.values()}
+    if len(targets) < 2 or len(functions) != 1 or None in functions:
+        return {}
+    values: dict[str, dict[int, int]] = {}
+    for pid, frame in targets.items():
+        for local in frame.locals if frame else ():
+            if local.argument and local.value.isdigit() and len(local.value) < 7:
+                values.setdefault(local.name, {})[pid] = int(local.value)
+    fitting = [name for name, found in values.items() if sorted(found.values()) == list(range(len(targets)))]
+    fitting.sort(key=lambda name: ("rank" not in name.lower(), name))
+    return values[fitting[0]] if fitting else {}
+
+
+def _target(stack: Stack) -> Frame | None:
+    return next((frame for frame in reversed(stack) if not is_library_file(frame.file)), None)

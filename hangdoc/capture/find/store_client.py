@@ -1,0 +1,184 @@
+"""Read a job's TCPStore from outside: which ranks have joined, and which groups they made.
+
+Speaks the store's own protocol over one connection (torch 2.9 to 2.13, TCPStore.cpp: u8 question, u64 lengths, in the
+machine's byte order), asks only for the list of keys and for the values of keys that are there, and never for
+anything that waits. Before the first question it shakes hands as torch's client does; a server that does not answer
+that is left alone. No torch is imported: that alone would take two seconds.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from hangdoc.capture.safe.text import clean
+from hangdoc.model.journal import ProcessGroup
+from hangdoc.model.network import ListeningPort
+from hangdoc.model.snapshot import Unavailable
+
+_VALIDATE, _GET, _PING, _LIST_KEYS = 0, 3, 13, 17
+_MAGIC = 0x3C85F7CE
+_MAX_KEYS = 20_000
+_MAX_LENGTH = 1 << 16
+_MAX_BYTES = 8 << 20
+_MAX_GLOO_KEYS = 4096
+_SECONDS = 0.5
+
+# '/default_pg/0//cpu//0/3': rank 3 of the default group has published where its gloo listens;
+# '/default_pg/0//1//cpu//0/0': the first member of the group named '1'. In front may stand the prefix of a restart.
+_GLOO_KEY = re.compile(r"(?:^|/)default_pg/\d+//(?:(?P<group>.+?)//)?cpu//\d+/(?P<member>\d{1,7})$")
+_AF_INET, _AF_INET6 = 2, 10
+_SOCKADDR_WITHIN = 40
+"""Bytes at the start of a published address within which its sockaddr begins (at 18 in gloo of torch 2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreContent:
+    """What a store holds. ``members``: per group ('' the default one) and member the port it listens on, or what may
+    be that port."""
+
+    keys: tuple[str, ...]
+    members: Mapping[str, Mapping[int, tuple[int, ...]]]
+
+
+def peek(address: str, port: int, *, seconds: float = _SECONDS) -> StoreContent | Unavailable:
+    """The store's keys and the addresses published in it, within ``seconds``."""
+    until = time.monotonic() + seconds
+    try:
+        with socket.create_connection((address, port), timeout=seconds) as connection:
+            client = _Client(connection, until)
+            client.greet()
+            keys = client.keys()
+            values = {key: client.value(key) for key in [key for key in keys if _is_gloo(key)][:_MAX_GLOO_KEYS]}
+    except TimeoutError:
+        return _no_answer(address, port, "no answer in time", "")
+    except (OSError, ValueError) as error:
+        remedy = "stores of torch before 2.9 do not list their keys" if isinstance(error, EOFError) else ""
+        return _no_answer(address, port, clean(str(error), 200), remedy)
+    members: dict[str, dict[int, tuple[int, ...]]] = {}
+    for key, value in values.items():
+        match = _GLOO_KEY.search(key.decode("utf-8", "replace"))
+        if match is not None:
+            members.setdefault(match["group"] or "", {})[int(match["member"])] = _ports_in(value)
+    names = tuple(sorted(clean(key.decode("utf-8", "backslashreplace"), 200) for key in keys))
+    return StoreContent(names, members)
+
+
+def ranks_of(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[int, int]:
+    """Pid to global rank, by the ports that the default group's members published; others than ours are left out."""
+    members = _owners(content, listening).get("", {})
+    found = {pid: rank for rank, pid in members.items()}
+    return found if len(found) == len(members) else {}
+
+
+def groups_of(
+    content: StoreContent, listening: Iterable[ListeningPort], ranks: Mapping[int, int]
+) -> tuple[ProcessGroup, ...]:
+    """The gloo groups in the store whose members are all known; ``ranks`` maps pids to global ranks."""
+    owners = _owners(content, listening)
+    groups = []
+    for name, published in sorted(content.members.items()):
+        known = [ranks.get(owners[name].get(member, -1)) for member in range(len(published))]
+        members = tuple(rank for rank in known if rank is not None)
+        if len(members) == len(published):
+            description = "default_pg" if not name else ""
+            groups.append(ProcessGroup(clean(name, 200) or "0", members, description, backend="gloo"))
+    return tuple(groups)
+
+
+def _owners(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[str, dict[int, int]]:
+    """Per group and member the process that listens where the member said that it does."""
+    pids = {port.port: port.pid for port in listening if port.pid is not None}
+    return {
+        name: {member: pids[port] for member, ports in members.items() for port in ports if port in pids}
+        for name, members in content.members.items()
+    }
+
+
+class _Client:
+    """One connection to a store."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection = connection
+        self._until = until
+        self._received = bytearray()
+        self._left = _MAX_BYTES
+
+    def greet(self) -> None:
+        """Validate and ping, as torch's client does before anything else."""
+        token = secrets.randbits(31)
+        self._send(struct.pack("=BIBI", _VALIDATE, _MAGIC, _PING, token))
+        if struct.unpack("=I", self._take(4))[0] != token:
+            raise ValueError("it is no TCPStore")
+
+    def keys(self) -> list[bytes]:
+        """All keys, without asking for any value."""
+        self._send(bytes([_LIST_KEYS]))
+        count = self._number()
+        if count > _MAX_KEYS:
+            raise ValueError(f"it holds {count} keys")
+        return [self._text() for _ in range(count)]
+
+    def value(self, key: bytes) -> bytes:
+        """The value of a key that is there."""
+        self._send(struct.pack("=BQ", _GET, len(key)) + key)
+        return self._text()
+
+    def _send(self, data: bytes) -> None:
+        self._connection.settimeout(max(0.001, self._until - time.monotonic()))
+        self._connection.sendall(data)
+
+    def _number(self) -> int:
+        return int(struct.unpack("=Q", self._take(8))[0])
+
+    def _text(self) -> bytes:
+        length = self._number()
+        if length > _MAX_LENGTH:
+            raise ValueError(f"an entry of {length} bytes")
+        return self._take(length)
+
+    def _take(self, count: int) -> bytes:
+        while len(self._received) < count:
+            left = self._until - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._connection.settimeout(left)
+            data = self._connection.recv(1 << 16)
+            if not data:
+                raise _ClosedError
+            self._left -= len(data)
+            if self._left < 0:
+                raise ValueError("too large")
+            self._received += data
+        taken = bytes(self._received[:count])
+        del self._received[:count]
+        return taken
+
+
+class _ClosedError(EOFError, OSError):
+    def __init__(self) -> None:
+        super().__init__("it closed the connection")
+
+
+def _is_gloo(key: bytes) -> bool:
+    return _GLOO_KEY.search(key.decode("utf-8", "replace")) is not None
+
+
+def _ports_in(value: bytes) -> tuple[int, ...]:
+    """What may be the port of the sockaddr in a published gloo address; what surrounds it is gloo's own."""
+    found = []
+    for offset in range(0, min(len(value) - 24, _SOCKADDR_WITHIN), 2):
+        family, port = struct.unpack_from("=H", value, offset)[0], struct.unpack_from("!H", value, offset + 2)[0]
+        address = value[offset + 4 : offset + 8] if family == _AF_INET else value[offset + 8 : offset + 24]
+        if family in (_AF_INET, _AF_INET6) and port and any(address):
+            found.append(int(port))
+    return tuple(found)
+
+
+def _no_answer(address: str, port: int, why: str, remedy: str) -> Unavailable:
+    return Unavailable("store", f"the job's store at {clean(address, 100)}:{port}: {why}", remedy)

@@ -1,0 +1,1 @@
+"""One module for each source of facts about a process."""

@@ -1,0 +1,89 @@
+"""The last lines a rank wrote, where its output goes to a file (as with torchrun --log-dir or --tee)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from hangdoc.capture.safe.open_files import regular_file
+from hangdoc.capture.safe.text import clean, read_link
+from hangdoc.model.masking import mask_lines
+from hangdoc.model.snapshot import LogTail
+
+_MAX_LINES = 40
+_MAX_BYTES = 64 << 10
+_MAX_LINE = 400
+_MAX_TELLING = 8
+_TELLING = ("EnforceNotMet", "enforce fail")
+"""gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """A file that a process writes to. ``identity``: device and inode, as its path may name another file later."""
+
+    path: str = field(compare=False)
+    identity: tuple[int, int]
+
+
+def log_files(pid: int) -> tuple[LogFile, ...]:
+    """The regular files that the process's stderr and stdout go to, stderr first, as seen from here.
+
+    Ask while the process lives: the files can be read after it is gone.
+    """
+    found: list[LogFile] = []
+    for fd in (2, 1):
+        link = f"/proc/{pid}/fd/{fd}"
+        target = read_link(link)
+        try:
+            if target is None:
+                continue
+            status = os.stat(link)  # noqa: PTH116 - what the process has open, not what its path names
+        except OSError:
+            continue
+        identity = (status.st_dev, status.st_ino)
+        for path in (target, f"/proc/{pid}/root{target}"):
+            if any(file.identity == identity for file in found):
+                break  # both go there
+            try:
+                os.close(regular_file(path, identity=identity))
+            except (OSError, ValueError):
+                continue
+            found.append(LogFile(path, identity))
+    return tuple(found)
+
+
+def read_log(files: tuple[LogFile, ...]) -> LogTail | None:
+    """The tail of the first of ``files`` that holds text: at most 40 lines, control characters escaped."""
+    for file in files:
+        lines = _read(file)[-_MAX_LINES:]
+        if lines:
+            return LogTail(clean(file.path), lines)
+    return None
+
+
+def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
+    """The lines in the last 64 KiB of the first of ``files`` that say why native code ended a process."""
+    for file in files:
+        lines = tuple(line for line in _read(file) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
+        if lines:
+            return LogTail(clean(file.path), lines)
+    return None
+
+
+def _read(file: LogFile) -> tuple[str, ...]:
+    try:
+        fd = regular_file(file.path, identity=file.identity)
+    except (OSError, ValueError):
+        return ()
+    try:
+        offset = max(0, os.fstat(fd).st_size - _MAX_BYTES)
+        data = os.pread(fd, _MAX_BYTES, offset)
+    except OSError:
+        return ()
+    finally:
+        os.close(fd)
+    lines = data.decode("utf-8", "replace").splitlines()
+    if offset and lines:
+        del lines[0]  # its beginning lies before the part that was read
+    return tuple(clean(line, _MAX_LINE) for line in mask_lines([line.rstrip() for line in lines]))

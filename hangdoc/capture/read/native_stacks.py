@@ -1,0 +1,160 @@
+"""Native frames (C, C++) of ranks whose Python frames do not tell what they wait for, by pystack if it is installed.
+
+Measured with pystack 1.7 on a torch rank: 0.25 to 0.6 s, the process held for 0.13 to 0.2 s of it. So it is for ranks
+that wait, one of each kind, a few at most: DDP's backward shows only ``_engine_run_backward`` to py-spy, and a C
+call made by the user's own code only its line. pystack hangs on a thread in state D, and killed while it holds a
+process it leaves that stopped: it is kept from the first and put right after the second.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from hangdoc import interpreter
+from hangdoc.capture.read import blocked_calls, procfs, stacks
+from hangdoc.capture.read.ptrace_safety import let_go, may_be_held
+from hangdoc.capture.read.stacks import find_tool
+from hangdoc.capture.safe.text import clean
+from hangdoc.model.frames import is_library_file
+from hangdoc.model.process import Frame, ProcessState, Stack
+from hangdoc.model.snapshot import Unavailable
+
+MOST_RANKS = 4
+_MOST_FRAMES = 40
+_MAX_OUTPUT = 8 << 20
+_TELLS_NOTHING = ("_engine_run_backward",)
+_OPERATORS = "/torch/_ops.py"
+"""Any operator of C++: in compiled code also the wait for a collective."""
+_UNCLEAR_CALLS = frozenset({"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "select", "pselect6", ""})
+
+_THREAD = re.compile(r"Traceback for thread (\d+) ")
+_FRAME = re.compile(r' +\((C|Python)\) File "(.*?)", line (\d+), in (.*)$')
+_LIBRARY = re.compile(r"(.*) \((/[^()]*)\)$")
+
+
+def find_pystack() -> str | None:
+    """The pystack installed beside hangdoc's own interpreter, else the first on PATH, else None."""
+    return find_tool("pystack")
+
+
+def complete(
+    first: Mapping[int, ProcessState], second: dict[int, ProcessState], pids: Iterable[int], *, deadline: float
+) -> dict[int, Unavailable]:
+    """Put native frames on the main threads of ``second``, where it is worth it; by pid why there are none.
+
+    ``deadline`` in seconds for all of them.
+    """
+    found = dump(
+        worth_it({pid: (first[pid], second[pid]) for pid in pids if pid in first and pid in second}), deadline=deadline
+    )
+    for pid, frames in found.items():
+        if not isinstance(frames, Unavailable):
+            main, *others = second[pid].threads
+            second[pid] = replace(second[pid], threads=(replace(main, native_frames=frames), *others))
+    return {pid: failure for pid, failure in found.items() if isinstance(failure, Unavailable)}
+
+
+def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> list[int]:
+    """The pids whose native frames would tell more: one of each kind of wait, ``MOST_RANKS`` at most."""
+    chosen: dict[Frame, int] = {}
+    for pid, seen in looks.items():
+        place = _unclear_wait(seen)
+        if place is not None:
+            chosen.setdefault(place, pid)
+    return list(chosen.values())[:MOST_RANKS]
+
+
+def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
+    """The innermost Python frame of a main thread that waited at both looks, if it does not say for what."""
+    places = []
+    for look in looks[-2:]:
+        main = look.main
+        if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
+            return None
+        call = blocked_calls.parse_call(main.syscall)
+        # In whose hands is the global lock? Its C function tells, whatever it waits in.
+        if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
+            return None
+        innermost = main.frames[0]
+        places.append(Frame(innermost.file, innermost.line, innermost.function))
+    if len(places) < 2 or places[0] != places[1]:
+        return None
+    innermost = places[0]
+    known = is_library_file(innermost.file) and not innermost.file.endswith(_OPERATORS)
+    return innermost if innermost.function in _TELLS_NOTHING or not known else None
+
+
+def dump(pids: Sequence[int], *, deadline: float) -> dict[int, Stack | Unavailable]:
+    """Per process the native frames that its main thread is in below its Python frames, innermost first.
+
+    ``deadline`` in seconds for all of them.
+    """
+    program = find_pystack()
+    if program is None or not pids:
+        return {}
+    until = time.monotonic() + deadline
+    with ThreadPoolExecutor(min(len(pids), MOST_RANKS), thread_name_prefix="pystack") as pool:
+        return dict(zip(pids, pool.map(lambda pid: _dump_one(program, pid, until), pids), strict=True))
+
+
+def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
+    shut = may_be_held(procfs.look(pid))
+    if shut is not None:
+        return _unavailable(shut.why, shut.remedy)
+    command = [program, "remote", "--native-all", "--native-last", "--no-color", str(pid)]
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**interpreter.environment(), "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
+            start_new_session=True,  # a ctrl-C meant for us must not end it while it holds the process
+        )
+    except OSError as error:
+        return _unavailable(f"pystack could not be started: {error.strerror}", "reinstall pystack")
+    try:
+        output, errors = process.communicate(timeout=max(0.0, until - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        let_go(pid)
+        return _unavailable("pystack gave no answer in time", "the machine is overloaded: look again")
+    if process.returncode < 0:  # it crashes on very deep stacks
+        let_go(pid)
+    if process.returncode != 0:
+        lines = errors.decode("utf-8", "replace").strip().splitlines()
+        why = clean(lines[-1], 300) if lines else f"pystack ended with status {process.returncode}"
+        return _unavailable(why, stacks.PERMISSION if "not permitted" in why.lower() else "")
+    return parse(output[:_MAX_OUTPUT].decode("utf-8", "replace"), procfs.namespace_pid(pid, pid), pid)
+
+
+def parse(text: str, *tids: int) -> Stack:
+    """The native frames below the last Python frame of the first thread with one of the ids; innermost first."""
+    found: list[Frame] = []
+    inside = False
+    for line in text.splitlines():
+        heading = _THREAD.match(line)
+        if heading is not None:
+            if inside:
+                break
+            inside = int(heading[1]) in tids
+        match = _FRAME.match(line) if inside else None
+        if match is None:
+            continue
+        if match[1] == "Python":
+            found.clear()
+            continue
+        named = _LIBRARY.match(match[4])
+        function, library = (named[1], named[2]) if named is not None else (match[4], match[2])
+        found.append(Frame(clean(library), int(match[3]), clean(function, 200)))
+    return tuple(reversed(found))[:_MOST_FRAMES]
+
+
+def _unavailable(why: str, remedy: str = "") -> Unavailable:
+    return Unavailable("native frames", why, remedy)

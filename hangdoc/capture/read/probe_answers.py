@@ -1,0 +1,270 @@
+"""A probe's answers into facts. They come from the job: what does not fit is refused or left out."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hangdoc.capture.read import flight_recorder
+from hangdoc.capture.read.flight_recorder import Recorded, StackTable
+from hangdoc.capture.safe import foreign
+from hangdoc.capture.safe.text import clean
+from hangdoc.model.frames import own_frames
+from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import Unavailable
+
+_ROOTED = ("broadcast", "reduce", "scatter", "gather")
+_LONGEST_TEXT = 4096
+_MOST_PARTS = 8
+_MOST_ROWS = 20_000
+"""Ten times what the probe keeps of anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeCounters:
+    """The cheap facts about a rank.
+
+    ``groups`` maps the recorder's number of a group (mostly its name) to the last enqueued and last completed
+    operation; completed is -1 where only a backend's own count was to be had. ``in_store``: the main thread
+    is inside a store call or a constructor of a store or backend.
+    """
+
+    pid: int
+    rank: int | None
+    world_size: int | None
+    local_rank: int | None
+    restart: int
+    groups: dict[str, tuple[int, int]]
+    group_count: int
+    initialized: bool
+    point_to_points: int
+    store_calls: int
+    in_store: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeDetails:
+    """The long answer. ``unavailable``: what of it could not be had."""
+
+    counters: ProbeCounters
+    journal: Journal
+    first_store: Stack = ()
+    """Where the rank made its first store or group."""
+    suspended: tuple[tuple[int, Stack], ...] = ()
+    """(thread's Python id, frames innermost first): where the tasks of an idle event loop stand."""
+    python: str = ""
+    torch: str = ""
+    cwd: str = ""
+    library_roots: tuple[str, ...] = ()
+    environment: tuple[tuple[str, str], ...] = ()
+    """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
+    unavailable: tuple[Unavailable, ...] = ()
+
+
+def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
+    """The short answer. ValueError or TypeError if it makes no sense."""
+    groups: dict[str, tuple[int, int]] = {}
+    for number, part in enumerate(_parts(header, body)):
+        recorded: Any = foreign.parse_json(part)
+        if not isinstance(recorded, dict):
+            raise TypeError("its counters are no object")
+        # Each recorder numbers its groups from 0.
+        mark = f"{number}:" if number else ""
+        for name, enqueued, completed in flight_recorder.counters(recorded.get("pg_status"), {}):
+            groups[mark + name] = enqueued, completed
+    sequences = header.get("sequences")
+    if not groups and isinstance(sequences, dict):
+        groups = {_text(name): (_whole(count), -1) for name, count in sequences.items()}
+    return _plain_counters(header, groups)
+
+
+def introduction(header: dict[str, Any]) -> ProbeCounters:
+    """The first word of a probe. ValueError or TypeError if it makes no sense."""
+    return _plain_counters(header, {})
+
+
+def _plain_counters(header: dict[str, Any], groups: dict[str, tuple[int, int]]) -> ProbeCounters:
+    return ProbeCounters(
+        pid=_whole(header.get("pid")),
+        rank=_maybe(header.get("rank")),
+        world_size=_maybe(header.get("world_size")),
+        local_rank=_maybe(header.get("local_rank")),
+        restart=_maybe(header.get("restart")) or 0,
+        groups=groups,
+        group_count=_maybe(header.get("groups")) or 0,
+        initialized=header.get("initialized") is True,
+        point_to_points=_maybe(header.get("point_to_points")) or 0,
+        store_calls=_maybe(header.get("store_calls")) or 0,
+        in_store=header.get("in_store") is True,
+    )
+
+
+def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
+    """The long answer. ValueError or TypeError if it makes no sense."""
+    table = StackTable.new()
+    stacks = [stack(rows) for rows in _list(header.get("stacks"))]
+    indices = [table.add(frames) for frames in stacks]
+
+    def stack_index(number: Any) -> int:
+        number = _whole(number)
+        return indices[number] if 0 <= number < len(indices) else -1
+
+    groups = tuple(
+        ProcessGroup(_text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stack_index(at))
+        for name, ranks, desc, backend, at in _rows(header.get("group_table"), 5)
+    )
+    point_to_points = tuple(
+        PointToPoint(
+            group=_text(group),
+            op_id=_whole(op_id),
+            op=_text(op),
+            peer=_whole(peer),
+            tag=_whole(tag),
+            stack=stack_index(issued_at),
+            created_ns=_whole(at),
+            completed=completed is True,
+            thread_id=_whole(thread),
+        )
+        for op, group, op_id, peer, tag, issued_at, at, completed, thread in _rows(
+            header.get("point_to_point_calls"), 9
+        )
+    )
+    store_waits = tuple(
+        StoreWait(
+            _text(op),
+            tuple(_text(key) for key in _list(keys)),
+            stack_index(called_at),
+            _whole(since),
+            _whole(thread),
+        )
+        for op, keys, called_at, since, thread in _rows(header.get("store_wait_calls"), 5)
+    )
+    attributes = tuple(
+        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
+        for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
+    )
+    recorded, unavailable = _recorded(header, body, table, groups)
+    places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
+    roots = {
+        (call.group, call.op_id): places[call.group][call.peer]
+        for call in point_to_points
+        if call.op in _ROOTED and call.peer in places.get(call.group, ())
+    }
+    handled = _list(header.get("handled"))
+    pointed = tuple(call for call in point_to_points if call.op not in _ROOTED)
+    journal = Journal(
+        source="probe",
+        groups=groups,
+        calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
+        point_to_points=_merged(pointed, recorded.point_to_points),
+        forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
+        store_waits=store_waits,
+        stacks=tuple(table.stacks),
+        attributes=attributes,
+        counters=recorded.counters,
+        failure=_text(header.get("exception") or "")[:200],
+        failed_at=stack(header.get("raised_at")),
+        handled=_text(handled[0])[:200] if len(handled) == 2 else "",
+        handled_at=stack(handled[1]) if len(handled) == 2 else (),
+    )
+    return ProbeDetails(
+        counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),
+        journal=journal,
+        first_store=stacks[first] if 0 <= (first := _whole(header.get("first_store"))) < len(stacks) else (),
+        suspended=tuple(
+            (_whole(thread), stacks[at])
+            for thread, at in _rows(header.get("suspended"), 2)
+            if 0 <= _whole(at) < len(stacks)
+        ),
+        python=_text(header.get("python")),
+        torch=_text(header.get("torch")),
+        cwd=_text(header.get("cwd")),
+        library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
+        environment=_environment(header.get("environment")),
+        unavailable=unavailable,
+    )
+
+
+def _with_root(call: Call, root: int | None) -> Call:
+    return call if root is None or not call.op.endswith(_ROOTED) else replace(call, root=root)
+
+
+def _recorded(
+    header: dict[str, Any], body: bytes, table: StackTable, groups: tuple[ProcessGroup, ...]
+) -> tuple[Recorded, tuple[Unavailable, ...]]:
+    """What all recorders of the rank said, joined."""
+    joined, failed = Recorded((), (), (), ()), []
+    parts = _parts(header, body)
+    if not parts:
+        why = f"torch {_text(header.get('torch'))}'s flight recorder gave no history"
+        remedy = "torch 2.8 or newer keeps one for gloo, 2.5 or newer for nccl; TORCH_FR_BUFFER_SIZE must not be 0"
+        failed.append(Unavailable("journal", why, remedy))
+    for part in parts:
+        try:
+            found = flight_recorder.parse(foreign.unpickle(part), table, groups)
+        except (OSError, ValueError, RecursionError, MemoryError) as error:
+            found = Unavailable("journal", f"the flight recorder's history cannot be read: {clean(str(error), 300)}")
+        if isinstance(found, Unavailable):
+            failed.append(found)
+        else:
+            joined = Recorded(
+                joined.calls + found.calls,
+                joined.point_to_points + found.point_to_points,
+                joined.groups + found.groups,
+                joined.counters + found.counters,
+                max(joined.forgotten, found.forgotten if found.point_to_points else 0),
+            )
+    if len(parts) > 1:
+        joined = replace(joined, calls=tuple(sorted(joined.calls, key=lambda call: call.created_ns)))
+    return joined, tuple(failed)
+
+
+def _parts(header: dict[str, Any], body: bytes) -> list[bytes]:
+    """``body`` cut as ``parts`` says: one part for each recorder that answered."""
+    sizes = header.get("parts")
+    if not isinstance(sizes, list) or any(type(size) is not int or size < 0 for size in sizes):
+        raise ValueError("it does not say how long its parts are")
+    if sum(sizes) != len(body) or len(sizes) > _MOST_PARTS:
+        raise ValueError("its parts are not as long as it says")
+    ends = list(itertools.accumulate(sizes))
+    return [body[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
+    """Where the recorder has a group's point-to-point calls (nccl), its word counts: it knows their end."""
+    known = {call.group for call in recorded}
+    kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
+    return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
+
+
+def stack(rows: Any) -> Stack:
+    """[[file, line, function], …] → frames; what is no frame is left out, and what started the process."""
+    frames = (Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
+    return own_frames(tuple(frames))
+
+
+def _environment(value: Any) -> tuple[tuple[str, str], ...]:
+    found = value.items() if isinstance(value, dict) else ()
+    return tuple(sorted((_text(name), _text(text)) for name, text in found))
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _rows(value: Any, width: int) -> list[list[Any]]:
+    return [row for row in _list(value)[-_MOST_ROWS:] if isinstance(row, list) and len(row) == width]
+
+
+def _text(value: Any) -> str:
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else ""
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int and abs(value) < 1 << 64 else -1
+
+
+def _maybe(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 64 else None

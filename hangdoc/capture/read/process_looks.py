@@ -1,0 +1,75 @@
+"""One look at many processes at once: /proc of everybody first, Python stacks after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from hangdoc.capture.read import blocked_calls, procfs, stacks
+from hangdoc.capture.read.children import Subject
+from hangdoc.capture.safe.deadline import Task
+from hangdoc.model.process import ProcessState
+from hangdoc.model.snapshot import Unavailable
+
+_PROC_SECONDS = 1.0
+_MAX_STACKS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What was seen, by pid, and of whom no state or no stack was to be had. A process that is gone is in neither."""
+
+    states: dict[int, ProcessState]
+    failures: dict[int, Unavailable]
+
+
+def look_at(families: Iterable[Subject], *, keep_strings: bool = False) -> Look:
+    """Look at all processes of the families; takes at most some seconds, however they behave."""
+    families = list(families)
+    reading = [(family.pid, Task(partial(_states, family))) for family in families]
+    states: dict[int, ProcessState] = {}
+    failures: dict[int, Unavailable] = {}
+    until = time.monotonic() + _PROC_SECONDS
+    for pid, task in reading:
+        found = _in_time(task, until)
+        states.update(found or {})
+        if found is None:
+            failures[pid] = Unavailable("process", f"/proc/{pid} did not answer in time")
+    # Ranks first: a job with a great many children must not cost us a rank's stack.
+    members = [member for family in families for member in family.family() if member.pid in states]
+    members.sort(key=lambda member: member.role != "rank")
+    pids = [member.pid for member in members if _may_be_python(member)][:_MAX_STACKS]
+    dumped = stacks.dump(pids, deadline=1.5 + 0.05 * len(pids), keep_strings=keep_strings)
+    for pid, threads in dumped.items():
+        if not isinstance(threads, Unavailable):
+            states[pid] = stacks.merge(pid, states[pid], threads)
+        elif procfs.exists(pid):
+            failures[pid] = threads
+    return Look(states, failures)
+
+
+def _states(family: Subject) -> dict[int, ProcessState]:
+    looks = ((member.pid, procfs.look(member.pid)) for member in family.family())
+    return {pid: _with_alarm(pid, state) for pid, state in looks if state is not None}
+
+
+def _in_time(task: Task[dict[int, ProcessState]], until: float) -> dict[int, ProcessState] | None:
+    try:
+        return task.result(until)
+    except TimeoutError:
+        return None
+
+
+def _with_alarm(pid: int, state: ProcessState) -> ProcessState:
+    """The state with the main thread's ``wakes_in``."""
+    main = state.main
+    seconds = blocked_calls.wakes_in(pid, main) if main is not None else None
+    if main is None or seconds is None:
+        return state
+    return replace(state, threads=(replace(main, wakes_in=seconds), *state.threads[1:]))
+
+
+def _may_be_python(member: Subject) -> bool:
+    return member.role in ("rank", "dataloader-worker") or procfs.is_python(member.pid)

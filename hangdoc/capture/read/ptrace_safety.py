@@ -1,0 +1,53 @@
+"""Stopping a process for a moment (ptrace): when it may be done, and how to be sure that it goes on afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+
+from hangdoc.capture.read import procfs
+from hangdoc.model.process import ProcessState
+
+_SETTLE_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Shut:
+    """Why a process may not be held, and what would help."""
+
+    why: str
+    remedy: str = ""
+
+
+def may_be_held(state: ProcessState | None) -> Shut | None:
+    """What forbids to stop the process, as it was seen.
+
+    A tracer hangs on a thread in state D; one that goes away while it waits leaves the stop behind.
+    """
+    if state is None or state.state in "ZX":
+        return Shut("the process is gone")
+    if state.tracer_pid:
+        return Shut(f"process {state.tracer_pid} traces it (a debugger, strace)", f"detach process {state.tracer_pid}")
+    for thread in state.threads:
+        if thread.state in "Tt":
+            return Shut(f"thread {thread.tid} ({thread.name}) is stopped (state T)", "let it go on (SIGCONT) first")
+        if thread.state in "DZX":
+            return Shut(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", "look again when it left it")
+    return None
+
+
+def let_go(pid: int) -> None:
+    """After a tracer had to be killed: a stop that it had asked for may still be under way, and would last.
+
+    Only for a process that was not stopped before.
+    """
+    until = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < until:
+        if procfs.is_stopped(pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGCONT)
+            return
+        time.sleep(0.05)

@@ -1,0 +1,339 @@
+"""Python stacks of other processes, by py-spy (0.4) with ``dump --nonblocking --json --locals``.
+
+``--nonblocking`` reads memory without stopping the process: it works on stopped, uninterruptible and
+already traced processes and cannot leave one stopped. A process that moves meanwhile may give a torn stack;
+a hung one does not move.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from hangdoc.capture.read import procfs
+from hangdoc.capture.read.permission import forbidden
+from hangdoc.capture.safe.text import clean
+from hangdoc.model.frames import is_library_file, own_frames
+from hangdoc.model.process import Frame, Local, ProcessState, Stack
+from hangdoc.model.snapshot import Unavailable
+
+_MAX_OUTPUT = 64 << 20
+_MAX_THREADS = 512
+_MAX_FRAMES = 512
+_MAX_LOCALS = 60
+_MAX_VALUE = 160
+_MAX_TID = 1 << 22
+_TID_OFFSET = {"x86_64": 720, "aarch64": 208}
+
+PERMISSION = (
+    "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) run hangdoc as root,"
+    " or, next time, start the job with `hangdoc watch`; in a container allow CAP_SYS_PTRACE"
+)
+"""What helps where the kernel forbids to look into a process."""
+
+# What py-spy says, in lower case, and what helps.
+_REMEDIES = (
+    ("permission denied", PERMISSION),
+    ("no such file or directory", "the process is gone or a zombie"),
+    ("no such process", "the process is gone or a zombie"),
+    ("failed to find python version", "that process is not Python; its children may be"),
+    ("failed to find a python interpreter", "Python has not started in that process yet: look again"),
+)
+
+
+_MOVED = ("failed to get stack traces", "failed to find a python interpreter")
+"""What py-spy says of a process that changes while it is read, or has only just begun."""
+_MORE_TRIES = 2
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class PythonThread:
+    """One Python thread as py-spy saw it. ``tid`` as the process itself sees it (its own pid namespace)."""
+
+    tid: int | None
+    name: str | None
+    python_id: int | None
+    active: bool | None
+    owns_gil: bool | None
+    frames: Stack
+
+
+def find_py_spy() -> str | None:
+    """The py-spy installed beside hangdoc's own interpreter, else the first on PATH, else None."""
+    return find_tool("py-spy")
+
+
+def find_tool(name: str) -> str | None:
+    """A command that packages install: beside hangdoc's own interpreter first, then on PATH."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        candidate = folder / name
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    return shutil.which(name)
+
+
+def dump(
+    pids: Iterable[int], *, deadline: float = 3.0, keep_strings: bool = False
+) -> dict[int, tuple[PythonThread, ...] | Unavailable]:
+    """The Python threads of each process, or why there are none.
+
+    ``deadline`` in seconds for all of them; a few more py-spy run at once than there are processors.
+    """
+    until = time.monotonic() + deadline
+    wanted = list(dict.fromkeys(pids))
+    program = find_py_spy()
+    if program is None:
+        missing = Unavailable("stack", "py-spy was not found", "pip install py-spy beside hangdoc")
+        return dict.fromkeys(wanted, missing)
+    if not wanted:
+        return {}
+    workers = min(len(wanted), 2 + (os.cpu_count() or 1), 64)
+    with ThreadPoolExecutor(workers, thread_name_prefix="py-spy") as pool:
+        results = pool.map(lambda pid: _dump_moving(program, pid, until, keep_strings), wanted)
+        return dict(zip(wanted, results, strict=True))
+
+
+def parse(document: str, *, keep_strings: bool = False) -> tuple[PythonThread, ...]:
+    """Parse py-spy's JSON. Raises ValueError where it is not what py-spy 0.4 writes."""
+    threads = json.loads(document)
+    if not isinstance(threads, list):
+        raise ValueError("not a list of threads")  # noqa: TRY004 - the input is wrong, not the caller
+    return tuple(_thread(item, keep_strings) for item in threads[:_MAX_THREADS])
+
+
+def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> ProcessState:
+    """``state`` with the Python frames put on the threads they belong to."""
+    by_tid = {thread.tid: thread for thread in threads if thread.tid is not None}
+    own_ids = {thread.tid for thread in state.threads}
+    merged = []
+    for thread in state.threads:
+        seen = by_tid.get(thread.tid)
+        if seen is None and not own_ids.issuperset(by_tid):
+            seen = by_tid.get(procfs.namespace_pid(pid, thread.tid))
+        if seen is not None:
+            thread = replace(  # noqa: PLW2901 - the same thread, completed
+                thread,
+                name=seen.name or thread.name,
+                python_id=seen.python_id,
+                active=thread.state == "R" if seen.active is None else seen.active,
+                owns_gil=seen.owns_gil,
+                frames=own_frames(seen.frames),
+            )
+        merged.append(thread)
+    return replace(state, threads=tuple(merged))
+
+
+def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
+    """A busy process changes its frames while py-spy reads them without stopping it: look again."""
+    answer = _dump_one(program, pid, until, keep_strings)
+    for _ in range(_MORE_TRIES):
+        if not isinstance(answer, Unavailable) or not any(said in answer.why.lower() for said in _MOVED):
+            break
+        time.sleep(_PAUSE)
+        answer = _dump_one(program, pid, until, keep_strings)
+    return answer
+
+
+def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
+    command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
+    left = until - time.monotonic()
+    if left <= 0:
+        return _too_late()
+    try:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "RUST_BACKTRACE": "0"},
+            start_new_session=True,  # a Ctrl-C meant for the job must not cost us its stacks
+        )
+    except OSError as error:
+        return Unavailable("stack", f"py-spy could not be started: {error.strerror}", "reinstall py-spy")
+    try:
+        output, errors = process.communicate(timeout=left)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        return _too_late()
+    if process.returncode != 0:
+        failure = _failure(errors.decode("utf-8", "replace"), process.returncode)
+        # py-spy says the same whatever forbids it.
+        shut = forbidden(pid) if failure.remedy == PERMISSION else None
+        return Unavailable("stack", shut.why, shut.remedy) if shut is not None else failure
+    try:
+        if len(output) > _MAX_OUTPUT:
+            raise ValueError("too large")
+        threads = parse(output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        return tuple(_identified(pid, thread) for thread in threads)
+    except (ValueError, RecursionError) as error:
+        return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")
+
+
+def _identified(pid: int, thread: PythonThread) -> PythonThread:
+    """The thread with its kernel id, which Python itself only keeps since 3.11.
+
+    Without it py-spy cannot tell whether the thread is active, and says that it is.
+    """
+    if thread.tid is not None or thread.python_id is None:
+        return thread
+    tid = _tid_in_pthread(pid, thread.python_id)
+    if tid is None and thread.name == "MainThread":
+        tid = procfs.namespace_pid(pid, pid)
+    return replace(thread, tid=tid, active=None)
+
+
+def _tid_in_pthread(pid: int, pthread: int) -> int | None:
+    """The kernel id in glibc's ``struct pthread`` at that address (glibc 2.17 to 2.41); None if there is none."""
+    offset = _TID_OFFSET.get(platform.machine())
+    if offset is None:
+        return None
+    try:
+        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        tid = int.from_bytes(os.pread(descriptor, 4, pthread + offset), sys.byteorder)
+    except (OSError, OverflowError):
+        return None
+    finally:
+        os.close(descriptor)
+    return tid if 0 < tid <= _MAX_TID else None
+
+
+def _too_late() -> Unavailable:
+    return Unavailable("stack", "py-spy gave no answer in time", "the machine is overloaded: look again")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    try:
+        process.communicate(timeout=0.5)
+    except subprocess.TimeoutExpired:  # in the kernel and not to be killed: leave it, it holds nothing of ours
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+
+
+def _failure(message: str, status: int) -> Unavailable:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    # The first line says what py-spy tried, the last cause what the system answered.
+    causes = [line.partition(": ")[2] for line in lines if line[:1].isdigit()]
+    first = lines[0].removeprefix("Error: ") if lines else f"py-spy ended with status {status}"
+    first = clean(f"{first.rstrip('.')}: {causes[-1]}" if causes else first, 300)
+    lowered = message.lower()
+    for pattern, remedy in _REMEDIES:
+        if pattern in lowered:
+            return Unavailable("stack", first, remedy)
+    return Unavailable("stack", first)
+
+
+def _thread(item: Mapping[str, Any], keep_strings: bool) -> PythonThread:
+    try:
+        return PythonThread(
+            tid=_integer(item.get("os_thread_id")),
+            name=clean(str(item["thread_name"]), 80) if item.get("thread_name") else None,
+            python_id=_integer(item.get("thread_id")),
+            active=_flag(item.get("active")),
+            owns_gil=_flag(item.get("owns_gil")),
+            frames=tuple(_frame(frame, keep_strings) for frame in item["frames"][:_MAX_FRAMES]),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"unexpected thread: {error!r}") from error
+
+
+def _frame(item: Mapping[str, Any], keep_strings: bool) -> Frame:
+    file = clean(str(item["filename"]))
+    function = clean(str(item["name"]), 300)
+    library = is_library_file(file)
+    kept: list[Local] = []
+    for local in item.get("locals") or ():
+        if len(kept) >= _MAX_LOCALS:
+            break
+        name, text = str(local["name"]), local.get("repr")
+        if text is None or name.startswith(("__", "@")) or not name.isidentifier():
+            continue
+        plain = keep_strings or _is_torchs_own(file, name, str(text))
+        value = clean(str(text), _MAX_VALUE) if plain else mask(str(text))
+        if _worth_keeping(value, library or function == "<module>"):
+            kept.append(Local(name, value, bool(local.get("arg"))))
+    return Frame(file, _integer(item["line"]) or 0, function, tuple(kept))
+
+
+# Strings in torch's own frames that say nothing secret (torch 2.13): the name of a group that is being made, which
+# is the count of groups made before; where the ranks are to meet.
+_TORCHS_OWN = {
+    "group_name": re.compile(r"""["']\d{1,9}["']"""),
+    "init_method": re.compile(r"""["'](?:file|tcp)://[^"'@]*["']"""),
+}
+
+
+def _is_torchs_own(file: str, name: str, text: str) -> bool:
+    known = _TORCHS_OWN.get(name) if file.endswith("/torch/distributed/distributed_c10d.py") else None
+    return known is not None and known.fullmatch(text) is not None
+
+
+def _worth_keeping(value: str, plain_only: bool) -> bool:
+    """Modules, functions and classes say nothing; in library frames and module bodies no object does."""
+    if value.startswith("<"):
+        return not plain_only and not value.startswith(("<module", "<function", "<type", "<builtin"))
+    return value != "?"
+
+
+# What a masked value may consist of: numbers, the three constants, brackets and type names.
+_TOKEN = re.compile(
+    r"""
+      (?P<string>b?"[^"]*"(?=\s*(?:[,:\])}]|$)))
+    | (?P<object><(?P<type>[A-Za-z_][\w.]*)(?:\ at\ 0x[0-9a-f]+)?>)
+    | [-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?j?|inf|nan)(?![\w.])
+    | (?:True|False|None)(?!\w)
+    | \.\.\.
+    | [\[\](){},:\s]
+    """,
+    re.VERBOSE,
+)
+_BRACKETS = {"[": "[…]", "(": "(…)", "{": "{…}"}
+
+
+def mask(text: str) -> str:
+    """A value as py-spy prints it, with everything that might be a string replaced by ``…``.
+
+    py-spy does not escape quotes inside strings, so a container whose parts are not all plainly numbers,
+    constants, type names and quoted strings is masked as a whole.
+    """
+    if text.startswith(('"', "'", 'b"', "b'")):
+        return "'…'"
+    parts: list[str] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            return _BRACKETS.get(text[0], "…" if text != "?" else "?")
+        if match["string"] is not None:
+            parts.append("'…'")
+        elif match["object"] is not None:
+            parts.append(f"<{match['type']}>")
+        else:
+            parts.append(match[0])
+        position = match.end()
+    return clean("".join(parts), _MAX_VALUE)
+
+
+def _integer(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None

@@ -1,0 +1,1 @@
+"""Reading what a hostile job may have written: bounded in time and size, masked and escaped."""

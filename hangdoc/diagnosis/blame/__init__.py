@@ -1,0 +1,1 @@
+"""Who is to blame, by which story, and how sure that is."""

@@ -1,0 +1,62 @@
+"""Does a rank wait for a person, and can one answer?
+
+A prompt or a debugger at a real terminal waits for somebody to type: slow. One whose standard input is a pipe, as under
+launchers and schedulers, waits for an answer that cannot come: a hang at once.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.state.process import blocking_thread, is_terminal, kind_mark
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import OpenFile
+
+_PROMPT = re.compile(r"\b(?:input|getpass|prompt|confirm|Prompt\.ask|Confirm\.ask)\s*\(")
+"""Calls that ask a question: the builtin, getpass and what click, typer and rich call theirs. Whoever reads data from a
+pipe (`for line in sys.stdin`, `json.load(sys.stdin)`) calls none of them: its writer may just be slow."""
+
+_PROMPTING = re.compile(r"prompt|confirm|^ask$|^ask_|trust_remote_code")
+"""Names of library functions that ask: click's and rich's, huggingface's `resolve_trust_remote_code`."""
+
+
+def waits_for_a_person(case: Case, rank: int) -> bool:
+    """Does it read a terminal at which somebody may sit?"""
+    file = _read_by(case, rank)
+    return file is not None and is_terminal(file)
+
+
+def cannot_be_answered(case: Case, rank: int) -> bool:
+    """Does it ask on a standard input that is no terminal?"""
+    file = _read_by(case, rank)
+    return file is not None and file.fd == 0 and not is_terminal(file) and _asks(case, rank)
+
+
+def standard_input(case: Case, rank: int) -> str:
+    """What its standard input is, in plain words: 'a pipe'."""
+    file = _read_by(case, rank)
+    kind = file.target.partition(":")[0] if file is not None else ""
+    return {"pipe": "a pipe", "socket": "a socket"}.get(kind, file.target if file is not None else "")
+
+
+def _read_by(case: Case, rank: int) -> OpenFile | None:
+    """The file that the main thread reads, where that is a standard input or a terminal."""
+    if case.activities[rank].kind not in (ActivityKind.TERMINAL, ActivityKind.DEBUGGER):
+        return None
+    process = case.ranks[rank].process
+    files = process.blocking_files if process is not None else ()
+    return next((file for file in files if file.fd == 0 or is_terminal(file)), None)
+
+
+def _asks(case: Case, rank: int) -> bool:
+    process, where = case.ranks[rank].process, case.activities[rank].where
+    thread = blocking_thread(process) if process is not None else None
+    mark = kind_mark(thread.frames) if thread is not None else None
+    if mark is not None and mark.kind in (ActivityKind.TERMINAL, ActivityKind.DEBUGGER):
+        return True
+    if thread is not None and any(_PROMPTING.search(plain(frame.function)) for frame in below_user(thread.frames)):
+        return True
+    line = case.sources.line(where.file, where.line) if where is not None else None
+    return line is not None and _PROMPT.search(line) is not None

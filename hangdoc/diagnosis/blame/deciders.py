@@ -1,0 +1,313 @@
+"""Who is to blame? An ordered list of deciders: the first that answers decides.
+
+A proved divergence outranks a root of the wait-for graph: a rank asleep in correct code is not guilty. Ties between
+repairs are broken by a rank guard, then by the ranks' own history; what remains is said to be only possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
+from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.meeting_places import meeting_places
+from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.wait_cycle import cycle
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import (
+    AllArrived,
+    Blame,
+    Diverged,
+    Explanation,
+    Gone,
+    HeldUpUnseen,
+    Nothing,
+    OutsideWait,
+    SeparateMeetings,
+    UnseenMessages,
+)
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.unseen import all_on_this_host, told_hidden
+from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+
+
+@dataclass(frozen=True)
+class Inquiry:
+    """What several deciders ask of the case, computed once."""
+
+    case: Case
+
+    @cached_property
+    def divergence(self) -> Blame[Diverged] | None:
+        """The best repair of the ranks' call sequences."""
+        return best_repair(self.case)
+
+    @cached_property
+    def disagreement(self) -> Blame[Disagreement] | None:
+        """One call that all ranks make with different arguments or roots.
+
+        Stacks alone show a call that is missing before they show its root, and a root that differs explains more;
+        where histories prove the divergence, it is not asked for.
+        """
+        found = self.divergence
+        settled = found is not None and found.proved and self.case.programs
+        return None if settled else differing_call(self.case)
+
+
+Decider = Callable[[Inquiry], "Blame[Explanation] | None"]
+
+
+def blame(case: Case) -> Blame[Explanation]:
+    """Decide who must change, and how sure that is. A rank that was not seen is never blamed."""
+    inquiry = Inquiry(case)
+    found = next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
+    return only_seen(found, case.hidden, case.seen)
+
+
+def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """A group that some ranks never made. First: no call of such a group can match, whatever else differs."""
+    case = inquiry.case
+    created = missing_creations(case)
+    if not created:
+        return None
+    found = decide(case, created, proved=True)
+    gap = found.found.gap
+    if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
+        sure = f"{found.sure}; the line that made the group could not be seen"
+        return replace(found, confidence=Confidence.LIKELY, sure=sure)
+    if found.confidence == Confidence.CERTAIN and not case.programs:
+        sure = "the groups of all ranks seen, their call sequences not"
+        return replace(found, confidence=Confidence.LIKELY, sure=sure)
+    return found
+
+
+def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Calls that can't match any more. Before the graph's roots, who may be innocent: they wait in correct code."""
+    found = inquiry.divergence
+    if found is None or inquiry.disagreement is not None:
+        return None
+    return found if found.proved or not inquiry.case.graph.roots else None
+
+
+def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
+    """Ranks that others wait for and that have ended or are stopped. Before arguments that differ: who is gone will
+    not bring the others on even with equal ones."""
+    case = inquiry.case
+    gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
+    if not gone:
+        return None
+    how = Confidence.LIKELY if _ended_in_order(case, gone) else _how_sure_of_the_end(case, gone)
+    return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence=how, sure=_seen_states(case, gone))
+
+
+def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
+    """One call with different arguments. Before the stories of the graph: here all ranks are in that call."""
+    return inquiry.disagreement
+
+
+def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """Ranks that no future step sets free. What is most particular comes first: a divergence that is not proved, a
+    message that went astray, a partner, the order across groups, the places of the stacks; a circle is always there."""
+    case = inquiry.case
+    if not case.graph.stuck:
+        return None
+    deciders = (odd_message, partner, order_across_groups, compare_places, cycle)
+    return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
+
+
+def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message whose peer nothing shows. Before other roots: its partner may be any rank that waits."""
+    return unseen_partner(inquiry.case)
+
+
+def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
+    """Ranks that others wait for and that wait for no rank: for something outside, or they work."""
+    case = inquiry.case
+    if not case.graph.roots:
+        return None
+    roots = _seen_roots(case)
+    if not roots:
+        return nobody_seen()
+    if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
+        # It may as well be a collective, or a message, of those that wait.
+        waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
+        sure = "what they wait in could not be seen"
+        return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
+    # The others wait for ranks that were not seen as well: what these do may explain the rest.
+    hidden = tuple(sorted(case.graph.roots & case.hidden))
+    sure = "; ".join(filter(None, (_how_many_wait(case), told_hidden(case.job, hidden))))
+    how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
+    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
+
+
+def _seen_roots(case: Case) -> tuple[int, ...]:
+    """The ranks that were seen of those that the others wait for. A message may be to or from one that was not."""
+    open_ended = MESSAGES if case.hidden else frozenset()
+    return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
+
+
+def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
+    """Everybody is in the same call. From here on the graph is empty: nobody waits for a rank that is elsewhere."""
+    case = inquiry.case
+    if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
+        return None
+    if not case.programs:
+        return Blame(AllArrived(), sure="all stand in the same call; what parted them lies before, out of sight")
+    return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
+
+
+def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
+    """Ranks that wait for others while some were not seen. After those who are all in one call: they name it."""
+    case = inquiry.case
+    waiting = MESSAGES | {ActivityKind.STORE_WAIT}
+    if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
+        return None
+    return nobody_seen()
+
+
+def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
+    """Some ranks have ended, and nothing shows that the others wait for them."""
+    case = inquiry.case
+    left = tuple(sorted(set(case.activities) - case.ended))
+    if not case.ended or not left:
+        return None
+    if all(waits_for_a_key(case.activities[rank]) for rank in left):
+        sure = "the others wait for a store key; who was to set it cannot be seen"
+        return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
+    return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
+
+
+def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
+    """Ranks that wait for the others where the others are not. After those that ended: they need not have met."""
+    places = meeting_places(inquiry.case)
+    sides = sorted(places.values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
+    if len(sides) < 2:
+        return None
+    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
+    tie = len(sides[0]) == len(sides[-1])
+    return Blame(
+        SeparateMeetings(places),
+        odd,
+        (tuple(sides[-1]),) if tie else (),
+        proved=True,
+        confidence=Confidence.POSSIBLE if tie else Confidence.LIKELY,
+        sure="the address that each rank waits at",
+    )
+
+
+def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
+    """Ranks that have ended or are stopped, for whom nobody waits yet."""
+    case = inquiry.case
+    gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
+    if not gone:
+        return None
+    return Blame(
+        Gone(),
+        gone,
+        proved=not _looked_at(case, gone),
+        confidence=_how_sure_of_the_end(case, gone),
+        sure=_seen_states(case, gone),
+    )
+
+
+def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
+    """All wait for messages, and nothing shows with whom."""
+    activities = inquiry.case.activities.values()
+    if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
+        return None
+    return Blame(UnseenMessages(), proved=True, sure="which rank each message is for, or from, could not be seen")
+
+
+def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Ranks that wait for a person, for whom nobody waits yet."""
+    case = inquiry.case
+    asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
+    if not asking:
+        return None
+    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
+
+
+def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
+    """Last: nobody waits for anybody."""
+    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
+
+
+DECIDERS: tuple[Decider, ...] = (
+    missing_group,
+    divergence,
+    gone_roots,
+    differing_arguments,
+    stuck_ranks,
+    unseen_message,
+    waiting_roots,
+    all_arrived,
+    held_up_unseen,
+    ended_ranks,
+    separate_meetings,
+    gone_ranks,
+    unseen_messages,
+    asking_ranks,
+    nothing,
+)
+"""In the order in which they are asked; each says why it stands where it stands."""
+
+
+def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
+    """Where most ranks wait at one place by hand, on the store or by polling, those who are elsewhere may have gone by
+    it: then they are the ones to blame."""
+    waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
+    stand = {case.activities[r].where for r in found.culprits}
+    by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
+    if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
+        return found
+    sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
+    return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Did they end with status 0, and does no collective that they have not issued, nor the store, wait for them?
+    Whatever else others wait for may be one call too many."""
+    ends = [case.ranks[r].exit for r in ranks]
+    needed = any(
+        case.activities[w.waiter].kind == ActivityKind.STORE_WAIT
+        or (w.source == "journal" and case.activities[w.waiter].kind == ActivityKind.IN_COLLECTIVE)
+        for w in case.graph.waits
+        if not set(w.on).isdisjoint(ranks)
+    )
+    return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
+
+
+def _how_many_wait(case: Case) -> str:
+    waiting = len(case.graph.waits)
+    return f"{waiting} ranks wait for it" if waiting > 1 else "one rank waits for it"
+
+
+def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Does a debugger hold each of them? Whoever attached it may let them go on."""
+    processes = [case.ranks[r].process for r in ranks]
+    return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
+
+
+def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
+    """Is it only inferred of one of them that it is gone?"""
+    return any(case.ranks[r].process is None for r in ranks)
+
+
+def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
+    inferred = _never_seen(case, ranks) and not all_on_this_host(case.job)
+    return Confidence.LIKELY if inferred else Confidence.CERTAIN
+
+
+def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
+    if _never_seen(case, ranks):
+        told = "the launcher starts every rank on this host" if all_on_this_host(case.job) else "the ranks meet here"
+        return f"{told}, and no process carries {told_ranks(ranks)}"
+    kinds = sorted({case.activities[r].kind for r in ranks})
+    return f"seen in the process table ({', '.join(kinds)})"

@@ -1,0 +1,244 @@
+"""Which repair of the ranks' calls explains the hang, who has to change by it, and how sure is that?"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+
+from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
+from hangdoc.diagnosis.blame.tie_break import choose, made_later, retell, told_ranks
+from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, met_unlike
+from hangdoc.diagnosis.calls.replay import completes, completing
+from hangdoc.diagnosis.calls.stack_calls import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
+from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
+from hangdoc.diagnosis.condition.stack_comparison import is_behind
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.model.kinds import ActivityKind, Confidence
+
+_MOST_GROUPS = 8
+_MOST_JOINED = 3
+
+
+def differing_call(case: Case) -> Blame[Disagreement] | None:
+    """All are in the same call with different arguments."""
+    communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
+    found = disagreement(case) if communicating or case.graph.stuck else None
+    return blame_of(found, len(found.history.blind)) if found is not None else None
+
+
+def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
+    """The ranks that stand alone with their arguments; both sides where none is in the minority, or would not be if
+    ``unknown`` members of the group did as they do."""
+    sides = found.sides
+    alone = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
+    odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
+    return Blame(
+        found,
+        odd,
+        () if alone else tuple(sides[1:]),
+        proved=True,
+        confidence=Confidence.CERTAIN
+        if alone and found.what == "arguments" and not unknown
+        else Confidence.LIKELY
+        if alone
+        else Confidence.POSSIBLE,
+        sure=f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
+        + (f", that of {unknown} not" if unknown else ""),
+    )
+
+
+def compare_places(case: Case) -> Blame[Diverged] | None:
+    """Where no history tells, compare the calls that the ranks stand in, those of the store among them."""
+    for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
+        candidates = repairs(history)
+        if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
+            return decide(case, candidates, proved=True)
+    if case.programs or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in case.graph.stuck):
+        return None
+    # All wait, and everything else that could explain it has been looked at: what stands elsewhere does not match.
+    candidates = [found for history in case.histories for found in repairs(apart(history))]
+    return decide(case, candidates, proved=True) if candidates else None
+
+
+def order_across_groups(case: Case) -> Blame[Diverged] | None:
+    """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
+    odd = _odd_step(case)
+    if odd is not None:
+        return odd
+    waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
+    groups = [h for h in case.histories if h.key in waiting][:_MOST_GROUPS]
+    pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
+    found: list[list[Alignment]] = []
+    for chosen in ([groups] if len(groups) > 2 else []) + pairs:
+        history = merged(chosen, case.programs)
+        candidates = repairs(history, case.ended) if history is not None else []
+        # Two groups show only the ranks that are in both: those to blame must set everybody free.
+        enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
+        if enough:
+            return decide(case, enough, proved=True)
+        found += [candidates] if candidates else []
+    if not found:
+        return None
+    joined = _joined(case, found)
+    if joined:
+        return decide(case, joined, proved=True)
+    blamed = decide(case, found[0], proved=True)
+    return replace(blamed, confidence=Confidence.LIKELY) if blamed.confidence == Confidence.CERTAIN else blamed
+
+
+def _odd_step(case: Case) -> Blame[Diverged] | None:
+    """The only step that a rank's own order marks as odd and after whose repair everything completes, in a group in
+    which some wait for one that waits elsewhere."""
+    found: dict[tuple[int, ...], Alignment] = {}
+    for history in case.histories if case.programs else ():
+        members = case.graph.stuck & set(history.members)
+        elsewhere = {r for r in members if (case.activities[r].group, case.activities[r].members) != history.key}
+        for candidate in repairs(history, case.ended | elsewhere) if 0 < len(elsewhere) < len(members) else ():
+            moved = settle(case, candidate)
+            if moved is not candidate and completes(case.programs, case.histories, case.ended, [in_its_group(moved)]):
+                found.setdefault(moved.culprits, moved)
+    if len(found) != 1:
+        return None
+    (alignment,) = found.values()
+    seen = len(alignment.history.members) - len(alignment.history.blind)
+    who = told_ranks(alignment.culprits)
+    sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
+    return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
+    """Repairs of several pairs of groups that only together set everybody free; those that change fewest ranks."""
+    passed: dict[tuple[int, ...], Alignment] = {}
+    for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
+        gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
+        joined = replace(parts[0], gaps=gaps, cost=sum(a.cost for a in parts))
+        if joined.culprits not in passed and case.graph.dissolves(joined.culprits):
+            passed[joined.culprits] = joined
+    fewest = min(map(len, passed), default=0)
+    return [joined for ranks, joined in passed.items() if len(ranks) == fewest]
+
+
+def best_repair(case: Case) -> Blame[Diverged] | None:
+    """The smallest repair over all groups after which the job would go on; None where every group's calls match."""
+    several = [history for history in case.histories if len(history.members) > 1]
+    every = [r for r in (all_repairs(h, case.ended & set(h.members)) for h in several) if r]
+    if not every:
+        return None
+    # Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group;
+    # where none does alone, the group that parted first explains the others.
+    found = [cheapest(alignments) for alignments in every]
+    enough: list[Alignment] = []
+    for offered in (found, every) if case.programs else ():
+        enough = enough or completing(case.programs, case.histories, case.ended, offered)
+    candidates = enough or min(found, key=lambda group: min(a.when for a in group))
+    history = candidates[0].history
+    stuck = bool(case.graph.stuck & set(history.members)) or met_unlike(history)
+    blamed = decide(case, candidates, proved=stuck)
+    unproven = blamed.confidence == Confidence.CERTAIN and not enough
+    return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
+
+
+def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
+    """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
+    history = candidates[0].history
+    chosen, tie, partings = choose(case, candidates)
+    chosen = _original_calls(case, retell(case, chosen, partings))
+    late, partings = made_later(case, chosen, partings)
+    others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
+    if history.inferred and (
+        elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
+    ):
+        tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
+    elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
+        tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
+    elif history.inferred and not partings and _left_behind(case, chosen):
+        tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
+    without = {*chosen.culprits, *history.blind}
+    rest = tuple(r for r in history.members if r not in without)
+    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
+        tie, others = "unbroken", (rest,)
+    confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
+    if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
+        confidence = Confidence.LIKELY
+        sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
+    return Blame(
+        Diverged(chosen, tuple(partings), late),
+        chosen.culprits,
+        others if tie == "unbroken" else (),
+        proved,
+        confidence,
+        sure,
+    )
+
+
+def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
+    """Would the culprits not be the fewer if the members that were not seen did as they do?"""
+    hidden = case.hidden & set(history.members)
+    return bool(hidden) and len(chosen.culprits) + len(hidden) >= len(rest)
+
+
+def _left_behind(case: Case, alignment: Alignment) -> bool:
+    """Do the others stand behind the call that the culprits are said to make alone? Then they have come by it."""
+    gap = alignment.first
+    if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
+        return False
+    return is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+
+
+def _original_calls(case: Case, alignment: Alignment) -> Alignment:
+    """The calls as they were issued: in a merged history they carry the merged order's numbers."""
+
+    if alignment.history.inferred:
+        return alignment
+
+    def original(token: Token) -> Token:
+        program = case.programs.get(token.rank)
+        return program.token(token.order) if program and token.op != END and token.order >= 0 else token
+
+    gaps = tuple(
+        replace(
+            gap,
+            token=original(gap.token),
+            mine=original(gap.mine) if gap.mine else None,
+            theirs=original(gap.theirs) if gap.theirs else None,
+        )
+        for gap in alignment.gaps
+    )
+    return replace(alignment, gaps=gaps)
+
+
+def _how_sure(
+    case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool
+) -> tuple[Confidence, str]:
+    seen = len(history.members) - len(history.blind)
+    if history.inferred:
+        known = f"stacks of {seen} ranks seen, their call sequences not"
+        if tie == "unbroken":
+            return Confidence.POSSIBLE, known
+        return Confidence.LIKELY, f"{known}; {tie}" if tie else known
+    whole = not history.blind and len(history.members) == len(case.ranks)
+    whole = whole and not history.open
+    who = (
+        f"all {seen} ranks"
+        if whole
+        else f"{seen} ranks"
+        if history.blind or history.open
+        else f"the {seen} ranks of the group"
+    )
+    sure = f"call sequences of {who} seen"
+    if history.blind:
+        sure += f", {len(history.blind)} not"
+    wrapped = history.first > 1
+    if wrapped:
+        sure += f" from call #{history.first} on"
+    if tie == "unbroken":
+        return Confidence.POSSIBLE, sure + "; nothing tells which side is at fault"
+    if tie:
+        return Confidence.LIKELY, f"{sure}; {tie}"
+    if history.blind or not proved:
+        return Confidence.LIKELY, sure
+    if 3 * len(culprits) > seen:
+        return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
+    return Confidence.CERTAIN, sure

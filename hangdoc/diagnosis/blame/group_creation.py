@@ -1,0 +1,146 @@
+"""Which process groups did each rank make, and in which order?
+
+torch names groups by a counter that every new_group advances, on members and others alike (torch 2.13). A rank
+that left one call out gives its next group a number that elsewhere belongs to another group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.diagnosis.context import Case
+from hangdoc.model.journal import Journal
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Stack
+
+_LABEL = "new_group"
+_CONSTRUCTOR = "_new_process_group_helper"
+"""The frame of torch.distributed that makes a group; its locals are ``group_name`` and ``global_ranks_in_group``."""
+
+_Making = tuple[int, Stack, tuple[int, ...]]
+"""A group's number, where the rank makes it, its members as far as they are known."""
+
+
+def missing_creations(case: Case) -> list[Alignment]:
+    """The repairs after which all ranks number their groups alike; empty unless some rank waits for a group.
+
+    One alignment for each explanation: 'these ranks left that call of new_group out'.
+    """
+    making = {rank: now for rank in case.activities if (now := _making(case, rank)) is not None}
+    if not making:
+        return []
+    history = _history(case, making)
+    by_number: dict[int, list[Token]] = {}
+    for tokens in history.tokens.values():
+        for token in tokens:
+            by_number.setdefault(token.sequence, []).append(token)
+    for number in sorted(by_number):
+        made: list[list[Token]] = []
+        for token in by_number[number]:
+            alike = next((tokens for tokens in made if _same_call(tokens[0], token)), None)
+            if alike is None:
+                made.append([token])
+            else:
+                alike.append(token)
+        if len(made) == 2:
+            here, there = made
+            left_out = [_left_out(history, *sides) for sides in ((here, there), (there, here))]
+            found = [alignment for alignment in left_out if alignment is not None] or _unlike(history, made)
+            if found:
+                return found
+    return []
+
+
+def _same_call(a: Token, b: Token) -> bool:
+    """Who is to be in a group that is being made need not be known yet: then the line has to tell."""
+    known = all(token.sizes is not None and token.sizes[0] for token in (a, b))
+    return a.sizes == b.sizes if known else a.site == b.site
+
+
+def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
+    """Did the ranks of ``without`` leave out what those of ``having`` made under this number? Then the others came
+    to the group of ``without`` later on."""
+    mine, theirs = without[0], having[0]
+    later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
+    if not any(_same_call(mine, token) for token in later):
+        return None
+    ranks = tuple(sorted(token.rank for token in without))
+    gap = Gap("insert", ranks, theirs, mine, theirs)
+    return Alignment(history, len(ranks), (gap,), tuple(history.tokens[theirs.rank]))
+
+
+def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
+    """One number, two groups, and somebody still waits for his: nobody knows what the others would have made next, so
+    the fewer made one too many."""
+    if not any(token.pending for tokens in made for token in tokens):
+        return []
+    fewest = min(map(len, made))
+    found = []
+    for mine, theirs in (made, made[::-1]):
+        ranks = tuple(sorted(token.rank for token in mine))
+        if len(mine) == fewest:
+            gap = Gap("delete", ranks, mine[0], mine[0], theirs[0])
+            found.append(Alignment(history, fewest, (gap,), tuple(history.tokens[theirs[0].rank])))
+    return found
+
+
+def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
+    """Every rank's groups as calls of new_group: the number is torch's own, ``sizes`` holds the members."""
+    world = tuple(sorted(case.ranks))
+    journals = {rank: s.journal for rank, s in case.ranks.items() if s.journal is not None}
+    # Where nothing was recorded, the probe may still know the groups, and a rank without any tells nothing.
+    journals = {rank: journal for rank, journal in journals.items() if case.programs or journal.groups}
+    history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not journals)
+    history.blind = tuple(rank for rank in world if rank not in journals and rank not in making)
+    for rank in sorted({*journals, *making}):
+        found = _made(journals[rank]) if rank in journals else iter(())
+        made = {number: (stack, members, False) for number, stack, members in found}
+        if rank in making:
+            number, stack, members = making[rank]
+            made.setdefault(number, (stack, members, True))
+            # It is past what others still wait for it to make: under that number it made something else.
+            for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
+                made.setdefault(earlier, ((), (), False))
+        history.tokens[rank] = [
+            Token(rank, history.key, number, _LABEL, site_of(stack), (members,), (), pending, -1, 0, stack)
+            for number, (stack, members, pending) in sorted(made.items())
+        ]
+    return history
+
+
+def _made(journal: Journal) -> Iterator[tuple[int, Stack, tuple[int, ...]]]:
+    for group in journal.groups:
+        if group.name.isdigit() and group.members:
+            stack = journal.stack(group.created_at) if group.created_at >= 0 else ()
+            yield int(group.name), stack, group.members
+
+
+def _making(case: Case, rank: int) -> _Making | None:
+    """The group that the rank is making now: from its journal, or from the locals of torch's own frame."""
+    journal, activity = case.ranks[rank].journal, case.activities[rank]
+    seen = _making_on_stack(activity.stack) if activity.kind == ActivityKind.STORE_WAIT else None
+    for wait in journal.store_waits if journal is not None else ():
+        if wait.operation == "group" and wait.keys and wait.keys[0].isdigit():
+            number = int(wait.keys[0])
+            members = seen[2] if seen is not None and seen[0] == number else ()
+            return number, journal.stack(wait.stack) if journal is not None else (), members
+    return seen
+
+
+def _making_on_stack(stack: Stack) -> _Making | None:
+    for number, frame in enumerate(stack):
+        if frame.function.rsplit(".", 1)[-1] == _CONSTRUCTOR:
+            values = {local.name: local.value.strip("\"'") for local in frame.locals}
+            name = values.get("group_name", "")
+            if name.isdigit():
+                return int(name), stack[number:], _numbers(values.get("global_ranks_in_group", ""))
+    return None
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """'[0, 1, 2]' as numbers; () for what is no whole list of them."""
+    whole = re.fullmatch(r"\[\d+(, \d+)*\]", text)
+    return tuple(int(number) for number in re.findall(r"\d+", text)) if whole else ()

@@ -1,0 +1,132 @@
+"""Who is to blame for a message that does not meet its partner?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hangdoc.diagnosis.blame.arguments import missing_partners
+from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.wait_cycle import would_free_all
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.messages.faults import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.process import Frame, Stack
+
+_MOST_NAMED = 8
+
+
+@dataclass(frozen=True, slots=True)
+class MissingPartner(Explanation):
+    """A message has no partner: the culprit did not issue it, or one too many waits for it."""
+
+    skipped: LeftOut | None = None
+    """The message that it left out for once."""
+    left: LeftLoop | None = None
+    """The loop in which it passed its messages, and which it has left."""
+
+
+def partner(case: Case) -> Blame[MissingPartner] | None:
+    """A message waits for its partner, and with it everybody would go on."""
+    alone = would_free_all(case)
+    for waiter, peer in missing_partners(case):
+        if peer in alone:
+            sure = "either the message was not sent, or one too many is expected"
+            others = tuple((rank,) for rank in alone if rank != peer)
+            left = left_loop(case, peer)
+            found = MissingPartner(left=left)
+            if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
+                sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            return Blame(found, (peer,), others, proved=True, sure=sure)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLoop:
+    """The loop in which a rank passed its messages and in which it is no more, and the ranks that are still in it."""
+
+    still: tuple[int, ...]
+    gone: tuple[int, ...]
+    """Those that have passed messages in it and left it, this rank among them."""
+    condition: str
+    frame: Frame
+
+
+def left_loop(case: Case, rank: int) -> LeftLoop | None:
+    """None where the rank is in its loop still, or nobody else is."""
+    for frame in user_stack(_last_issued(case, rank)):
+        tree = case.sources.function(frame.file, frame.line)
+        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        if loop is None:
+            continue
+        inside = {r for r, activity in case.activities.items() if _holds(loop, frame, activity.stack)}
+        gone = {r for r in case.activities if r not in inside and _holds(loop, frame, _last_issued(case, r))}
+        if rank in inside or not inside:
+            return None
+        at = replace(frame, line=loop.line)
+        return LeftLoop(tuple(sorted(inside)), tuple(sorted(gone)), loop.condition, at)
+    return None
+
+
+def _last_issued(case: Case, rank: int) -> Stack:
+    journal = case.ranks[rank].journal
+    return journal.stack(journal.point_to_points[-1].stack) if journal is not None and journal.point_to_points else ()
+
+
+def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
+    return any(
+        (f.file, plain(f.function)) == (at.file, plain(at.function)) and loop.span[0] < f.line <= loop.span[1]
+        for f in stack
+    )
+
+
+def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] | None:
+    """A message was sent under one tag and is expected under another, or was left out for once."""
+    found = crossed_tags(case)
+    elsewhere = wrong_peer(case) if found is None else None
+    if elsewhere is not None:
+        pair = sorted((elsewhere.took, elsewhere.waits))
+        sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
+        return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    skipped = left_out(case) if found is None else None
+    if skipped is not None:
+        sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
+        missing = MissingPartner(skipped, left_loop(case, skipped.rank))
+        return Blame(missing, (skipped.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if found is None:
+        return _without_partners(case)
+    sides = [(found.sender,), (found.receiver,)]
+    if found.strayed == found.receiver:
+        sides.reverse()
+    if found.strayed is not None:
+        sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
+        return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(found, sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
+
+
+def _without_partners(case: Case) -> Blame[MissingPartner] | None:
+    """Several ranks are left with messages to or from one and the same rank."""
+    rank = common_rank(left_without(case.messages_alone))
+    if rank is None:
+        return None
+    sure = "every message without a partner is to or from it"
+    return Blame(
+        MissingPartner(left=left_loop(case, rank)), (rank,), proved=True, confidence=Confidence.LIKELY, sure=sure
+    )
+
+
+def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
+    """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
+    roots = tuple(sorted(case.graph.roots))
+    if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
+        return None
+    waiting = sorted({w.waiter for w in case.graph.waits})
+    proved = {*waiting, *roots} == set(case.activities)
+    sure = "which rank the message is for, or from, could not be seen"
+    found = MissingPartner()
+    return Blame(found, roots, tuple((r,) for r in waiting[:_MOST_NAMED]), proved=proved, sure=sure)

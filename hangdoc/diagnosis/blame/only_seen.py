@@ -1,0 +1,23 @@
+"""A blame without the ranks that were not seen: unseen is not guilty."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.explanation import Blame, Explanation, HeldUpUnseen
+
+
+def only_seen(found: Blame[Explanation], hidden: frozenset[int], seen: frozenset[int]) -> Blame[Explanation]:
+    """``found`` without ranks that were not seen; a blame of nobody where it named no other."""
+    if not hidden or hidden.isdisjoint((*found.culprits, *(rank for side in found.alternatives for rank in side))):
+        return found
+    culprits = tuple(rank for rank in found.culprits if rank in seen)
+    if found.culprits and not culprits:
+        return nobody_seen()
+    sides = (tuple(rank for rank in side if rank in seen) for side in found.alternatives)
+    return replace(found, culprits=culprits, alternatives=tuple(side for side in sides if side))
+
+
+def nobody_seen() -> Blame[HeldUpUnseen]:
+    """Those that the others wait for were not seen."""
+    return Blame(HeldUpUnseen(), sure="the ranks that the others wait for were not seen")

@@ -1,0 +1,281 @@
+"""Ties between equally small repairs: what interrupted a rank, a rank guard, then the ranks' own history; never a
+coin's toss."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.history import END, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.choice import others_in, partings_of
+from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
+from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.model.process import Frame, Stack
+
+
+def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
+    """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
+    settled = [partner_aside(own_counterpart(settle(case, alignment))) for alignment in candidates]
+    partings = [(a, partings_of(case, a)) for a in settled]
+    if len(candidates) == 1:
+        return settled[0], "", partings[0][1]
+    interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
+    if len(interrupted) == 1:
+        ranks = told_ranks(interrupted[0][0].culprits)
+        return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
+    for alignment, found in partings:
+        guarded = _guarded_ranks(alignment, found)
+        match = next((p for p in partings if p[0].culprits == guarded), None)
+        if match is not None:
+            return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
+    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
+    novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
+    if len(novel) == 1:
+        return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
+    odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
+    if len(odd) == 1:
+        return odd[0][0], f"ranks of other groups went as {told_ranks(others_in(odd[0][0]))} did", odd[0][1]
+    # Where others have ended as well, ending is what the program does there.
+    gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
+    if len(gone) == 1:
+        return gone[0][0], f"{told_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
+    first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
+    return first[0], "unbroken", first[1]
+
+
+def _ended_there(case: Case, alignment: Alignment) -> bool:
+    """Are the culprits those of the group that have ended?"""
+    return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
+
+
+def told_ranks(ranks: tuple[int, ...]) -> str:
+    """'rank 2', 'ranks 0, 3'."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def interrupting(case: Case, stack: Stack) -> Frame | None:
+    """The finalizer, signal handler or callback in the stack that the interpreter runs at moments of its own."""
+    return next((f for f in stack if _interrupts(case, f.file, plain(f.function))), None)
+
+
+def _interrupts(case: Case, file: str, function: str) -> bool:
+    return function in ("__del__", "_exitfunc") or case.sources.is_signal_handler(file, function)
+
+
+def _was_interrupted(case: Case, gap: Gap | None) -> bool:
+    """Does the culprits' own call come from such a place, and that of the others not?"""
+    if gap is None or gap.mine is None or interrupting(case, gap.mine.stack) is None:
+        return False
+    return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
+
+
+def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
+    """Which of two equally good stories to tell first: who did what the condition made special. That is the side
+    whose call stands under it, but for an early return, a loop that ended and a try body that was left the other."""
+    if alignment.first is None or not found:
+        return 0.0
+    top = found[0]
+    leaves = top.guard.kind in ("return", "loop") or is_left_by_exception(top)
+    special = 1 - top.guarded if leaves else top.guarded
+    return top.score if special == 0 else -top.score
+
+
+def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
+    """The side whose call stands under a condition on the rank, () where neither or both do."""
+    gap = alignment.first
+    if gap is None:
+        return ()
+    sides = (alignment.culprits, others_in(alignment))
+    top = found[0] if found else None
+    if top is not None and top.rank_like:
+        return sides[top.guarded]
+    wrapped = [wrapped_for_one_rank(t.stack) if t else False for t in (gap.mine, gap.theirs)]
+    if wrapped[0] != wrapped[1]:
+        return sides[0 if wrapped[0] else 1]
+    return ()
+
+
+def _left_own_path(case: Case, alignment: Alignment) -> bool:
+    """Did the culprits do something they never did before, where the others did what they always do?"""
+    gap = alignment.first
+    return gap is not None and _strayed(case, gap) and not _may_end_a_loop(case, gap)
+
+
+def _strayed(case: Case, gap: Gap | None) -> bool:
+    """Is this step of the culprits new to them, and that of the others not?"""
+    if gap is None:
+        return False
+    mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
+    theirs = gap.theirs is None or _is_new_step(case.programs.get(gap.theirs.rank), gap.theirs)
+    return mine and not theirs
+
+
+def _others_strayed(case: Case, alignment: Alignment) -> bool:
+    """Did the others, after a call that they had made before, go on as they never had?"""
+    gap = alignment.first
+    program = case.programs.get(gap.theirs.rank) if gap is not None and gap.theirs is not None else None
+    if program is None or gap is None or gap.theirs is None or gap.theirs.order <= 0 or gap.theirs.op == END:
+        return False
+    before = program.tokens[gap.theirs.order - 1].site
+    known = any(t.site == before for t in program.tokens[: gap.theirs.order - 1])
+    return known and _is_new_step(program, gap.theirs)
+
+
+def _may_end_a_loop(case: Case, gap: Gap) -> bool:
+    """Do the others begin another round where the culprits go on to what they never called before? Nobody's past
+    tells how many rounds there were to be."""
+    if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
+        return False
+    ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
+    if ours is None or others is None or any(t.site == gap.mine.site for t in ours.tokens[: gap.mine.order]):
+        return False
+    sites = [t.site for t in others.tokens[: gap.theirs.order]]
+    return bool(sites) and gap.theirs.site in sites and sites.index(gap.theirs.site) <= sites.index(sites[-1])
+
+
+def _is_new_step(program: RankProgram | None, token: Token) -> bool:
+    """Did the rank never before go from its previous call to this one, or take another step on the way here from its
+    previous call in the group?"""
+    if program is None or token.order >= len(program.tokens):
+        return True  # it ended: nobody ends twice
+    if token.order <= 0:
+        return True
+    steps, known = _way_to(program, token)
+    return not steps <= known
+
+
+_Place = tuple[Site, str]
+_Step = tuple[_Place, _Place]
+
+
+def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
+    """Did the culprits come to their call in a way that no rank outside the group ever took, and the others not?"""
+    gap, members = alignment.first, set(alignment.history.members)
+    outside = {rank: program for rank, program in case.programs.items() if rank not in members}
+    if gap is None or gap.mine is None or gap.theirs is None or not outside:
+        return False
+    taken = {
+        (_place(program, before), _place(program, after))
+        for program, _ in distinct(outside)
+        for before, after in zip(program.tokens, program.tokens[1:], strict=False)
+    }
+    ways = []
+    for token in (gap.mine, gap.theirs):
+        program = case.programs.get(token.rank)
+        if program is None or not 0 < token.order < len(program.tokens):
+            return False
+        ways.append(_way_to(program, token)[0] <= taken)
+    return ways == [False, True]
+
+
+def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]:
+    """From which site to which did the rank go since its previous call in the group, and which such steps before."""
+    calls = program.tokens
+    earlier = (i for i in range(token.order - 1, -1, -1) if calls[i].group == token.group)
+    start = next(earlier, token.order - 1)
+    places = [_place(program, call) for call in calls[: token.order + 1]]
+    steps = list(itertools.pairwise(places))
+    return set(steps[start:]), set(steps[:start])
+
+
+def _place(program: RankProgram, token: Token) -> _Place:
+    """The line and the group: one line may call on several. Groups that divide the world have one description."""
+    group = program.groups.get(token.group[0])
+    return token.site, (group.description if group is not None else "") or token.group[0]
+
+
+def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
+    """Does ``mine`` stand behind the place of ``theirs``, which its rank has not been to this time?
+
+    In a loop that holds both, or where no source tells, it has been there if that was its call before; where nobody
+    knows its calls, the one further on has left something out.
+    """
+    together = is_behind(case.sources, mine.stack, theirs.stack)
+    if together is None:
+        return False
+    if together == "behind" or _in_one_round(case, mine, theirs):
+        return True
+    program = case.programs.get(mine.rank)
+    if program is None:
+        return True
+    before = program.tokens[mine.order - 1] if 0 < mine.order < len(program.tokens) else None
+    return before is not None and before.site != theirs.site
+
+
+def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
+    """Are both now in the same round of all loops around them, as their counters tell?"""
+    file, function, names = common_rounds(case.sources, mine.stack, theirs.stack)
+    seen = [case.values.of(file, function, name) for name in names]
+    told = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
+    return bool(told) and all(a is not None and a == b for a, b in told)
+
+
+def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
+    """At the very end of the sequences 'one extra here' and 'one missing here' say the same. The guard tells which
+    it is: whose call stands under it. Without one, a call that the others make as well, or will still come to, is
+    not extra: whoever is there already has left theirs out."""
+    gap = alignment.first
+    if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
+        return alignment
+    if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
+        return alignment
+    if is_shared(case, gap):
+        missing = True  # others are in that very call: it is not one too many
+    elif partings:
+        missing = partings[0].guarded == 1
+    else:
+        # Who still stands in front of the others' call has left nothing out.
+        before = is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+        missing = not before and (_made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs))
+    if not missing:
+        return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
+    left_out = _from_there_on(alignment, gap.theirs)
+    return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
+
+
+def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tuple[Gap | None, list[Parting]]:
+    """The others' call, and the conditions that it stands under there, where the culprits make it as well, one call
+    later, and the others make what the culprits are said to make alone, one call later: nothing is too many, one of
+    the conditions was true in another round. (None, ``partings``) where it is not so, or no condition is seen."""
+    gap, history = alignment.first, alignment.history
+    if gap is None or partings or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
+        return None, partings
+    ours = history.at(gap.mine.rank, gap.mine.sequence + 1)
+    theirs = history.at(gap.theirs.rank, gap.theirs.sequence + 1)
+    if ours is None or theirs is None or (ours.site, theirs.site) != (gap.theirs.site, gap.mine.site):
+        return None, partings
+    late = replace(gap, kind="insert", token=gap.theirs)
+    found = partings_of(case, replace(alignment, gaps=(late,)))
+    conditions = [p for p in found if p.guard.kind in CONDITIONS and p.guarded == 1]
+    return (late, conditions) if conditions else (None, partings)
+
+
+def is_shared(case: Case, gap: Gap) -> bool:
+    """Have others, too, issued what the culprits are in, a call of another group than the one that is waited for?"""
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or mine.group == theirs.group:
+        return False
+    history = next((h for h in case.histories if h.key == mine.group), None)
+    others = [r for r in history.members if r not in gap.ranks] if history is not None else []
+    met = [history.at(rank, mine.sequence) for rank in others] if history is not None else []
+    return any(t is not None and t.site == mine.site for t in met)
+
+
+def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
+    """Have ranks that are not to blame called from the same place before?"""
+    culprits = frozenset(alignment.culprits)
+    others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
+    alike = (call.site, call.sizes, call.dtypes)
+    return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
+
+
+def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
+    """The others' calls in the group that the culprits have not issued: the first, and what has followed it since."""
+    culprits = frozenset(alignment.culprits)
+    others = (r for r in alignment.history.members if r not in culprits)
+    longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])
+    return [token for token in longest if token.sequence >= first.sequence] or [first]

@@ -1,0 +1,108 @@
+"""Everybody waits for somebody: who could set all others free?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop
+from hangdoc.diagnosis.state.process import descendants
+from hangdoc.diagnosis.state.wait_graph import distinct_waits
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+
+MOST_TRIED = 64
+
+
+def would_free_all(case: Case) -> list[int]:
+    """The stuck ranks each of which, by going on, would set all others free."""
+    needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
+    return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
+
+
+def lock_waiters(case: Case) -> tuple[int, ...]:
+    """The stuck ranks that wait for a lock between processes, by themselves or by a child."""
+    found = []
+    for rank in sorted(case.graph.stuck):
+        kind, process = case.activities[rank].kind, case.ranks[rank].process
+        below = descendants(process) if process is not None and kind == ActivityKind.WAITING_FOR_CHILD else []
+        locking = any(file.is_locking for child in below for file in child.blocking_files)
+        found += [rank] if kind == ActivityKind.FILE_LOCK or locking or rank in case.shared_locks else []
+    return tuple(found)
+
+
+def lock_holders(case: Case) -> frozenset[int]:
+    """The stuck ranks that hold the locks which other stuck ranks, or their children, wait for."""
+    locks = lock_waiters(case)
+    return frozenset(holder for r in locks for holder in case.graph.on(r) & case.graph.stuck)
+
+
+@dataclass(frozen=True, slots=True)
+class WaitCycle(Explanation):
+    """Every stuck rank waits for another stuck rank."""
+
+    ring: tuple[Activity, ...] = ()
+    """Where all of them wait for messages: the ranks of one circle, each waiting for the next."""
+    loop: UnevenLoop | None = None
+    """The loop around the messages of the ring, where the ranks count its rounds differently."""
+    lock_waiters: tuple[int, ...] = ()
+    """Those that wait for a lock between processes."""
+    lock_holders: tuple[int, ...] = ()
+    """Those that hold it."""
+
+
+def cycle(case: Case) -> Blame[WaitCycle]:
+    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
+    set all others free by going on? Ranks at one place stand or fall together."""
+    waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
+    by_place: dict[tuple[object, ...], list[int]] = {}
+    for rank in waiting:
+        activity = case.activities[rank]
+        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
+        by_place.setdefault(place, []).append(rank)
+    circle = "the wait-for graph is a circle"
+    loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in MESSAGES for r in waiting) else None
+    ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)])
+    around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
+    found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
+    if loop is not None and loop.odd:
+        sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
+        return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    if len(by_place) < 2:
+        return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
+    places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
+    alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
+    enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
+    odd = [ranks for ranks in enough if len(ranks) == len(enough[0])]
+    # Who holds a lock and waits for those that want it has only to let go.
+    holders = set(found.lock_holders) | case.held.keys()
+    odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
+    if len(odd) == 1:
+        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
+        # What waits for a message cannot break it alone: its partner would have to.
+        how = (
+            Confidence.POSSIBLE
+            if any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
+            else Confidence.LIKELY
+        )
+        return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+    return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
+
+
+def _ring(stuck: list[Activity]) -> tuple[Activity, ...]:
+    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown, none
+    where one of them waits for something else than a message.
+
+    Example: 0 receives from 1, 1 from 2, 2 from 1 → (1, 2).
+    """
+    if not stuck or any(a.kind not in MESSAGES for a in stuck):
+        return ()
+    by_rank = {a.rank: a for a in stuck}
+    way: list[Activity] = []
+    here: Activity | None = stuck[0]
+    while here is not None and here not in way:
+        way.append(here)
+        here = by_rank.get(here.peer) if here.peer is not None else None
+    return tuple(way[way.index(here) :] if here is not None else stuck)

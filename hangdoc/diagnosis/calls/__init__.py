@@ -1,0 +1,1 @@
+"""What the ranks called: histories of groups, their alignment, messages."""

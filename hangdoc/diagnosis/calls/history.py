@@ -1,0 +1,299 @@
+"""The collectives of every group, rank by rank, joined across the job.
+
+Groups are matched by name *and* members (torch numbers new groups with a counter, so one name may mean two
+groups). A call's site is its whole user stack, as the innermost line alone cannot tell two callers apart, and the
+way through the library below it: of a trainer all calls come from one user line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
+from itertools import takewhile
+
+from hangdoc.diagnosis.calls.folding import Recording, record
+from hangdoc.diagnosis.frames.landmarks import serves_another_thread
+from hangdoc.diagnosis.frames.library import library
+from hangdoc.model.journal import Call, Journal, ProcessGroup
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import JobSnapshot
+
+Site = tuple[tuple[str, int, str], ...]
+GroupKey = tuple[str, tuple[int, ...]]
+
+# Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
+_UNEVEN_BY_NATURE = (
+    "scatter",
+    "gather",
+    "all_to_all",
+    "alltoall",
+    "broadcast_object",
+    "send",
+    "recv",
+    "barrier",
+)
+# … although their names contain such a word.
+_EVEN = ("all_gather", "reduce_scatter")
+
+END = "end of program"
+
+_DEFAULT_GROUP = "default_pg"
+"""How torch describes the group of all ranks (2.4-2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One call as the alignment sees it. ``order`` is its place in the rank's own program over all groups."""
+
+    rank: int
+    group: GroupKey
+    sequence: int
+    op: str
+    site: Site
+    sizes: tuple[tuple[int, ...], ...] | None
+    """Sizes and dtypes where the operation demands that all ranks agree, else None."""
+    dtypes: tuple[str, ...]
+    pending: bool
+    order: int
+    created_ns: int
+    stack: Stack
+    thread: str = "MainThread"
+    thread_id: int = 0
+    root: int | None = None
+    named: bool = True
+    """False: it waits for a collective or a message, and nothing tells which."""
+
+    @property
+    def frame(self) -> Frame | None:
+        """The innermost user frame."""
+        return next((f for f in self.stack if not library(f.file)), None)
+
+
+@dataclass(slots=True)
+class GroupHistory:
+    """All ranks' calls in one group. ``tokens[rank]`` is in order of issue and starts at ``first``."""
+
+    key: GroupKey
+    members: tuple[int, ...]
+    label: str
+    tokens: dict[int, list[Token]] = field(default_factory=dict)
+    blind: tuple[int, ...] = ()
+    """Members whose journal could not be read."""
+    first: int = 1
+    inferred: bool = False
+    """Made up from stacks: no numbers, no past."""
+    open: bool = False
+    """The journals do not say who its members are: there may be others."""
+
+    def issued(self, rank: int) -> int:
+        """The last sequence number that ``rank`` issued (0: none)."""
+        calls = self.tokens.get(rank)
+        return calls[-1].sequence if calls else 0
+
+    def arrived(self, sequence: int) -> bool:
+        """Has every member issued the call with that number?"""
+        return not self.blind and all(self.issued(rank) >= sequence for rank in self.members)
+
+    def at(self, rank: int, sequence: int) -> Token | None:
+        """The call of ``rank`` with that number, if it is still in its ring."""
+        calls = self.tokens.get(rank, [])
+        if not calls:
+            return None
+        offset = sequence - calls[0].sequence
+        if 0 <= offset < len(calls) and calls[offset].sequence == sequence:
+            return calls[offset]
+        return next((t for t in calls if t.sequence == sequence), None)
+
+
+def met_unlike(history: GroupHistory) -> bool:
+    """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
+    sends, and no rank is missing. Where some have not come there, or are not seen, two that wait in unlike calls of one
+    number prove as much: nothing the others do lets these two meet."""
+    waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    for sequence in waiting:
+        met = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
+        arrived = history.arrived(sequence)
+        if len({(t.op, t.sizes) for t in met if arrived or (t.pending and not history.inferred)}) > 1:
+            return True
+    return False
+
+
+def user_stack(stack: Stack) -> Stack:
+    """The user frames, innermost first."""
+    return tuple(f for f in stack if not library(f.file))
+
+
+def site_of(stack: Stack) -> Site:
+    """What identifies a call site: the user frames, or the innermost library frames where there are none
+    (backward on another thread, finalizers)."""
+    frames = user_stack(stack) or stack[:4]
+    # torch records plain code names, py-spy qualified ones.
+    return tuple((f.file, f.line, f.function.rsplit(".", 1)[-1]) for f in frames)
+
+
+def call_site(stack: Stack) -> Site:
+    """``site_of``, and last the library's functions on the way from the user's line to the call; their lines may
+    differ between ranks that do the same, and so may code without a file."""
+    below = list(takewhile(lambda frame: library(frame.file), stack))
+    site = site_of(stack)
+    if not below or len(below) == len(stack):
+        return site
+    way = (f.function.rsplit(".", 1)[-1] for f in reversed(below) if not f.file.startswith("<"))
+    return (*site, ("", 0, " ".join(way)))
+
+
+def lines_of(site: Site) -> Site:
+    """The user's part of a call site: the first call of a compiled function takes another way than the next."""
+    return site[:-1] if site and not site[-1][0] else site
+
+
+def group_label(name: str, description: str) -> str:
+    """How people call the group: its description where torch gave it one ('default_pg'), else its name."""
+    if description and description != "undefined":
+        return description
+    return f"group {name}" if name.isdigit() else name
+
+
+@lru_cache(maxsize=1024)
+def demands_equal_sizes(op: str) -> bool:
+    """Must all ranks agree on the sizes of the operation?"""
+    return op.startswith(_EVEN) or not any(word in op for word in _UNEVEN_BY_NATURE)
+
+
+class RankProgram:
+    """One rank's calls in program order, over all its groups. ``recording`` is shared by ranks of equal calls."""
+
+    def __init__(self, rank: int, journal: Journal, recording: Recording, sites: list[Site]) -> None:
+        self.rank = rank
+        self.journal = journal
+        self.recording = recording
+        self._sites = sites
+        self._made: dict[int, Token] = {}
+        self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """All calls; made on first use, for the few ranks that somebody asks about."""
+        return [self.token(place) for place in range(len(self.journal.calls))]
+
+    @property
+    def pending(self) -> list[Token]:
+        """The calls that have not completed."""
+        return [self.token(place) for place in self.recording.pending]
+
+    def threads(self, group: str) -> int:
+        """How many of the program's own threads issued calls of the group, as far as they are known."""
+        calls = [self.journal.calls[place] for place in self.recording.by_group.get(group, ())]
+        return len({call.thread_id for call in calls if not serves_another_thread(call.thread_name)} - {0})
+
+    def key(self, group: str) -> GroupKey:
+        """What identifies the group of that name across ranks."""
+        known = self.groups.get(group)
+        return group, known.members if known else ()
+
+    def token(self, place: int) -> Token:
+        """The call at that place of the journal."""
+        if place not in self._made:
+            self._made[place] = self._token(place, self.journal.calls[place])
+        return self._made[place]
+
+    def _token(self, place: int, call: Call) -> Token:
+        return Token(
+            rank=self.rank,
+            group=self.key(call.group),
+            sequence=call.sequence,
+            op=call.op,
+            site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
+            sizes=call.input_sizes if demands_equal_sizes(call.op) else None,
+            dtypes=call.input_dtypes,
+            pending=not call.completed,
+            order=place,
+            created_ns=call.created_ns,
+            stack=self.journal.stack(call.stack),
+            thread=call.thread_name or "MainThread",
+            thread_id=call.thread_id,
+            root=call.root,
+        )
+
+
+def programs(job: JobSnapshot) -> dict[int, RankProgram]:
+    """Every rank's program, for ranks whose journal was read."""
+    journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
+    recordings = record(journals.items())
+    unique = {id(recording): recording for recording in recordings.values()}
+    sites = {key: [call_site(stack) for stack in recording.stacks] for key, recording in unique.items()}
+    return {
+        rank: RankProgram(rank, journal, recordings[rank], sites[id(recordings[rank])])
+        for rank, journal in journals.items()
+    }
+
+
+def distinct(program_of: dict[int, RankProgram]) -> list[tuple[RankProgram, tuple[int, ...]]]:
+    """One program for each set of ranks with equal calls, and those ranks."""
+    ranks: dict[int, list[int]] = {}
+    for rank, program in program_of.items():
+        ranks.setdefault(id(program.recording), []).append(rank)
+    return [(program_of[members[0]], tuple(members)) for members in ranks.values()]
+
+
+def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) -> list[GroupHistory]:
+    """The joined histories of all groups that anyone used or made. Ranks of equal calls share one list of tokens.
+
+    ``dumped``: all ranks of a job of which there are dumps alone. There the default group has at least these for its
+    members, and any other group whose members are not recorded at least those that have used it.
+    """
+    found: dict[GroupKey, GroupHistory] = {}
+    shared: dict[tuple[int, int], list[Token]] = {}
+    everyone = dumped or tuple(sorted(program_of))
+    for rank, program in program_of.items():
+        for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
+            key = program.key(name)
+            history = found.get(key)
+            if history is None:
+                group = program.groups.get(name)
+                label = group_label(name, group.description if group else "")
+                history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
+            places = program.recording.by_group.get(name)
+            if places is None:
+                continue
+            own = (id(history), id(places))
+            if own not in shared:
+                shared[own] = [program.token(place) for place in places]
+            history.tokens[rank] = shared[own]
+    for history in found.values():
+        if history.open and history.label != _DEFAULT_GROUP:
+            history.members = tuple(sorted(history.tokens))
+        history.blind = tuple(r for r in history.members if r not in program_of)
+        # Rings wrap at different points: compare from where everybody's memory begins.
+        history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
+        cut: dict[int, list[Token]] = {}
+        for rank, calls in history.tokens.items():
+            if id(calls) not in cut:
+                cut[id(calls)] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+            history.tokens[rank] = cut[id(calls)]
+    return list(found.values())
+
+
+def merged(groups: list[GroupHistory], program_of: dict[int, RankProgram]) -> GroupHistory | None:
+    """The calls of several groups as one history, in each rank's program order, over the ranks that are members
+    of all of them: where no group alone shows a divergence, the order across groups may.
+
+    None where fewer than two ranks share the groups.
+    """
+    shared = set.intersection(*(set(g.members) for g in groups)) & set(program_of)
+    if len(shared) < 2:
+        return None
+    labels = {g.key: g.label for g in groups}
+    starts = {g.key: g.first for g in groups}
+    history = GroupHistory(
+        ("+".join(sorted(key[0] for key in labels)), tuple(sorted(shared))),
+        tuple(sorted(shared)),
+        " and ".join(sorted(labels.values())),
+        first=max(starts.values()),
+    )
+    for program, ranks in distinct({rank: program_of[rank] for rank in sorted(shared)}):
+        ours = [t for t in program.tokens if t.group in labels and t.sequence >= starts[t.group]]
+        # The position in the merged order is the number that has to agree.
+        tokens = [replace(t, op=f"{t.op}  {labels[t.group]}", sequence=number) for number, t in enumerate(ours, 1)]
+        history.tokens.update(dict.fromkeys(ranks, tokens))
+    return history

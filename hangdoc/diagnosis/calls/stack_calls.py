@@ -1,0 +1,86 @@
+"""Without a journal: one call for each rank, the one its stack shows it in.
+
+The same alignment works on it. What it cannot show is history, so nothing found this way is ever certain.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind, WaitReason
+
+ROOTED = ("broadcast", "scatter", "reduce", "gather")
+"""Collectives whose members are through as soon as their own part is done: all but the root, or the root alone."""
+UNKNOWN_GROUP = "process group"
+
+
+def from_stacks(
+    activities: dict[int, Activity], kinds: tuple[str, ...] = (ActivityKind.IN_COLLECTIVE,)
+) -> list[GroupHistory]:
+    """The collectives that the ranks stand in, as one history of one call; empty where fewer than two do."""
+    standing = {rank: a for rank, a in activities.items() if a.kind in kinds and not a.moving}
+    if len(standing) < 2:
+        return []
+    members = tuple(sorted(activities))
+    key = (UNKNOWN_GROUP, members)
+    history = GroupHistory(key, members, UNKNOWN_GROUP, inferred=True)
+    history.blind = tuple(rank for rank in members if rank not in standing)
+    for rank, activity in standing.items():
+        history.tokens[rank] = [
+            Token(
+                rank=rank,
+                group=key,
+                sequence=1,
+                op=activity.operation,
+                named=activity.reason != WaitReason.UNNAMED,
+                site=tuple(
+                    (file, line, function.rsplit(".", 1)[-1]) for file, line, function in site_of(activity.stack)
+                ),
+                sizes=None,
+                dtypes=(),
+                pending=True,
+                order=0,
+                created_ns=0,
+                stack=activity.stack,
+            )
+        ]
+    return [history]
+
+
+def apart(history: GroupHistory) -> GroupHistory:
+    """The history of stacks, in which calls of one name match at one place only."""
+    places: dict[object, int] = {}
+    tokens = {
+        rank: [replace(t, sizes=((places.setdefault(t.site, len(places)),),)) for t in calls]
+        for rank, calls in history.tokens.items()
+    }
+    return replace(history, tokens=tokens)
+
+
+def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
+    by_site: dict[object, list[int]] = {}
+    for rank, tokens in history.tokens.items():
+        by_site.setdefault(tokens[0].site, []).append(rank)
+    if len(by_site) < 3:
+        return []
+    most = max(len(ranks) for ranks in by_site.values())
+    places = [tuple(sorted(ranks)) for ranks in by_site.values() if len(ranks) < most]
+    return sorted(place for place in places if not set(place) <= set(culprits))
+
+
+def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The others, where the culprits stand in a call that some members leave before it is complete: they may have
+    been there as well, all but one."""
+    ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
+    rooted = all(op.startswith(ROOTED) and not op.startswith("reduce_scatter") for op in ops)
+    others = tuple(rank for rank in history.tokens if rank not in culprits)
+    return [(rank,) for rank in others] if rooted and len(others) > 1 else []
+
+
+def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The others, where a rank waits for what may as well be a message of theirs."""
+    unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
+    return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []

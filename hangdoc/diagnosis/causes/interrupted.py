@@ -1,0 +1,153 @@
+"""HD103, HD112, HD702: what takes a rank away from its path: an exception, the interpreter, the end."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.tie_break import interrupting
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
+from hangdoc.diagnosis.causes.finding import (
+    Finding,
+    call_name,
+    capital,
+    condition_text,
+    others_of,
+    place,
+    verb,
+    wait_sentence,
+)
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.candidates import Parting, is_left_by_exception
+from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.wording import name_ranks
+
+
+@cause("HD103", explains=Diverged, order=180)
+def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD103: one side is in an except or finally suite, or left the try body by an exception."""
+    gap, parting = blame.found.gap, _handler(case, blame)
+    if gap is None or parting is None or gap.token.op == END:
+        return None
+    finding = parted_finding(case, blame, gap)
+    where = file_line(parting.file, parting.guard.line)
+    said = case.last_words(blame.culprits[0])
+    repeats = gap.kind == "delete"
+    thrown = blame.culprits
+    led = "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
+    tree = case.sources.function(parting.file, parting.guard.line)
+    again = tree is not None and tries_again(tree, parting.guard.line)
+    if is_left_by_exception(parting) and parting.guarded == 0 and not again:
+        thrown, led = others_of(case, blame), f"past the call that {name_ranks(blame.culprits)} still issue"
+        led += "s" if len(blame.culprits) == 1 else ""
+    return Finding(
+        "HD103",
+        finding.verdict,
+        f"the ranks part at `{parting.guard.condition}` ({where}): {_handled(case, thrown)} took {name_ranks(thrown)} "
+        + led
+        + (f"; it last wrote: {said}" if said else ""),
+        "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
+        + ("calls again" if repeats else "skips"),
+    )
+
+
+def _handled(case: Case, ranks: tuple[int, ...]) -> str:
+    """'the ValueError of train.py:12 load()', where a rank stands in its except or finally suite still."""
+    for rank in ranks:
+        journal = case.ranks[rank].journal if rank in case.ranks else None
+        if journal is not None and journal.handled:
+            where = place(next(iter(user_stack(journal.handled_at)), None))
+            return f"the {journal.handled}{f' of {where}' if where else ''}"
+    return "an exception"
+
+
+def _handler(case: Case, blame: Blame[Diverged]) -> Parting | None:
+    """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
+    first = blame.found.parting
+    if first is None or first.guard.kind == "try":
+        return first
+    mine = blame.found.gap.mine if blame.found.gap is not None else None
+    if first.uneven and first.guarded == 1 and fell_out(case, first, blame.culprits, mine):
+        return first
+    tree = case.sources.function(first.file, first.guard.line)
+    if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
+        return None
+    handler = next(
+        (p for p in blame.found.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None
+    )
+    # Who raised and goes on all the same was caught, perhaps by a library.
+    return handler or (first if first.guarded == 1 else None)
+
+
+@cause("HD702", explains=Diverged, order=200)
+def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD702: the extra call is the last before destroy_process_group, where the others still communicate."""
+    gap = blame.found.gap
+    if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
+        return None
+    if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
+        return None
+    culprits = blame.culprits
+    return Finding(
+        "HD702",
+        capital(
+            f"{name_ranks(culprits)} {verb(culprits, 'shuts', 'shut')} down, in {call_name(gap.mine)} at "
+            f"{place(gap.mine.frame)} before destroy_process_group, while the others still communicate; "
+            f"{wait_sentence(case, others_of(case, blame))}."
+        ),
+        condition_text(case, blame) or no_condition(case, blame, gap),
+        "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
+    )
+
+
+def _shuts_down(case: Case, token: Token) -> bool:
+    frame = token.frame
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
+
+
+@cause("HD112", explains=Diverged, order=130)
+def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD112: the collective was run by a finalizer or a signal handler, at an arbitrary point."""
+    gap = blame.found.gap
+    if gap is None or gap.token.op == END:
+        return None
+    handler = interrupting(case, gap.token.stack)
+    if handler is None:
+        return _out_of_a_coroutine(case, blame, gap)
+    finding = parted_finding(case, blame, gap)
+    return Finding(
+        "HD112",
+        finding.verdict,
+        f"{place(handler)} is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "
+        "callback), which differs from rank to rank",
+        "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
+    )
+
+
+def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
+    """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
+    tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
+    if None in tasks or tasks[0] == tasks[1]:
+        return None
+    finding = parted_finding(case, blame, gap)
+    return Finding(
+        "HD112",
+        finding.verdict,
+        f"{place(tasks[0])} and {place(tasks[1])} are run by an event loop, in the order in which they get ready, "
+        "which differs from rank to rank",
+        "await them one after the other, in an order that all ranks share, or give each a process group of its own",
+    )
+
+
+def _task(stack: Stack) -> Frame | None:
+    """The outermost user frame that an asyncio event loop runs (asyncio/events.py, Python 3.8 to 3.14)."""
+    for index, frame in enumerate(stack):
+        if frame.file.endswith("/asyncio/events.py") and plain(frame.function) == "_run":
+            return next(reversed(user_stack(stack[:index])), None)
+    return None

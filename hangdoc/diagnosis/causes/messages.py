@@ -1,0 +1,212 @@
+"""HD2xx: point to point."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, short, verb, wait_sentence
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.candidates import CONDITIONS, is_rank_name
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
+from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.queries import ways_out
+from hangdoc.model.kinds import MESSAGES, ActivityKind
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.wording import name_ranks, single_spaced
+
+
+@cause("HD202", explains=WrongPeer, order=250)
+def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
+    """HD202: the message went to another rank than the one that waits for it, or is expected from another."""
+    found = blame.found
+    sends = found.op == "send"
+    line = place(found.frame)
+    does, missed = ("sends to", "waits for a message from it") if sends else ("waits for a message from", "sends to it")
+    what = f"Rank {found.rank} {does} rank {found.took} at {line}, and rank {found.waits} {missed}"
+    others = tuple(r for r in others_of(case, blame) if r not in (found.took, found.waits))
+    return Finding(
+        "HD202",
+        what + (f"; {wait_sentence(case, others)}." if others else "."),
+        f"all other messages have their partner; rank {found.took} never "
+        + ("receives from it" if sends else "sends to it"),
+        f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at {line}",
+    )
+
+
+@cause("HD202", explains=TagMismatch, order=240)
+def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
+    """HD202: the message is there, under another tag."""
+    found = blame.found
+    receiver = case.activities[found.receiver]
+    sent = f" at {place(found.frame)}" if found.frame is not None else ""
+    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
+    rest = f"; {wait_sentence(case, others)}" if others else ""
+    return Finding(
+        "HD202",
+        f"Rank {found.sender} sends to rank {found.receiver} with tag {found.sent}{sent}, and rank {found.receiver} "
+        f"waits for tag {found.wanted} at {place(receiver.where)}{rest}.",
+        f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
+        "use one tag for the message on both sides",
+    )
+
+
+@cause("HD202", explains=MissingPartner, order=290)
+def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
+    """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
+    alone = case.activities[blame.culprits[0]]
+    if alone.kind in MESSAGES and alone.peer is None:
+        any_source = "anysource" in (alone.op or "")
+        return Finding(
+            "HD202",
+            capital(
+                f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'waits', 'wait')} in {doing(alone)} for a partner "
+                f"that does not come; {wait_sentence(case, others_of(case, blame))}."
+            ),
+            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; "
+            + ("it takes one of any rank" if any_source else "stacks do not show the peer"),
+            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides"
+            + ("" if any_source or not case.to_see_history else f"; to see the peers: {case.to_see_history}"),
+        )
+    waiting = [
+        a
+        for a in case.activities.values()
+        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
+    ]
+    if not waiting:
+        return None
+    skipped, left = blame.found.skipped, blame.found.left
+    first = next((a for a in waiting if skipped is not None and a.rank == skipped.peer), waiting[0])
+    peer = first.peer
+    assert peer is not None
+    here, there = counts(case, first.rank, peer, first.kind)
+    to, other = ("from", "send") if first.kind == ActivityKind.RECV else ("to", "recv")
+    back = "to" if to == "from" else "from"
+    forgetful = [r for r in (first.rank, peer) if (kept := case.ranks[r].journal) is not None and kept.forgotten]
+    if here is not None and there is not None:
+        told = (
+            f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued "
+            f"{there} {other}{'' if there == 1 else 's'} {back} it"
+        )
+    elif forgetful:
+        told = _of_the_last(case, forgetful[0], first.rank, peer, first.kind)
+    else:
+        told = f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
+    last = _last_message(case, peer, first.rank)
+    if skipped is not None and skipped.rank == peer and skipped.frame is not None:
+        told += f"; it once went by its {skipped.op} at {place(skipped.frame)}"
+    elif last is not None:
+        where = place(next(iter(user_stack(last[1])), None))
+        told += f"; its last message with rank {first.rank} was the {last[0]} at {where}"
+    stack = skipped.stack if skipped is not None and skipped.rank == peer else last[1] if last is not None else ()
+    told += _conditions(case, stack)
+    if left is not None:
+        who = f"{name_ranks(left.still)} {verb(left.still, 'is', 'are')}"
+        told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"
+    now = single_spaced(doing(case.activities[peer]))
+    link = "" if case.activities[peer].kind in _AT_REST else "in "
+    does = "sends" if first.kind == ActivityKind.RECV else "receives"
+    what = f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at {place(first.where)}"
+    fewer = here - there if here is not None and there is not None else 0
+    return Finding(
+        "HD202",
+        capital(f"{what}: it is {link}{now}."),
+        told,
+        f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
+        + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
+    )
+
+
+_AT_REST = frozenset(
+    {
+        ActivityKind.EXITED,
+        ActivityKind.ZOMBIE,
+        ActivityKind.ABSENT,
+        ActivityKind.STOPPED,
+        ActivityKind.SLEEPING,
+        ActivityKind.COMPUTING,
+        ActivityKind.LOCK,
+        ActivityKind.PIPE,
+        ActivityKind.IO,
+    }
+)
+
+
+def _conditions(case: Case, stack: Stack) -> str:
+    """What stands between the loop and the line that issues the messages, and how the loop is left: by one of these
+    the rank went by."""
+    told: list[str] = []
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        found = guards(tree, frame.line) if tree is not None else []
+        loops = [g for g in found if g.kind == "loop"]
+        inner = found[found.index(loops[-1]) + 1 :] if loops else found
+        mine = [_told(frame, g.line, g.condition) for g in inner if _may_differ(g)]
+        told = [each for each in mine if each not in told] + told
+        if loops:
+            out = ways_out(tree, loops[-1].line) if tree is not None else []
+            left = [each for line, text in out if (each := _told(frame, line, text)) not in told]
+            told = told[-2:]  # what stands nearest to the message
+            text = f"; on the way there {'is' if len(told) == 1 else 'are'} {' and '.join(told)}" if told else ""
+            return text + (f"; its loop can be left at {' or '.join(left[:2])}" if left else "")
+    return ""
+
+
+def _may_differ(guard: Guard) -> bool:
+    """A test of the rank itself decides alike every time."""
+    return guard.kind in (*CONDITIONS, "try") and not any(is_rank_name(name) for name in guard.names)
+
+
+def _told(frame: Frame, line: int, condition: str) -> str:
+    return f"`{condition}` ({short(Frame(frame.file, line, ''))})"
+
+
+def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:
+    """How many of ``kind`` the rank issued with that peer, and how many of the other kind the peer issued with it;
+    None where older ones are forgotten or nobody recorded them."""
+    other = "send" if kind == "recv" else "recv"
+    return _count(case, rank, peer, kind) or None, _count(case, peer, rank, other)
+
+
+def _of_the_last(case: Case, forgetful: int, rank: int, peer: int, kind: str) -> str:
+    """'rank 1 waits in a recv from rank 0; of the last 1000 messages of rank 0, 400 are sends to it (…)'."""
+    journal = case.ranks[forgetful].journal
+    assert journal is not None
+    kept = [p for p in journal.point_to_points if p.peer == (peer if forgetful == rank else rank)]
+    way = kind if forgetful == rank else "send" if kind == "recv" else "recv"
+    many = sum(way in p.op for p in kept)
+    other = peer if forgetful == rank else rank
+    return (
+        f"rank {peer} is not on its way to it; of the last {len(journal.point_to_points)} messages of rank "
+        f"{forgetful}, {many} {'was a' if many == 1 else 'were'} {way}{'' if many == 1 else 's'} "
+        f"{'to' if way == 'send' else 'from'} rank {other}, and older ones are forgotten"
+    )
+
+
+def _last_message(case: Case, rank: int, peer: int) -> tuple[str, Stack] | None:
+    """The operation and the stack of the last message that ``rank`` issued with ``peer``."""
+    journal = case.ranks[rank].journal
+    for message in reversed(journal.point_to_points) if journal else ():
+        if message.peer == peer and journal is not None:
+            stack = journal.stack(message.stack)
+            return (message.op, stack) if user_stack(stack) else None
+    return None
+
+
+def _count(case: Case, rank: int, peer: int, kind: str) -> int | None:
+    snapshot = case.ranks.get(rank)
+    journal = snapshot.journal if snapshot else None
+    if journal is None or not journal.has_all_messages:
+        return None
+    return sum(1 for p in journal.point_to_points if kind in p.op and p.peer == peer)
+
+
+def _answers(case: Case, rank: int, peer: int) -> bool:
+    other = case.activities[peer]
+    return other.kind in MESSAGES and other.peer == rank and other.kind != case.activities[rank].kind
+
+
+def _nth(number: int) -> str:
+    suffix = {1: "st", 2: "nd", 3: "rd"}.get(number % 10 if number % 100 not in (11, 12, 13) else 0, "th")
+    return f"{number}{suffix}"

@@ -1,0 +1,225 @@
+"""A culprit that waits itself, for a child, a lock's holder or a pipe's other end: followed to where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from pathlib import PurePosixPath
+
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.source.locks import held, wanted
+from hangdoc.diagnosis.state.activity import python_op
+from hangdoc.diagnosis.state.process import (
+    Wait,
+    at_rest,
+    blocking_thread,
+    is_moving,
+    is_shared_wait,
+    kind_mark,
+    told_mark,
+)
+from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.process import Process
+from hangdoc.model.snapshot import RankSnapshot
+from hangdoc.model.wording import name_ranks
+
+
+class Fault(Enum):
+    """What is wrong at one step of a chain, where it is known."""
+
+    OWN_PIPE = auto()
+    """A child waits on a pipe of which the rank itself holds the other end, and nobody else does."""
+    FORKED_LOCK = auto()
+    """A child waits for a lock that no thread of it holds: forked while another thread of its parent held it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step from a rank to what it waits for. ``text`` is a whole sentence without its full stop."""
+
+    text: str
+    process: Process | None = None
+    fault: Fault | None = None
+
+
+_OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
+_FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
+_POOL_WORKER = "/multiprocessing/pool.py"
+_MOST_STEPS = 6
+_MOST_THREADS = 3
+_FOLLOWED = frozenset(
+    {
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.FILE_LOCK,
+        ActivityKind.PIPE,
+        ActivityKind.LOCK,
+        ActivityKind.GIL_HELD,
+        ActivityKind.SHUTTING_DOWN,
+    }
+)
+
+
+def follow(case: Case, rank: int) -> list[Step]:
+    """What the rank waits for, step by step: ['DataLoader worker 4712 is in recv on socket …']."""
+    return list(_steps(case, rank))
+
+
+def ends_at(case: Case, rank: int) -> CulpritProcess | None:
+    """The process at the end of the chain, None where the rank itself is it."""
+    last = None
+    for step in _steps(case, rank):
+        last = step.process
+    if last is None:
+        return None
+    role = last.role if last.role in ("rank", "launcher", "dataloader-worker") else "child"
+    return CulpritProcess(None, last.pid, case.ranks[rank].host, role, case.job.run_id)
+
+
+def _steps(case: Case, rank: int) -> Iterator[Step]:
+    snapshot = case.ranks[rank]
+    process, activity = snapshot.process, case.activities[rank]
+    kind = activity.kind
+    for _ in range(_MOST_STEPS):
+        if process is None or kind not in _FOLLOWED:
+            return
+        following = _next(process, kind)
+        if following is None:
+            holders = (
+                _holders(case, process) if kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE) else _threads(process)
+            )
+            yield from map(Step, holders)
+            return
+        process = following
+        state = state_of(process)
+        kind = state.kind
+        forked, own = _forked_with_a_lock(case, process), _of_rank(snapshot, process)
+        fault = Fault.OWN_PIPE if own else Fault.FORKED_LOCK if forked else None
+        yield Step(f"{_title(process)} {forked or state.text}{own}", process, fault)
+
+
+def is_pool_idle(process: Process) -> bool:
+    """Do all workers of the rank's pool of processes (multiprocessing.Pool) wait for work?"""
+    stacks = [child.last.main.frames for child in process.children if child.last is not None and child.last.main]
+    inner = [
+        next((stack[i - 1] for i, f in enumerate(stack) if i and f.file.endswith(_POOL_WORKER)), None)
+        for stack in stacks
+        if any(f.file.endswith(_POOL_WORKER) for f in stack)
+    ]
+    return bool(inner) and all(f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner)
+
+
+def _forked_with_a_lock(case: Case, process: Process) -> str:
+    """In words, that the child waits for a lock which nobody in it holds; '' where it is not so."""
+    threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
+    frames = user_stack(threads[0].frames) if threads else ()
+    names = wanted(frames[0], case.sources) if frames else frozenset()
+    alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
+    if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
+        return ""
+    place = file_line(frames[0].file, frames[0].line)
+    return f"waits at {place} for the lock `{min(names)}`, {_FORKED}"
+
+
+def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
+    """In words, that nobody but the rank itself has the other end of the pipe that its child waits on."""
+    own = snapshot.process.pid if snapshot.process is not None else 0
+    held = any(f.target.startswith("pipe:") and f.peers == (own,) for f in process.blocking_files)
+    return f", {_OWN_PIPE}" if held and own != process.pid else ""
+
+
+def _next(process: Process, kind: str) -> Process | None:
+    """The child that is waited for: the one that the system call names, else the one that stands still."""
+    if kind not in (
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.PIPE,
+    ) or _is_at_a_queue(process):
+        return None
+    named = {pid for file in process.blocking_files for pid in file.peers}
+    workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
+    children = [c for c in process.children if c.pid in named]
+    if kind == ActivityKind.PIPE:
+        return next(iter(children), None)
+    children = children or (workers if kind == ActivityKind.WAITING_FOR_WORKER else list(process.children))
+    still = [c for c in children if not is_moving(c)]
+    return next(iter(still or children), None)
+
+
+def state_of(process: Process) -> Wait:
+    """What a process that is no rank does; the text has its verb: 'is stopped (state T)'."""
+    last = process.last
+    if last is None:
+        return Wait(ActivityKind.NOT_VISIBLE, "could not be looked at")
+    if last.state in "ZX":
+        return Wait(ActivityKind.ZOMBIE, "has ended")
+    if last.state in "Tt":
+        return Wait(ActivityKind.STOPPED, f"is stopped (state {last.state})")
+    if last.state == "D":
+        return Wait(ActivityKind.UNINTERRUPTIBLE, "is in an uninterruptible wait (state D)")
+    thread = blocking_thread(process)
+    stack = thread.frames if thread else ()
+    doing = at_rest(process, thread, stack)
+    mark = kind_mark(stack)
+    if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE:
+        doing = Wait(mark.kind, f"in {python_op(stack) or 'a collective'}")
+    frames = user_stack(stack)
+    where = frames[0] if frames else (below_user(stack) or (None,))[0]
+    place = f" at {file_line(where.file, where.line)}" if where else ""
+    return replace(doing, text=f"is {doing.text}{place}")
+
+
+def _title(process: Process) -> str:
+    name = {"dataloader-worker": "DataLoader worker", "compiler": "compiler"}.get(process.role, "child process")
+    script = next((PurePosixPath(a).name for a in process.argv[1:] if a.endswith((".py", ".sh"))), process.comm)
+    return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")
+
+
+def _holders(case: Case, process: Process) -> list[str]:
+    """Who has the other end, or the lock; [] where nothing is known of it."""
+    file = next(iter(process.blocking_files), None)
+    if _is_at_a_queue(process):
+        return []  # everybody who has the queue holds both ends of its pipe
+    if file is None:
+        return _lock_owners(case, process)
+    ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
+    if ranks:
+        return [f"{file.target} is held by {name_ranks(ranks)}"]
+    if file.peers:
+        return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
+    return [] if file.fd < 0 else [f"no other process holds the other end of {file.target}"]
+
+
+def _is_at_a_queue(process: Process) -> bool:
+    main = process.last.main if process.last is not None else None
+    mark = told_mark(main.frames, ActivityKind.PIPE) if main is not None else None
+    return mark is not None and mark.reason == WaitReason.QUEUE
+
+
+def _lock_owners(case: Case, process: Process) -> list[str]:
+    """Who polls for a lock cannot be seen to wait for a certain file; the other ranks' locks can be seen."""
+    owners = [(r, s.process) for r, s in case.ranks.items() if s.process is not None and s.process is not process]
+    return [
+        f"rank {rank} holds a lock on {', '.join(owner.locked_files)}" for rank, owner in owners if owner.locked_files
+    ][:_MOST_THREADS]
+
+
+def _threads(process: Process) -> list[str]:
+    """Where the other threads stand that run user code: one of them has what the rank waits for."""
+    found = []
+    main = process.last.main if process.last else None
+    for thread in process.last.threads if process.last else ():
+        frames = user_stack(thread.frames)
+        if not frames or thread is main:
+            continue
+        mark = kind_mark(thread.frames)
+        told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
+        doing = f" ({told.words})" if told is not None else ""
+        name = thread.name or str(thread.tid)
+        found.append(f"its thread {name} is at {file_line(frames[0].file, frames[0].line)}{doing}")
+    return found[:_MOST_THREADS]

@@ -1,0 +1,1 @@
+"""Which condition the ranks took differently."""

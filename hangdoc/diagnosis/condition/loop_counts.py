@@ -1,0 +1,215 @@
+"""How often did each rank go round a loop? From the journal: which of its calls were issued inside."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hangdoc.diagnosis.calls.history import RankProgram, Site, Token, distinct, user_stack
+from hangdoc.diagnosis.condition.candidates import Parting
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
+from hangdoc.model.process import Frame, Stack
+
+
+def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> list[int]:
+    """Calls issued inside the loop, per execution of it: [3, 3, 3], the last one may still be going on.
+
+    Two executions with no call between them count as one. ``site``: only calls from there are counted.
+    """
+    counts: list[int] = []
+    inside = False
+    for token in tokens:
+        if is_inside(token, parting):
+            if not inside:
+                counts.append(0)
+            counts[-1] += site in (None, token.site)
+            inside = True
+        else:
+            inside = False
+    return counts
+
+
+def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
+    """Each different program of the ranks once."""
+    return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
+
+
+def is_inside(token: Token, parting: Parting) -> bool:
+    """Was the call made in the body of the loop?"""
+    first, last = parting.guard.span
+    return any(
+        f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
+    )
+
+
+def left_early(
+    case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
+) -> bool:
+    """Did one side leave the loop before the other, in the same execution of it? ``tokens`` are where they parted.
+
+    Not if its counter says that the others have begun the loop anew, nor if it went round exactly as often as
+    every time before.
+    """
+    inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
+    stack = next((t.stack for t in (tokens[parting.guarded],) if t is not None), ())
+    around = _loops_around(case, stack, parting)
+    counted = _counted(case, parting, parting.guard.counters, inside, left)
+    further = [min(there) >= max(here) for here, there in counted]
+    if further and all(further) and around != []:  # other names may be set back in between
+        return False
+    for frame, counters in around or ():
+        # The others are a round of the outer loop further on: they have begun this one anew.
+        outer = _counted(case, frame, counters, inside, left)
+        if outer and all(min(here) > max(there) for here, there in outer):
+            return False
+    if _ended_its_round(case, parting, left, tokens):
+        return False
+    for program in _programs(case, left):
+        counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
+        if len(counts) > 1 and len(set(counts)) == 1:
+            return False
+    return True
+
+
+def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, tuple[str, ...]]] | None:
+    """The loops in which the one in question is run again and again, with what counts their rounds; None where not
+    every caller's source is known, so that there may be others."""
+    frames = list(reversed(user_stack(stack)))
+    own = next((i for i, f in enumerate(frames) if f.file == loop.file and plain(f.function) == loop.function), None)
+    if own is None or not _is_called_by_user(stack, frames[own]):
+        return None
+    found = []
+    for frame in frames[: own + 1]:
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is None:
+            return None
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"]
+        found += [(frame, g.rounds) for g in loops if frame is not frames[own] or g.span[0] < loop.guard.span[0]]
+    return found
+
+
+def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
+    """Has no library a hand in how often the function runs?"""
+    outer = stack[next(i for i, f in enumerate(stack) if f is frame) :]
+    return len(user_stack(outer)) == len(outer)
+
+
+def _counted(
+    case: Case, place: Parting | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
+) -> list[tuple[list[int], list[int]]]:
+    """What counts a loop's rounds, as seen inside and by those who have left: for each name that both sides show."""
+    found = []
+    for name in names:
+        per_rank = case.values.of(place.file, place.function, name)
+        here, there = (
+            [int(v) for r in side if (v := per_rank.get(r, "")).lstrip("-").isdigit()] for side in (inside, left)
+        )
+        found += [(here, there)] if here and there else []
+    return found
+
+
+def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """A loop whose rounds make one call each, of sizes that come round again (a model's parameters, one by one): did
+    the ranks leave it at the end of such a turn? Then they were through with it, and the others have begun it anew."""
+    inside = tokens[parting.guarded]
+    frame = inside.frame if inside is not None else None
+    if inside is None or frame is None or is_implicit(inside.stack) or inside.rank not in case.programs:
+        return False
+    if (frame.file, plain(frame.function)) != (parting.file, parting.function):
+        return False
+    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, parting) and t.site == inside.site]
+    turn = next(
+        (n for n in range(2, len(sizes) // 2 + 1) if all(sizes[i] == sizes[i - n] for i in range(n, len(sizes)))), 0
+    )
+    if not turn or len(set(sizes[:turn])) < 2:
+        return False
+    programs = _programs(case, left)
+    until = tokens[1 - parting.guarded]
+    return bool(programs) and all(
+        sum(t.site == inside.site for t in _until(program.tokens, until)) % turn == 0 for program in programs
+    )
+
+
+def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """Does the last call that the ranks made in the loop stand, in one round of it, before the call that is missing?
+    Then they had begun the round that the others are in. So they had if another call, which stands before that one,
+    came as often on them."""
+    missing = tokens[loop.guarded]
+    programs = _programs(case, left)
+    if missing is None or not programs:
+        return False
+    if _had_the_round(case, loop, programs, missing):
+        return True
+    for program in programs:
+        before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
+        if not before or not _stands_before(case, before[-1].stack, missing.stack, loop):
+            return False
+    return True
+
+
+def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: Token) -> bool:
+    other = case.programs.get(missing.rank)
+    if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
+        return False  # counts that do not begin with the first call
+    made = Counter(t.site for t in other.tokens[: missing.order] if t.site != missing.site and is_inside(t, loop))
+    often = sum(t.site == missing.site for t in other.tokens[: missing.order])  # what comes seldom counts no rounds
+    stacks = {t.site: t.stack for t in other.tokens[: missing.order] if made[t.site] > often}
+    first = {site for site, stack in stacks.items() if _stands_before(case, stack, missing.stack, loop)}
+    counts = [Counter(t.site for t in program.tokens) for program in left]
+    return all(any(count[site] >= made[site] for site in first) for count in counts)
+
+
+def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
+    """Both come from the loop's body: is the first one's way in front of the other's, with no inner loop to repeat?"""
+    ways = [list(reversed(user_stack(each))) for each in (stack, other)]
+    for a, b in zip(*ways, strict=False):
+        if (a.file, plain(a.function)) != (b.file, plain(b.function)):
+            return False
+        if a.line == b.line:
+            continue
+        tree = case.sources.function(b.file, b.line)
+        if tree is None or a.line > b.line:
+            return False
+        here, there, known = (
+            {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (a.line, b.line, loop.guard.line)
+        )
+        own = (b.file, plain(b.function)) == (loop.file, loop.function)
+        return not (here & there) - ({*known, loop.guard.place} if own else set())
+    return False
+
+
+def goes_round_alike(case: Case, loop: Parting) -> bool:
+    """Does the loop go round equally often on every rank, with no way out that its source shows?"""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+
+
+def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
+    """Did the ranks leave the loop in a way that its source does not show? It goes on equally long everywhere, nothing
+    in it leaves it, and yet they have made fewer calls in it than the time before: only an exception does that."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if tree is None or not goes_round_alike(case, loop):
+        return False
+    counts = []
+    for program in _programs(case, left):
+        tokens = _until(program.tokens, token)
+        # Libraries now and then make a call of their own besides the one of each round.
+        often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
+        counts.append(runs(tokens, loop, often[0][0] if often else None))
+    whole = all(
+        case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens
+    )
+    rounds = fixed_rounds(tree, loop.guard.line) if whole else 0
+    # Executions with nothing in between look like one.
+    cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
+    return bool(cut) and all(cut)
+
+
+def _until(tokens: list[Token], end: Token | None) -> list[Token]:
+    """The calls up to the one with the number of ``end``: what came later is another story."""
+    if end is None:
+        return tokens
+    last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))
+    return tokens[: last + 1]

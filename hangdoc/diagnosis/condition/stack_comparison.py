@@ -1,0 +1,99 @@
+"""Where two stacks stand to each other, in the innermost function that they share, and what a frame stands under."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.source.guards import Guard, Sources, guards, guards_in_expression
+from hangdoc.diagnosis.source.queries import evaluated_before
+from hangdoc.model.process import Frame, Stack
+
+
+def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
+    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
+
+    'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
+    """
+    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
+    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
+    if at is None:
+        return None
+    if has_returned(sources, a, b, at):
+        parting = a[at - 1], b[at - 1]
+    elif same_function(a[at], b[at]) and a[at].line > b[at].line:
+        parting = a[at], b[at]
+    else:
+        return None
+    if sources.function(parting[0].file, parting[0].line) is None:
+        return "perhaps"
+    callees = {**callees_of(stack), **callees_of(other)}
+    loops = [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in parting]
+    return "perhaps" if loops[0] & loops[1] else "behind"
+
+
+def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
+    """What counts the rounds of the loops that both are in, at different lines: file, function, names."""
+    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
+    parting = next(((x, y) for x, y in zip(a, b, strict=False) if not same_place(x, y)), None)
+    if parting is None or not same_function(*parting):
+        return "", "", frozenset()
+    mine, theirs = (guards_of(sources, frame, callees_of(s)) for frame, s in zip(parting, (stack, other), strict=True))
+    names = frozenset(name for g in mine if g.kind == "loop" and g in theirs for name in g.rounds)
+    return parting[0].file, parting[0].function, names
+
+
+def same_place(a: Frame, b: Frame) -> bool:
+    """Do both stand at one line of one function?"""
+    return same_function(a, b) and a.line == b.line
+
+
+def same_function(a: Frame, b: Frame) -> bool:
+    """Are both in one function?"""
+    return a.file == b.file and plain(a.function) == plain(b.function)
+
+
+_WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
+"""Frames that stand at a line of the function that is their caller's, or was (Python has inlined some since 3.12)."""
+
+Callees = dict[int, frozenset[str]]
+"""Identity of a user frame → plain names of what it calls, down to the next user frame."""
+
+
+def callees_of(stack: Stack) -> Callees:
+    """What each user frame of the stack calls."""
+    found: Callees = {}
+    names: set[str] = set()
+    users = {id(frame) for frame in user_stack(stack)}
+    for frame in stack:
+        if id(frame) in users:
+            found[id(frame)] = frozenset(names)
+            names.clear()
+        names.add(plain(frame.function))
+    return found
+
+
+def own_function(stack: Stack, frame: Frame) -> Frame:
+    """The user frame whose names it uses: a comprehension's are its function's."""
+    way = user_stack(stack)
+    at = next((i for i, each in enumerate(way) if each is frame), len(way))
+    return next((f for f in way[at:] if plain(f.function) not in _WITHIN_A_STATEMENT), frame)
+
+
+def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
+    """What the frame's line stands under, in its own function."""
+    tree = sources.function(frame.file, frame.line)
+    if tree is None:
+        return []
+    called = callees.get(id(frame), frozenset())
+    within = plain(frame.function) in _WITHIN_A_STATEMENT
+    return guards_in_expression(tree, frame.line, called) if within else guards(tree, frame.line, called)
+
+
+def has_returned(sources: Sources, chain: list[Frame], other: list[Frame], at: int) -> bool:
+    """Two chains of user frames, outermost first, that part at ``at`` into two calls of one line: is the call that
+    ``chain`` is in made only when the one that ``other`` is in has returned: `outer(inner())`?"""
+    if not at or at >= min(len(chain), len(other)):
+        return False
+    tree = sources.function(chain[at - 1].file, chain[at - 1].line)
+    names = [plain(frame.function).rsplit(".", 1)[-1] for frame in (other[at], chain[at])]
+    return tree is not None and evaluated_before(tree, chain[at - 1].line, *names)

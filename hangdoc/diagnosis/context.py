@@ -1,0 +1,249 @@
+"""The job as the diagnosis works on it: the snapshot with its histories, activities and graph, computed once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
+from hangdoc.diagnosis.calls.message_pairs import Alone, alone
+from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.values import Values
+from hangdoc.diagnosis.state.activity import describe, in_message
+from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
+from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
+from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
+from hangdoc.diagnosis.state.wait_graph import Graph, build
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.process import Stack, Thread
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+
+def with_native_frames(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with the native frames that were read of one rank put on all that wait at the same Python frame."""
+    seen: dict[Hashable, Stack] = {}
+    for rank in job.ranks:
+        main = _main(rank)
+        if main is not None and main.native_frames:
+            seen.setdefault(_place(main), main.native_frames)
+    if not seen:
+        return job
+    return replace(job, ranks=tuple(_with_native_frames(rank, seen) for rank in job.ranks))
+
+
+def _with_native_frames(rank: RankSnapshot, seen: dict[Hashable, Stack]) -> RankSnapshot:
+    main, process = _main(rank), rank.process
+    if main is None or process is None or main.native_frames or _place(main) not in seen:
+        return rank
+    *before, last = process.looks
+    threads = (replace(main, native_frames=seen[_place(main)]), *last.threads[1:])
+    return replace(rank, process=replace(process, looks=(*before, replace(last, threads=threads))))
+
+
+def _main(rank: RankSnapshot) -> Thread | None:
+    main = rank.process.last.main if rank.process is not None and rank.process.last is not None else None
+    return main if main is not None and main.frames else None
+
+
+def _place(thread: Thread) -> Hashable:
+    """Where a thread waits, and in what: two ranks that agree on it wait for the same kind of thing."""
+    innermost = thread.frames[0]
+    return innermost.file, innermost.line, innermost.function, thread.state, thread.wchan
+
+
+_UNNAMED = "asynchronous call"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One snapshot under diagnosis. Everything is derived from ``job`` and nothing changes it."""
+
+    job: JobSnapshot
+
+    @cached_property
+    def ranks(self) -> dict[int, RankSnapshot]:
+        """Rank → its snapshot."""
+        return {r.rank: r for r in self.job.ranks}
+
+    @cached_property
+    def to_see_history(self) -> str:
+        """What would show the calls that could not be read, as the capture found out; '' where nothing is known."""
+        if any(rank.journal is not None for rank in self.job.ranks):
+            return (
+                "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo, and "
+                "TORCH_FR_BUFFER_SIZE other than 0"
+            )
+        found = Counter(item.remedy for item in self.job.unavailable if item.what == "journal" and item.remedy)
+        return found.most_common(1)[0][0] if found else ""
+
+    @cached_property
+    def programs(self) -> dict[int, RankProgram]:
+        """Rank → its calls in program order; ranks without a journal are missing. {} where no journal holds a call: a
+        recorder that is off, or that this torch lacks, says no more about the past than a journal that is missing."""
+        found = programs(self.job)
+        return found if any(program.journal.calls for program in found.values()) else {}
+
+    @cached_property
+    def histories(self) -> list[GroupHistory]:
+        """The joined histories of all groups."""
+        if not self.programs:
+            return from_stacks(self.activities)
+        return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
+
+    @cached_property
+    def activities(self) -> dict[int, Activity]:
+        """Rank → what it does now."""
+        where = whereabouts(self.job) if self.hidden else ""
+        found = {
+            rank: activity_of_hidden(snapshot, where)
+            if rank in self.hidden
+            else describe(snapshot, self.programs.get(rank))
+            for rank, snapshot in self.ranks.items()
+        }
+        # They have to be here, have lived and are not here any more.
+        for rank in [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT and r in self._met]:
+            found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
+        for rank, activity in found.items():
+            mine = self.waiting_messages.get(rank, []) if activity.kind in MESSAGES else []
+            found[rank] = in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
+        if any(activity.kind in COMMUNICATING for activity in found.values()):
+            found = {rank: self._awaiting(activity) for rank, activity in found.items()}
+        return found
+
+    @cached_property
+    def messages_alone(self) -> list[Alone]:
+        """The messages that one side has issued and the other has not."""
+        return alone({rank: s.journal for rank, s in self.ranks.items() if s.journal is not None})
+
+    @cached_property
+    def waiting_messages(self) -> dict[int, list[Alone]]:
+        """Rank → those of its messages that have no partner, what it receives first: of several that it has under way
+        it waits for these."""
+        found: dict[int, list[Alone]] = {}
+        for each in self.messages_alone:
+            if not each.message.completed:
+                found.setdefault(each.rank, []).append(each)
+        return {rank: sorted(some, key=lambda each: "recv" not in each.message.op) for rank, some in found.items()}
+
+    def _awaiting(self, activity: Activity) -> Activity:
+        """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait
+        in Python, so it is an asynchronous call's."""
+        if activity.reason != WaitReason.UNTOLD or activity.where is None:
+            return activity
+        line = self.sources.line(activity.where.file, activity.where.line)
+        asynchronous = line is not None and ".wait(" in line
+        return (
+            replace(activity, kind=ActivityKind.IN_COLLECTIVE, text=_UNNAMED, reason=WaitReason.UNNAMED)
+            if asynchronous
+            else activity
+        )
+
+    @cached_property
+    def hidden(self) -> frozenset[int]:
+        """Ranks that were not seen and that nothing proves to be gone: nothing is said against them."""
+        return hidden_ranks(self.job, self._met)
+
+    @cached_property
+    def seen(self) -> frozenset[int]:
+        """The other ranks."""
+        return frozenset(self.ranks) - self.hidden
+
+    @cached_property
+    def _met(self) -> frozenset[int]:
+        """Ranks with which others have completed a call: they lived, seen or not."""
+        met: set[int] = set()
+        for program in self.programs.values():
+            for name in {call.group for call in program.journal.calls if call.completed}:
+                met.update(program.key(name)[1])
+        return frozenset(met)
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Who waits for whom."""
+        calls = {rank: held.call for rank, held in self.held.items()}
+        return build(self.job, self.activities, self.histories, calls, self.shared_locks)
+
+    @cached_property
+    def held(self) -> dict[int, HeldLock]:
+        """Rank → the lock that its main thread wants and another of its threads holds over a collective."""
+        found: dict[int, HeldLock] = {}
+        for rank, activity in self.activities.items():
+            process, program = self.ranks[rank].process, self.programs.get(rank)
+            if activity.kind not in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) or process is None or program is None:
+                continue
+            held = held_lock(process, activity, program, self.sources)
+            if held is not None:
+                found[rank] = held
+        return found
+
+    @cached_property
+    def shared_locks(self) -> dict[int, frozenset[int]]:
+        """Rank that waits for a lock between processes → the ranks that hold it, as their source shows."""
+        waiting = {
+            r: a
+            for r, a in self.activities.items()
+            if a.reason == WaitReason.SHARED_LOCK or a.kind == ActivityKind.SLEEPING
+        }
+        processes = {rank: s.process for rank, s in self.ranks.items() if s.process is not None} if waiting else {}
+        found = {
+            rank: (
+                holds_for_all(processes[rank], activity, processes, self.sources)
+                | holds_database(activity, processes, self.sources)
+            )
+            - {rank}
+            for rank, activity in waiting.items()
+        }
+        return {rank: holders for rank, holders in found.items() if holders}
+
+    @cached_property
+    def deadlocks(self) -> dict[int, Deadlock]:
+        """Rank → what keeps its main thread from ever going on, where its own threads and children prove it."""
+        found: dict[int, Deadlock] = {}
+        for rank, activity in self.activities.items():
+            process = self.ranks[rank].process
+            known = (
+                deadlock(process, self.sources) if process is not None and activity.kind == ActivityKind.LOCK else None
+            )
+            if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD and waits_for_own_child(process):
+                known = Deadlock()
+            found.update({rank: known} if known is not None else {})
+        return found
+
+    @cached_property
+    def sources(self) -> Sources:
+        """The captured sources."""
+        return Sources(self.job.sources)
+
+    @cached_property
+    def values(self) -> Values:
+        """Plain values of the frames on the stacks."""
+        return Values(self.job)
+
+    @cached_property
+    def ended(self) -> frozenset[int]:
+        """Ranks that will never issue another call. Of a job that is over, only those that came to their own end:
+        what a rank would still have issued whose peers hung up on it, or that its launcher ended, nobody knows."""
+        gone = {r for r, a in self.activities.items() if a.kind in GONE and a.kind != ActivityKind.ABSENT}
+        if self.job.ended:
+            ends = {r: end for r in gone if (end := self.ranks[r].exit) is not None}
+            gone -= {r for r, end in ends.items() if end.exception or (end.signal and not end.leaving)}
+        return frozenset(gone)
+
+    @cached_property
+    def gloo_refused(self) -> str:
+        """What gloo wrote when it aborted a rank that got more bytes than its tensor has; '' where nothing was seen."""
+        logs = [*(rank.log for rank in self.job.ranks), self.job.log]
+        lines = (line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower())
+        return next(lines, "").strip()
+
+    def last_words(self, rank: int) -> str:
+        """The last line that the rank itself wrote; '' where its output shares a file with others'."""
+        log = self.ranks[rank].log
+        if log is None or sum(r.log is not None and r.log.path == log.path for r in self.job.ranks) > 1:
+            return ""
+        lines = [line.strip() for line in log.lines if any(c.isalnum() for c in line)]
+        return lines[-1][:200] if lines else ""

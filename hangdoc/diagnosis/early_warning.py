@@ -1,0 +1,83 @@
+"""Have the ranks parted for good although the job still moves? Then it will hang, or already mixes up data.
+
+Only what the journals prove: one side has a call that the other has not, and everything since then matches when
+that one call is left out, and only then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.alignment import Gap, repairs
+from hangdoc.diagnosis.calls.history import GroupHistory
+from hangdoc.diagnosis.causes.finding import call_name, place, telling
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.library import looking_at
+from hangdoc.diagnosis.frames.naming import naming
+from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.wording import name_duration, name_ranks
+
+_MOST_GAPS = 3
+_CROSSED_PAIRS = 4
+"""Calls from different lines that met since: fewer may be an asymmetry that is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A divergence that has not hung the job yet. ``key`` names the group."""
+
+    key: tuple[object, ...]
+    text: str
+
+
+def parted(job: JobSnapshot) -> Lead | None:
+    """The first proved parting in the journals, None where there is none."""
+    with looking_at(job), naming(job):
+        return _parted(job)
+
+
+def _parted(job: JobSnapshot) -> Lead | None:
+    case = Case(job)
+    for history in case.histories:
+        if history.inferred or history.blind or len(history.members) < 2:
+            continue
+        candidates = repairs(history)
+        if not candidates or len(candidates[0].gaps) > _MOST_GAPS:
+            continue
+        gap = candidates[0].first
+        if gap is not None and gap.mine is not None and gap.theirs is not None and _crossed(history, gap):
+            return _tell(case, history, gap)
+    return None
+
+
+def _crossed(history: GroupHistory, gap: Gap) -> bool:
+    """Since the gap the backend pairs calls that stand at different lines, although each side knows both lines."""
+    assert gap.mine is not None
+    assert gap.theirs is not None
+    mine, theirs = gap.mine.rank, gap.theirs.rank
+    end = min(history.issued(mine), history.issued(theirs))
+    known = [{t.site for t in history.tokens[rank]} for rank in (mine, theirs)]
+    crossed = 0
+    for number in range(gap.token.sequence, end + 1):
+        a, b = history.at(mine, number), history.at(theirs, number)
+        if a is None or b is None or a.site == b.site:
+            continue
+        if a.site in known[1] and b.site in known[0]:
+            crossed += 1
+    return crossed >= _CROSSED_PAIRS
+
+
+def _tell(case: Case, history: GroupHistory, gap: Gap) -> Lead:
+    assert gap.mine is not None
+    assert gap.theirs is not None
+    mine, theirs = telling(gap)
+    others = tuple(r for r in history.members if r not in gap.ranks)
+    since = max(0.0, case.job.taken - gap.token.created_ns / 1e9) if gap.token.created_ns else 0.0
+    ago = f" {name_duration(since)} ago" if since >= 1 else ""
+    text = (
+        f"{name_ranks(gap.ranks)} and {name_ranks(others)} parted{ago} at call #{gap.token.sequence} of "
+        f"{history.label}: {call_name(gap.mine)} at {place(mine)} against {call_name(gap.theirs)} at "
+        f"{place(theirs)}; this will hang or corrupt"
+    )
+    # The same group is the same story: which of two equal repairs is told first may change from look to look.
+    return Lead(history.key, text)

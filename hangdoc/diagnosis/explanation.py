@@ -1,0 +1,112 @@
+"""Who is to blame, and by which story: one class for each, with the evidence it was found by.
+
+A cause is registered for the story that it names, and reads the evidence from it: nothing is found twice.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.condition.candidates import Parting
+from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.kinds import Confidence
+
+
+class Explanation:
+    """Why the job does not move, or did not end well."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True)
+class Diverged(Explanation):
+    """The ranks' calls differ: the smallest repair, and the guards that can have led to it, the likeliest first.
+
+    Example: rank 2 of [A, B] | [A, B] | [A, X, B] made an extra call X.
+    """
+
+    alignment: Alignment
+    partings: tuple[Parting, ...] = ()
+    late: Gap | None = None
+    """The others' call, where the culprits make it as well and only later: told in place of the smallest repair."""
+
+    @property
+    def gap(self) -> Gap | None:
+        """The divergence itself: the first repair of the chosen alignment."""
+        return self.late or self.alignment.first
+
+    @property
+    def past(self) -> bool:
+        """Did the ranks part some calls ago, and go on?"""
+        return self.gap is not None and self.gap.past
+
+    @property
+    def parting(self) -> Parting | None:
+        """The guard that parted the sides, where one was found."""
+        return self.partings[0] if self.partings else None
+
+
+@dataclass(frozen=True, slots=True)
+class Gone(Explanation):
+    """The culprits have ended, never came or are stopped; the others wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutsideWait(Explanation):
+    """The culprits wait for something that is no rank, or work; the others wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllArrived(Explanation):
+    """Every rank is in the same call, and it does not complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnseenMessages(Explanation):
+    """Every rank waits for a message; which rank each is for, or from, could not be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing(Explanation):
+    """No rank waits for another."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldUpUnseen(Explanation):
+    """Those that the others wait for were not seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class SeparateMeetings(Explanation):
+    """Ranks wait for the others to join at different addresses."""
+
+    places: dict[str, list[int]]
+    """Address → the ranks that wait there."""
+
+
+E_co = TypeVar("E_co", bound=Explanation, covariant=True)
+
+
+@dataclass(frozen=True)
+class Blame(Generic[E_co]):
+    """The verdict before it has a name.
+
+    ``proved``: no future step can end it. ``sure``: why ``confidence`` is what it is.
+    """
+
+    found: E_co
+    culprits: tuple[int, ...] = ()
+    alternatives: tuple[tuple[int, ...], ...] = ()
+    """Other sets of ranks that the same evidence fits."""
+    proved: bool = False
+    confidence: Confidence = Confidence.POSSIBLE
+    sure: str = ""
+    processes: tuple[CulpritProcess, ...] = ()
+    """Those to blame where they are no ranks."""
+
+    @property
+    def diverged(self) -> Diverged | None:
+        """The divergence, where it is one."""
+        return self.found if isinstance(self.found, Diverged) else None

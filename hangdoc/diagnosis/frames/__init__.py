@@ -1,0 +1,1 @@
+"""What single frames mean: whose code they are, and what library code is for."""

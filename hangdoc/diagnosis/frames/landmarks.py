@@ -1,0 +1,217 @@
+"""Library frames in plain words: the reader of ``landmarks.toml``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from importlib import resources
+from typing import Any
+
+from hangdoc.diagnosis.frames.library import library
+from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.process import Frame, Stack
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+# Calls whose name says that they communicate: whoever writes one of these asked for a collective.
+_EXPLICIT = frozenset(
+    [
+        "barrier",
+        "all_reduce",
+        "all_gather",
+        "all_gather_object",
+        "all_gather_into_tensor",
+        "all_to_all",
+        "all_to_all_single",
+        "broadcast",
+        "broadcast_object_list",
+        "gather",
+        "gather_object",
+        "reduce",
+        "reduce_scatter",
+        "reduce_scatter_tensor",
+        "scatter",
+        "scatter_object_list",
+        "monitored_barrier",
+        "send",
+        "recv",
+        "isend",
+        "irecv",
+        "batch_isend_irecv",
+        "wait_for_everyone",
+        "gather_for_metrics",
+        "pad_across_processes",
+        "reduce_tensor",
+        "wait",
+        "wait_tensor",
+    ]
+)
+
+
+# Standard wrappers around somebody else's function: context managers and decorators say nothing of their own.
+_WRAPPERS = ("/contextlib.py", "/functools.py")
+
+
+class Role(Enum):
+    """What a landmark is, where a decision depends on it."""
+
+    BACKWARD = "backward"
+    """Gradients are synchronised."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landmark:
+    """What a library frame is for. ``advice``: what else would cure a call on some ranks only."""
+
+    file: str
+    functions: frozenset[str]
+    words: str
+    kind: ActivityKind | None = None
+    reason: WaitReason | None = None
+    implicit: bool = False
+    advice: str = ""
+    role: Role | None = None
+    stage: str = ""
+    """Of a trainer's loop; frames of one stage have the same."""
+    reasons: str = ""
+    """Of a stage: when the library comes to it."""
+
+    def matches(self, file: str, function: str) -> bool:
+        """Does the frame's path end in (or, for a folder, contain) this one's, and the function agree?"""
+        if self.file.endswith("/"):
+            if self.file not in file:
+                return False
+        elif not file.endswith("/" + self.file) and file != self.file:
+            return False
+        return "*" in self.functions or function in self.functions
+
+
+@lru_cache(maxsize=1)
+def _document() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(
+        resources.files("hangdoc.diagnosis.frames").joinpath("landmarks.toml").read_text(encoding="utf-8")
+    )
+
+
+@lru_cache(maxsize=2)
+def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
+    return tuple(
+        Landmark(
+            entry["file"],
+            frozenset(entry["function"]),
+            entry.get("words", ""),
+            ActivityKind(entry["kind"]) if "kind" in entry else None,
+            WaitReason(entry["reason"]) if "reason" in entry else None,
+            entry.get("implicit", False),
+            entry.get("advice", ""),
+            Role(entry["role"]) if "role" in entry else None,
+            entry.get("stage", ""),
+            entry.get("reasons", ""),
+        )
+        for entry in _document()[kind]
+    )
+
+
+@lru_cache(maxsize=65536)
+def _lookup(file: str, function: str) -> Landmark | None:
+    return next((mark for mark in _table() if mark.matches(file, function)), None)
+
+
+@lru_cache(maxsize=1)
+def _servants() -> tuple[str, ...]:
+    return tuple(entry["name"] for entry in _document()["thread"])
+
+
+def serves_another_thread(name: str) -> bool:
+    """Is a thread of this name one of a library's, whose work another thread waits for?
+
+    Example: 'pt_autograd_0' runs the backward pass while the thread that called ``backward()`` waits for it.
+    """
+    return name.startswith(_servants())
+
+
+def landmark(frame: Frame) -> Landmark | None:
+    """The landmark of one frame; None for user code and unknown library code."""
+    return _lookup(frame.file, plain(frame.function)) if library(frame.file) else None
+
+
+def plain(function: str) -> str:
+    """The code name without its class: 'Trainer.fit' → 'fit' (py-spy gives qualified names, torch plain ones)."""
+    return function.rsplit(".", 1)[-1]
+
+
+def number_below_user(stack: Stack, *names: str) -> int | None:
+    """A whole number that a library frame below the user's code holds in a local of one of these names: the root, the
+    peer or the tag of the call, from torch.distributed's frames."""
+    for frame in below_user(stack):
+        for local in frame.locals:
+            if local.name in names and local.value.removeprefix("-").isdecimal():
+                return int(local.value)
+    return None
+
+
+def below_user(stack: Stack) -> Stack:
+    """The library frames between the innermost user frame and the end of the stack, innermost first."""
+    for index, frame in enumerate(stack):
+        if not library(frame.file):
+            return stack[:index]
+    return stack
+
+
+def words(stack: Stack) -> str | None:
+    """What the library is doing for the user's line, in plain words: the most specific landmark, and the one
+    that the user called where that is another library ('Fabric setting up the module: DDP constructor …')."""
+    found = [mark.words for mark in (landmark(f) for f in below_user(stack)) if mark and mark.words]
+    if not found:
+        return None
+    inner, outer = found[0], found[-1]
+    # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
+    return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+
+
+def has_role(stack: Stack, role: Role) -> bool:
+    """Has the innermost or the outermost landmark below the user's code this role?"""
+    marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.words]
+    return any(mark.role is role for mark in (marks[0], marks[-1])) if marks else False
+
+
+def stage(stack: Stack) -> Landmark | None:
+    """The stage of a trainer's loop that the library is in below the user's code, the innermost."""
+    frames = (frame for frame in below_user(stack) if library(frame.file))
+    found = (next((s for s in _table("stage") if s.matches(f.file, plain(f.function))), None) for f in frames)
+    return next((s for s in found if s is not None), None)
+
+
+def advice(stack: Stack) -> str:
+    """What else cures it that only some ranks run this library call, '' where nothing is known of it."""
+    marks = (landmark(frame) for frame in reversed(below_user(stack)))
+    return next((mark.advice for mark in marks if mark is not None and mark.advice), "")
+
+
+def is_implicit(stack: Stack) -> bool:
+    """Did a library communicate on its own, in a call whose name does not say so?"""
+    below = below_user(stack)
+    if len(below) == len(stack):  # a thread of a library's: what started it does not tell
+        while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
+            below = below[:-1]
+    while below and below[-1].file.endswith(_WRAPPERS):
+        below = below[:-1]
+    if not below:
+        return False
+    if plain(below[-1].function) in _EXPLICIT:
+        return False
+    marks = [mark for mark in (landmark(f) for f in below) if mark]
+    if any(mark.implicit for mark in marks):
+        return True
+    # The user's own line calls into a package that, some frames deeper, calls torch.distributed.
+    return not is_distributed(below[-1]) and any(is_distributed(f) for f in below)
+
+
+def is_distributed(frame: Frame) -> bool:
+    """Does the frame belong to torch.distributed?"""
+    return "torch/distributed/" in frame.file

@@ -1,0 +1,79 @@
+"""What a sentence calls a file: 'train.py', or 'alpha/train.py' where the job runs another train.py as well.
+
+The names are chosen once for a job, from all files that its user frames mention: every sentence and the report use the
+same ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from hangdoc.diagnosis.frames.library import library
+from hangdoc.model.process import Process, Stack
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.wording import FileNames
+
+_MOST_JOURNALS = 512
+"""Ranks whose journals are searched for files: the ranks of a job run one program, and there may be thousands."""
+
+_names: ContextVar[FileNames | None] = ContextVar("names of files", default=None)
+
+
+def file_name(file: str) -> str:
+    """'train.py', 'alpha/train.py' where there are two, '<string>' as it is."""
+    return (_names.get() or FileNames()).short(file)
+
+
+def file_line(file: str, line: int) -> str:
+    """'train.py:61'."""
+    return f"{file_name(file)}:{line}"
+
+
+def told_apart() -> tuple[tuple[str, str], ...]:
+    """Path and name of every file whose last part alone would not tell which it is."""
+    names = _names.get()
+    return names.told_apart() if names is not None else ()
+
+
+@contextmanager
+def naming(job: JobSnapshot) -> Iterator[None]:
+    """Let the sentences know this job's files. Inside ``looking_at``: library code has no part in it."""
+    files = {frame.file for stack in _stacks(job) for frame in stack}
+    token = _names.set(FileNames((file for file in files if not library(file)), _working_directory(job)))
+    try:
+        yield
+    finally:
+        _names.reset(token)
+
+
+def _working_directory(job: JobSnapshot) -> str:
+    """The launcher's, which is the reader's; a rank's own where no launcher was seen. '' where none is known."""
+    processes = [job.launcher, *(rank.process for rank in job.ranks)]
+    return next((process.cwd for process in processes if process is not None and process.cwd), "")
+
+
+def _stacks(job: JobSnapshot) -> Iterator[Stack]:
+    for index, rank in enumerate(job.ranks):
+        yield from _of_rank(rank)
+        if rank.journal is not None and index < _MOST_JOURNALS:
+            yield from rank.journal.stacks
+
+
+def _of_rank(rank: RankSnapshot) -> Iterator[Stack]:
+    yield rank.first_store
+    if rank.exit is not None:
+        yield rank.exit.stack
+    if rank.journal is not None:
+        yield rank.journal.failed_at
+        yield rank.journal.handled_at
+    if rank.process is not None:
+        yield from _of_process(rank.process)
+
+
+def _of_process(process: Process) -> Iterator[Stack]:
+    for thread in process.last.threads if process.last is not None else ():
+        yield thread.frames
+    for child in process.children:
+        yield from _of_process(child)

@@ -1,0 +1,1 @@
+"""Sends and receives that do not match."""

@@ -1,0 +1,61 @@
+"""A loop that passes messages, and whose number of rounds the ranks see differently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.model.process import Frame
+
+_RECENT = 64
+"""Messages of each rank that are looked at, the latest."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenLoop:
+    """``name``: what the loop is over, with its value by rank; ``odd``: the one rank that differs from all others."""
+
+    at: Frame
+    guard: Guard
+    name: str
+    values: dict[int, str]
+    odd: tuple[int, ...]
+
+
+def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
+    """The loop around the ranks' last messages that is over a whole number which differs between ranks, as all of
+    ``ranks`` show it in the function that they are all in now."""
+    seen: set[tuple[str, int]] = set()
+    for rank in ranks:
+        journal = case.ranks[rank].journal
+        for message in reversed(journal.point_to_points[-_RECENT:] if journal is not None else ()):
+            stack = journal.stack(message.stack) if journal is not None else ()
+            callees = callees_of(stack)
+            for frame in user_stack(stack):
+                if (frame.file, frame.line) in seen:
+                    continue
+                seen.add((frame.file, frame.line))
+                loops = [g for g in guards_of(case.sources, frame, callees) if g.kind == "loop"]
+                found = _uneven(case, own_function(stack, frame), loops, ranks)
+                if found is not None:
+                    return found
+    return None
+
+
+def _uneven(case: Case, frame: Frame, loops: list[Guard], ranks: tuple[int, ...]) -> UnevenLoop | None:
+    for guard in loops:
+        for name in guard.names:
+            values = case.values.of(frame.file, frame.function, name)
+            if not set(ranks) <= values.keys() or not all(v.isdecimal() for v in values.values()):
+                continue
+            often = Counter(values.values())
+            if len(often) < 2:
+                continue
+            rare = [value for value, count in often.items() if count == 1]
+            odd = tuple(r for r, v in values.items() if v in rare) if len(rare) == 1 and len(values) > 2 else ()
+            return UnevenLoop(replace(frame, line=guard.line), guard, name, values, odd)
+    return None

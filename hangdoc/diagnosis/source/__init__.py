@@ -1,0 +1,1 @@
+"""What the captured source says: conditions around a line, names, values, locks."""

@@ -1,0 +1,119 @@
+"""Locks as the source shows them: what a line wants to lock, and what the statements around a line hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.source.guards import Sources, dotted, holds
+from hangdoc.model.process import Frame, Process, Stack, Thread
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The lock ``name``, as the source has it, is held by a thread since ``frame``."""
+
+    name: str
+    thread: Thread
+    frame: Frame
+
+
+def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
+    """What the `with` or the `.acquire()` at the line locks."""
+    tree = sources.function(where.file, where.line) if where is not None else None
+    if tree is None or where is None:
+        return frozenset()
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With) and node.lineno == where.line:
+            found.update(dotted(item.context_expr) for item in node.items)
+        elif isinstance(node, ast.Call) and node.lineno == where.line:
+            found.add(_acquired(node))
+    return frozenset(found - {""})
+
+
+def holders(process: Process, where: Frame | None, sources: Sources) -> list[Holder]:
+    """The threads of the process that hold what the line wants: the others first, then the main thread."""
+    names = wanted(where, sources)
+    if not names or where is None or process.last is None:
+        return []
+    return [
+        Holder(name, thread, frame)
+        for thread in (*process.last.threads[1:], *process.last.threads[:1])
+        for name, frame in held(thread.frames, sources)
+        if any(_one_lock((name, frame), (want, where)) for want in names)
+    ]
+
+
+def _one_lock(a: tuple[str, Frame], b: tuple[str, Frame]) -> bool:
+    """`self.lock` in one class and `self.progress.lock` in another are one, where the first class is Progress."""
+    if a[0] == b[0]:
+        return one_owner(a[0], a[1], b[1])
+    classes = [_owner(*each) for each in (a, b)]
+    return a[0].rpartition(".")[2] == b[0].rpartition(".")[2] and classes[0] == classes[1] != ""
+
+
+def _owner(name: str, frame: Frame) -> str:
+    """The class of the object that has the lock, as far as names and locals tell, in small letters."""
+    owner = name.rpartition(".")[0]
+    if owner == "self":
+        return frame.function.rpartition(".")[0].rpartition(".")[2].lower()
+    value = next((each.value for each in frame.locals if each.name == owner), "")
+    return (value.strip("<>") or owner.rpartition(".")[2]).replace("_", "").lower()
+
+
+def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
+    """What the statements around the lines of a stack hold, and the lines that took it, innermost first."""
+    found = []
+    for frame in user_stack(stack):
+        tree = sources.function(frame.file, frame.line)
+        taken = _taken(tree, frame.line) if tree is not None else ()
+        found += [(name, replace(frame, line=line)) for name, line in taken]
+    return found
+
+
+def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
+            yield from ((name, node.lineno) for item in node.items if (name := dotted(item.context_expr)))
+        for body in (getattr(node, part, None) for part in ("body", "orelse", "finalbody")):
+            if isinstance(body, list) and any(_spans(statement, line) for statement in body):
+                yield from _acquired_before(body, line)
+
+
+def _spans(node: ast.AST, line: int) -> bool:
+    return getattr(node, "lineno", line + 1) <= line <= getattr(node, "end_lineno", line - 1)
+
+
+def _acquired_before(body: list[ast.stmt], line: int) -> Iterator[tuple[str, int]]:
+    """`x.acquire()` as a statement before the line, in the same block, and no `x.release()` in between."""
+    taken: dict[str, int] = {}
+    for statement in body:
+        if statement.lineno >= line or _spans(statement, line):
+            break
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
+            name = _acquired(statement.value)
+            taken.update({name: statement.lineno} if name else {})
+        calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+        for released in {_receiver(call, "release") for call in calls}:
+            taken.pop(released, None)
+    yield from taken.items()
+
+
+def _acquired(call: ast.Call) -> str:
+    return _receiver(call, "acquire")
+
+
+def _receiver(call: ast.Call, method: str) -> str:
+    """'self.lock' of `self.lock.acquire()`."""
+    function = call.func
+    return dotted(function.value) if isinstance(function, ast.Attribute) and function.attr == method else ""
+
+
+def one_owner(name: str, a: Frame, b: Frame) -> bool:
+    """Do two lines of source mean one lock? The same file, and for an attribute of ``self`` the same class."""
+    if a.file != b.file:
+        return False
+    return not name.startswith("self.") or a.function.rpartition(".")[0] == b.function.rpartition(".")[0]

@@ -1,0 +1,276 @@
+"""Questions about a piece of source that no guard answers: how a loop ends, what raises, where a name is set."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.source.guards import (
+    FUNCTIONS,
+    LOOPS,
+    dotted,
+    enclosing_function,
+    guards,
+    has_blocks,
+    holds,
+    target_text,
+    text_of,
+)
+
+
+def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | ast.comprehension | None:
+    """The loop that begins at the line; where none does, the one comprehension there."""
+    loop = next((n for n in ast.walk(tree) if isinstance(n, LOOPS) and n.lineno == line), None)
+    if loop is not None:
+        return loop
+    within = [n for n in ast.walk(tree) if isinstance(n, ast.comprehension) and n.target.lineno == line]
+    return within[0] if len(within) == 1 else None
+
+
+def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
+    """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
+    `if …: return` in it."""
+    loop = _loop_at(tree, line)
+    found: list[tuple[int, str]] = []
+
+    def visit(node: ast.AST, inner: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, FUNCTIONS):
+                continue
+            last = child.body[-1] if isinstance(child, ast.If) else None
+            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
+                found.append((child.lineno, f"if {text_of(child.test)}:"))  # type: ignore[attr-defined]
+            visit(child, inner or isinstance(child, LOOPS))
+
+    if loop is not None:
+        visit(loop, False)
+    return found
+
+
+_QUIET = {"no_sync", "accumulate", "nullcontext", "set_requires_gradient_sync", "require_backward_grad_sync"}
+
+
+def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line turn the synchronisation of gradients off for some rounds (DDP's and Accelerate's
+    no_sync, FSDP2's set_requires_gradient_sync)?"""
+    loop = _loop_at(tree, line)
+    nodes = ast.walk(loop) if loop is not None else ()
+    return any(getattr(n, "attr", getattr(n, "id", "")) in _QUIET for n in nodes)
+
+
+def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
+    """The innermost `for` around both lines, if its own items decide which of the two is run."""
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
+    if not loops:
+        return None
+    loop = max(loops, key=lambda n: n.lineno)
+    # What counts the rounds is the same everywhere.
+    counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
+    items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} - counts
+    for node in ast.walk(loop):
+        test = node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
+        if test is None or not any(holds(node, x) for x in lines) or _arm(node, lines[0]) == _arm(node, lines[1]):
+            continue
+        if items & {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}:
+            return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+    return None
+
+
+def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
+    """The innermost `for`, or loop of a comprehension, around the line whose own item is what is called there:
+    `for part in parts: part.function()`, `for step in steps: step(x)`."""
+    found: list[tuple[int, str]] = []
+    for node in ast.walk(tree):
+        loops = [node] if isinstance(node, ast.For | ast.AsyncFor) else getattr(node, "generators", [])
+        if not loops or not holds(node, line):
+            continue
+        called = {_called_item(n, function) for n in ast.walk(node) if isinstance(n, ast.Call) and holds(n, line)}
+        found += [
+            (getattr(node, "lineno", 0), f"for {target_text(loop.target)} in {text_of(loop.iter)}")
+            for loop in loops
+            if called & {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+        ]
+    return max(found, default=None)
+
+
+def _called_item(call: ast.Call, function: str) -> str:
+    if isinstance(call.func, ast.Attribute):
+        return dotted(call.func.value) if call.func.attr == function else ""
+    return dotted(call.func)
+
+
+def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
+    """Which block of the statement holds the line; -1: none."""
+    blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
+    blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
+    return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
+
+
+_PARTS_OF_A_MODEL = {
+    *("parameters", "named_parameters", "buffers", "named_buffers"),
+    *("modules", "named_modules", "children", "named_children"),
+}
+"""Of torch.nn.Module: every rank has the same model."""
+
+
+def ends_alike(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
+    loop = _loop_at(tree, line)
+    if isinstance(loop, ast.While):
+        return isinstance(loop.test, ast.Constant)
+    call = loop.iter if loop is not None else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return not any(isinstance(each, ast.Starred) for each in call.elts)
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _PARTS_OF_A_MODEL:
+        return True
+    fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
+    return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def fixed_rounds(tree: ast.AST, line: int) -> int:
+    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
+    loop = _loop_at(tree, line)
+    call = loop.iter if isinstance(loop, ast.For | ast.comprehension) else None
+    if isinstance(call, ast.Tuple | ast.List):
+        return len(call.elts) if ends_alike(tree, line) else 0
+    if not isinstance(call, ast.Call) or dotted(call.func) != "range":
+        return 0
+    numbers = [a.value for a in call.args if isinstance(a, ast.Constant) and isinstance(a.value, int)]
+    return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
+
+
+def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
+    """Is the one call of ``first`` on that line over before the one of ``second`` begins: an argument of it, or
+    further left in one statement?"""
+    statement = next(
+        (n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)), None
+    )
+    order: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        if isinstance(node, (*FUNCTIONS, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+        if isinstance(node, ast.Call):
+            order.append(node.func.attr if isinstance(node.func, ast.Attribute) else dotted(node.func))
+
+    if statement is not None:
+        visit(statement)
+    return order.count(first) == order.count(second) == 1 and order.index(first) < order.index(second)
+
+
+def leads_to(tree: ast.AST, line: int, function: str) -> bool:
+    """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
+    for node in ast.walk(tree):
+        for _, block in ast.iter_fields(node):
+            if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
+                continue
+            behind = [s for s in block if s.lineno > line]
+            if any(holds(s, line) and not has_blocks(s) for s in block):
+                return any(dotted(n.func).endswith(function) for n in _calls(behind))
+    return False
+
+
+def works_before(tree: ast.AST, tried: int, line: int) -> bool:
+    """Does the body of the try or `with` at ``tried`` call anything on the way to ``line``, which may raise?"""
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
+            continue
+        ahead = [s for s in body if s.lineno <= line]
+        before = [s for s in ahead if not holds(s, line)]
+        return any(_calls(before)) or sum(1 for _ in _calls([s for s in ahead if holds(s, line)])) > 1
+    return False
+
+
+def tries_again(tree: ast.AST, tried: int) -> bool:
+    """Does the try at that line end a loop around it when its body comes to its end? Then only an exception leads to
+    another round."""
+    for loop in ast.walk(tree):
+        for node in ast.walk(loop) if isinstance(loop, LOOPS) else ():
+            if isinstance(node, ast.Try) and node.lineno == tried:
+                return any(isinstance(block[-1], ast.Return | ast.Break) for block in (node.body, node.orelse) if block)
+    return False
+
+
+_SETTERS = {"set", "multi_set", "compare_set"}
+"""Of torch.distributed's stores."""
+
+
+def store_sets(tree: ast.AST) -> list[int]:
+    """Lines of calls that may set a key of a store: `store.set(key, value)`."""
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
+    return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in _SETTERS and len(n.args) > 1)
+
+
+def is_retry_loop(tree: ast.AST, line: int) -> bool:
+    """Does the loop at that line only go round again after an exception: its body is a try that ends the loop?"""
+    loop = _loop_at(tree, line)
+    body = loop.body if isinstance(loop, LOOPS) else []
+    return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)
+
+
+def raises(tree: ast.AST, line: int) -> bool:
+    """Does the `if` at that line raise an exception?"""
+    return any(
+        isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
+        for node in ast.walk(tree)
+    )
+
+
+def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
+    for statement in statements:
+        yield from (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+
+
+def assignments(tree: ast.AST, name: str) -> list[int]:
+    """Lines that assign to a plain or dotted name."""
+    lines = []
+    for node in ast.walk(tree):
+        targets: list[ast.AST] = []
+        if isinstance(node, ast.Assign):
+            targets = list(node.targets)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr):
+            targets = [node.target]
+        for target in targets:
+            parts = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+            if any(dotted(part) == name for part in parts):
+                lines.append(getattr(node, "lineno", 0))
+    return sorted(lines)
+
+
+def binds(tree: ast.AST, line: int, name: str) -> bool:
+    """Is the plain name a parameter or a local variable of the function that the line belongs to?"""
+    here = enclosing_function(tree, line)
+    if not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef):
+        return False
+    given = {n.arg for n in ast.walk(here.args) if isinstance(n, ast.arg)}
+    stored = (n.id for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return name in given or name in stored
+
+
+def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
+    """Those of the assignments that belong to the function, or module, that the line belongs to."""
+    here = enclosing_function(tree, line)
+    return [n for n in assignments(here, name) if enclosing_function(tree, n) is here]
+
+
+def called_methods(tree: ast.AST, name: str) -> list[int]:
+    """Lines of statements that only call a method of the name: `pending.clear()`, which may well change it."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Call)
+        and isinstance(node.value.func, ast.Attribute)
+        and dotted(node.value.func.value) == name
+    ]
+
+
+def first_assigned_value(tree: ast.AST, line: int) -> str:
+    """The source of the assignment at that line, shortened."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and getattr(node, "lineno", 0) == line:
+            return text_of(node)
+    return ""

@@ -1,0 +1,84 @@
+"""Which values did each rank's frames hold?"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.source.guards import Guard, Sources, guards
+from hangdoc.diagnosis.source.queries import assignments, binds
+from hangdoc.model.snapshot import JobSnapshot
+
+
+class Values:
+    """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
+
+    def __init__(self, job: JobSnapshot) -> None:
+        self._now: dict[tuple[str, str, str], dict[int, str]] = {}
+        self._at: dict[tuple[str, str], dict[int, int]] = {}
+        for rank in job.ranks:
+            last = rank.process.last if rank.process else None
+            for frame in last.main.frames if last and last.main else ():
+                self._at.setdefault((frame.file, plain(frame.function)), {}).setdefault(rank.rank, frame.line)
+            for thread in last.threads if last else ():
+                self._add(
+                    rank.rank,
+                    [((f.file, plain(f.function), each.name), each.value) for f in thread.frames for each in f.locals],
+                )
+            named = rank.journal.attributes if rank.journal else ()
+            self._add(
+                rank.rank,
+                [((a.file, plain(a.function), f"{a.owner}.{a.name}" if a.owner else a.name), a.value) for a in named],
+            )
+
+    def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
+        """What frames that belong together show; where a function runs several times at once, only what agrees."""
+        values: dict[tuple[str, str, str], set[str]] = {}
+        for key, value in seen:
+            values.setdefault(key, set()).add(value)
+        for key, found in values.items():
+            if len(found) == 1:
+                self._now.setdefault(key, {}).setdefault(rank, *found)
+
+    def of(self, file: str, function: str, name: str) -> dict[int, str]:
+        """Rank → value as seen now; empty where nothing can be seen."""
+        return self._now.get((file, plain(function), name), {})
+
+    def reached(self, file: str, function: str, name: str) -> dict[str, dict[int, str]]:
+        """Of a method or property that the frame's code names ('plan.due'): what it reads → rank → value."""
+        own = f"{name}()."
+        owner = name.rpartition(".")[0]
+        return {
+            f"{owner}.{each.removeprefix(own)}": per_rank
+            for (at, within, each), per_rank in self._now.items()
+            if (at, within) == (file, plain(function)) and each.startswith(own)
+        }
+
+    def lines(self, file: str, function: str) -> dict[int, int]:
+        """Rank → the line at which its main thread stands in the function; those that are not in it are missing."""
+        return self._at.get((file, plain(function)), {})
+
+    def tested(self, sources: Sources, file: str, function: str, guard: Guard, name: str) -> dict[int, str]:
+        """Rank → value, as seen now, of those for which it is still what the guard tested.
+
+        Who stands before the condition in the loop around it has begun another round since, and what the loop sets
+        has changed; who stands before it outside of any loop has called the function anew.
+        """
+        per_rank = self.of(file, function, name)
+        tree = sources.function(file, guard.line)
+        if tree is None:
+            return per_rank
+        at = self.lines(file, function)
+        loops = [g for g in guards(tree, guard.line) if g.kind == "loop"]
+        if not loops:
+            anew = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
+            return {r: v for r, v in per_rank.items() if r not in anew} if binds(tree, guard.line, name) else per_rank
+        first, last = loops[-1].span
+        changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
+        since = {r for r in per_rank if changed and first <= at.get(r, 0) < guard.line}
+        tested = {r: v for r, v in per_rank.items() if r not in since}
+        # A count that is more than one round apart was so then, too.
+        kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
+        return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
+
+
+def _far_apart(a: str, b: str) -> bool:
+    return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1

@@ -1,0 +1,1 @@
+"""What the ranks do now, and who waits for whom."""

@@ -1,0 +1,68 @@
+"""A lock that one thread of a rank holds over a collective, and that its main thread wants: the rank cannot come to
+the calls that the others have to make before they can answer that one."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.history import RankProgram, Token
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.locks import held, holders, one_owner, wanted
+from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Frame, Process
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """``name``, as the source has it, is held by the thread ``holder`` since the `with` at ``frame`` over ``call``."""
+
+    name: str
+    holder: str
+    frame: Frame
+    call: Token
+
+
+def held_lock(process: Process, activity: Activity, program: RankProgram, sources: Sources) -> HeldLock | None:
+    """The lock that the rank's main thread waits for, where another thread of it stands in a collective under a `with`
+    of the same name. An attribute of ``self`` must be of the same class."""
+    for holder in holders(process, activity.where, sources):
+        thread = holder.thread
+        mark = kind_mark(thread.frames)
+        call = next((t for t in program.pending if t.thread_id and t.thread_id == thread.python_id), None)
+        if mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE and call is not None:
+            return HeldLock(holder.name, thread.name, holder.frame, call)
+    return None
+
+
+def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
+    """The ranks whose main thread holds the lock between processes (multiprocessing's) that this rank waits for."""
+    main = rank.last.main if rank.last is not None else None
+    names = wanted(activity.where, sources)
+    if main is None or activity.where is None or not names or not is_shared_wait(main):
+        return frozenset()
+    where = activity.where
+    return frozenset(
+        number
+        for number, process in others.items()
+        if process.last is not None
+        and process.last.main is not None
+        and not is_shared_wait(process.last.main)
+        and any(
+            name in names and one_owner(name, frame, where) for name, frame in held(process.last.main.frames, sources)
+        )
+    )
+
+
+_DATABASE_CALLS = re.compile(r"\.(?:execute|executemany|executescript|commit)\(")
+
+
+def holds_database(activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
+    """The ranks that hold a lock on some file, where this one sleeps in a call on a database: SQLite waits for a lock
+    by trying again, and nothing but the sleep is to be seen (SQLite 3.40)."""
+    line = sources.line(activity.where.file, activity.where.line) if activity.where is not None else None
+    if activity.kind != ActivityKind.SLEEPING or line is None or not _DATABASE_CALLS.search(line):
+        return frozenset()
+    return frozenset(rank for rank, process in others.items() if process.locked_files)

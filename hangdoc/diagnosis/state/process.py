@@ -1,0 +1,236 @@
+"""What one process does, from its threads alone: no journal, no rank. Works for ranks and for their children."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
+from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.process import OpenFile, Process, Stack, Thread
+
+# Kernel functions that a waiting thread sits in (/proc/PID/wchan, Linux 5 and 6).
+_SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+_PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
+_OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
+_LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
+_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console|hvc)")
+
+_UNTOLD = "blocked in a native call (a lock, a socket or a library)"
+_SHARED_LOCK = "waiting for a lock or semaphore that processes share"
+
+_FUTEX_PRIVATE = 128
+_CPU_SHARE_THAT_MOVES = 0.05
+_BYTES_THAT_MOVE = 4096
+_WAKE_UPS_THAT_MOVE = 5
+
+
+def is_moving(process: Process) -> bool:
+    """Did CPU time, I/O bytes or the main thread's stack change between the looks?
+
+    Only the main thread's CPU time counts in full: the probe's own answers cost some in another thread.
+    """
+    if len(process.looks) < 2:
+        return False
+    first, last = process.looks[0], process.looks[-1]
+    gap = max(last.at - first.at, 0.05)
+    main_before, main_now = first.main, last.main
+    if main_before and main_now:
+        if main_now.cpu - main_before.cpu > _CPU_SHARE_THAT_MOVES * gap:
+            return True
+        if main_before.frames and main_now.frames and _shape(main_before.frames) != _shape(main_now.frames):
+            return True
+    before = {t.tid: t for t in first.threads}
+    for thread in last.threads:
+        then = before.get(thread.tid, thread)
+        if thread.cpu - then.cpu > gap / 2:
+            return True
+        # A collective that moves data wakes gloo's workers all the time; in a hang they sleep through. Its event
+        # loop, gloo_tcp_loop, wakes a hundred times a second whatever happens (torch 2.13).
+        if (
+            thread.name == "pt_gloo_runloop"
+            and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
+        ):
+            return True
+    for now, earlier in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
+        if now is not None and earlier is not None and now - earlier > _BYTES_THAT_MOVE:
+            return True
+    return False
+
+
+def _shape(stack: Stack) -> list[tuple[str, int]]:
+    """Where a thread is, but for the line in the innermost user function: a polling loop goes from its test to
+    its sleep and back without getting anywhere."""
+    users = user_stack(stack)
+    return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
+
+
+def descendants(process: Process) -> list[Process]:
+    """The processes below this one."""
+    found: list[Process] = []
+    queue = list(process.children)
+    while queue:
+        child = queue.pop()
+        found.append(child)
+        queue.extend(child.children)
+    return found
+
+
+def blocking_thread(process: Process) -> Thread | None:
+    """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
+
+    Where the main thread only serves a library's loop (Ray's workers), the user's code runs in another.
+    """
+    last = process.last
+    main = last.main if last else None
+    if last is None or main is None:
+        return None
+    mark = kind_mark(main.frames)
+    serves = bool(main.frames) and not user_stack(main.frames)
+    if serves or (
+        mark is not None and mark.kind in (ActivityKind.LOCK, ActivityKind.SHUTTING_DOWN, ActivityKind.EVENT_LOOP)
+    ):
+        busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
+        if len(busy) == 1:
+            return busy[0]
+    if serves and mark is None:
+        users = [t for t in last.threads[1:] if user_stack(t.frames)]
+        if len(users) == 1:
+            return users[0]
+    return main
+
+
+def _communicates(stack: Stack) -> bool:
+    mark = kind_mark(stack)
+    return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
+
+
+# What a library waits with tells less than what it waits for: compilers run in processes, and pools and loaders
+# hand over through queues.
+_FINER = {
+    ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
+    ActivityKind.LOCK: (
+        ActivityKind.COMPILING,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.WAITING_FOR_CHILD,
+        ActivityKind.REMOTE_CALL,
+        ActivityKind.IN_COLLECTIVE,
+    ),
+    ActivityKind.PIPE: (ActivityKind.COMPILING, ActivityKind.WAITING_FOR_WORKER, ActivityKind.WAITING_FOR_CHILD),
+}
+
+
+def kind_mark(stack: Stack) -> Landmark | None:
+    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
+    marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
+    first = marks[0].kind if marks else None
+    for better in _FINER.get(first, ()) if first is not None else ():
+        found = next((mark for mark in marks if mark.kind == better), None)
+        if found is not None:
+            return found
+    return marks[0] if marks else None
+
+
+def told_mark(stack: Stack, kind: ActivityKind) -> Landmark | None:
+    """The landmark of that kind nearest to user code that has words: 'new_group …' rather than its helper."""
+    marks = (landmark(frame) for frame in reversed(below_user(stack)))
+    return next((mark for mark in marks if mark is not None and mark.kind == kind and mark.words), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """What a thread that does not run is blocked in. ``text`` follows 'is': 'waiting for a file lock'."""
+
+    kind: ActivityKind
+    text: str
+    reason: WaitReason | None = None
+
+
+def outside(process: Process, thread: Thread | None) -> Wait | None:
+    """Waits that the kernel names: sleep, pipe, lock file, terminal, socket, child."""
+    if thread is None or thread.state == "R":
+        return None
+    channel = thread.wchan or ""
+    for file in process.blocking_files:
+        found = _on_file(file, channel)
+        if found is not None:
+            return found
+    if channel.startswith(_SLEEP_CHANNELS):
+        return Wait(ActivityKind.SLEEPING, "in time.sleep or a polling loop")
+    if channel.startswith(_LOCK_CHANNELS):
+        return Wait(ActivityKind.FILE_LOCK, "waiting for a file lock")
+    if channel.startswith((*_PIPE_CHANNELS, *_OPEN_CHANNELS)):
+        return Wait(ActivityKind.PIPE, "waiting for the other end of a pipe")
+    return None
+
+
+def is_terminal(file: OpenFile) -> bool:
+    """Is it a terminal, by its name? To ask the device itself would mean to open it."""
+    return _TERMINAL.match(file.target) is not None
+
+
+def _on_file(file: OpenFile, channel: str) -> Wait | None:
+    if file.operation in ("wait4", "waitid"):
+        return Wait(ActivityKind.WAITING_FOR_CHILD, f"waiting for {file.target}")
+    if file.operation in ("flock", "fcntl") or channel.startswith(_LOCK_CHANNELS):
+        return Wait(ActivityKind.FILE_LOCK, f"waiting for the lock on {file.target}")
+    if file.fd == 0 and file.operation == "read":
+        return Wait(ActivityKind.TERMINAL, f"reading its standard input ({file.target})")
+    if is_terminal(file):
+        return Wait(ActivityKind.TERMINAL, f"reading the terminal ({file.target})")
+    if file.target.startswith("pipe:"):
+        return Wait(ActivityKind.PIPE, f"waiting on a pipe ({file.operation} {file.target})")
+    if file.operation in ("open", "openat") and channel.startswith(_OPEN_CHANNELS):
+        return Wait(ActivityKind.PIPE, f"opening {file.target} (no process has its other end open)")
+    if file.operation in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex"):
+        return None
+    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {file.target}")
+
+
+def gil_holder(process: Process) -> Thread | None:
+    """A thread that owns the GIL in both looks without running Python."""
+    if len(process.looks) < 2:
+        return None
+    first = {t.tid for t in process.looks[0].threads if t.owns_gil and not t.active}
+    return next((t for t in process.looks[-1].threads if t.owns_gil and not t.active and t.tid in first), None)
+
+
+def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
+    """What the thread does, by its library frames first and the kernel second."""
+    mark = kind_mark(stack)
+    if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
+        told = told_mark(stack, mark.kind)
+        return Wait(mark.kind, told.words, told.reason) if told is not None else Wait(mark.kind, mark.kind)
+    blocked = outside(process, thread)
+    holder = gil_holder(process)
+    if holder is not None and holder.state != "R":
+        here = blocked if thread is not None and thread.tid == holder.tid else None
+        inside = "" if here is None else " (it sleeps)" if here.kind == ActivityKind.SLEEPING else f" ({here.text})"
+        inside = inside or (f" ({function}())" if (function := native_function(holder.native_frames)) else "")
+        return Wait(ActivityKind.GIL_HELD, f"in a native call that holds the GIL{inside}")
+    if blocked is not None:
+        return blocked
+    if (thread is not None and thread.state == "R") or is_moving(process):
+        return Wait(ActivityKind.COMPUTING, "running Python or native code")
+    if thread is None or not stack:
+        return Wait(ActivityKind.NOT_VISIBLE, "its stack could not be read")
+    native = native_wait(thread.native_frames)
+    if native is not None:
+        return Wait(*native)
+    if is_shared_wait(thread):
+        return Wait(ActivityKind.LOCK, _SHARED_LOCK, WaitReason.SHARED_LOCK)
+    return Wait(ActivityKind.LOCK, _UNTOLD, WaitReason.UNTOLD)
+
+
+def is_shared_wait(thread: Thread) -> bool:
+    """Is it in a futex that several processes may share? multiprocessing's locks are named semaphores, and wait so;
+    a lock of threads waits with FUTEX_PRIVATE_FLAG (glibc 2.36, read off /proc/PID/syscall)."""
+    call = (thread.syscall or "").split()
+    if "futex" not in (thread.wchan or "") or len(call) < 3:
+        return False
+    try:
+        return not int(call[2], 16) & _FUTEX_PRIVATE
+    except ValueError:
+        return False

@@ -1,0 +1,286 @@
+"""Who waits for whom? A waiting rank needs *every* rank it waits for, so a rank can go on only when all of those
+can; what is left over is stuck for good.
+
+Thousands of ranks wait in one call for the same others: what they wait for is computed once and shared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
+from hangdoc.diagnosis.state.activity import own_store_call
+from hangdoc.diagnosis.state.process import descendants
+from hangdoc.model.diagnosis import Activity, Wait
+from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+IMMOVABLE = GONE | {ActivityKind.STOPPED}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The wait-for graph of the job's ranks."""
+
+    waits: tuple[Wait, ...]
+    stuck: frozenset[int]
+    """Ranks that no future step of the others can set free."""
+    roots: frozenset[int]
+    """Ranks that others wait for, directly or not, and that wait for no rank themselves."""
+    movable: frozenset[int] = frozenset()
+    """Ranks that go on as soon as nothing holds them: neither gone nor stopped."""
+
+    def dissolves(self, ranks: Collection[int]) -> bool:
+        """Would nobody be stuck if these ranks waited for nothing any more?"""
+        freed = frozenset(ranks)
+        left = tuple(w for w in self.waits if w.waiter not in freed)
+        return not _stuck(left, self.movable)
+
+    def on(self, rank: int) -> frozenset[int]:
+        """The ranks that ``rank`` waits for."""
+        return frozenset(r for w in self._by_waiter.get(rank, ()) for r in w.on)
+
+    @cached_property
+    def _by_waiter(self) -> dict[int, list[Wait]]:
+        found: dict[int, list[Wait]] = {}
+        for wait in self.waits:
+            found.setdefault(wait.waiter, []).append(wait)
+        return found
+
+
+def build(
+    job: JobSnapshot,
+    activities: dict[int, Activity],
+    groups: list[GroupHistory],
+    held: Mapping[int, Token],
+    shared_locks: Mapping[int, frozenset[int]],
+) -> Graph:
+    """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
+    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for."""
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
+    waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
+    found = tuple(wait for wait in waits if wait is not None and wait.on)
+    movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
+    roots = frozenset(r for wait in distinct_waits(found) for r in wait.on) - frozenset(w.waiter for w in found)
+    return Graph(found, _stuck(found, movable), roots, movable)
+
+
+@dataclass
+class _Builder:
+    """The waits of all ranks. What many of them have in common is kept."""
+
+    job: JobSnapshot
+    activities: dict[int, Activity]
+    groups: dict[GroupKey, GroupHistory]
+    held: Mapping[int, Token]
+    shared_locks: Mapping[int, frozenset[int]]
+    _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
+        default_factory=dict
+    )
+    _waited_for: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
+    _in_stacks: dict[Hashable, tuple[int, ...]] = field(default_factory=dict)
+    _in_store: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def snapshots(self) -> dict[int, RankSnapshot]:
+        """Rank → its snapshot."""
+        return {r.rank: r for r in self.job.ranks}
+
+    @cached_property
+    def owners(self) -> dict[int, int]:
+        """Process id → rank, children included."""
+        return _owners(self.job)
+
+    def wait_of(self, rank: int, activity: Activity) -> Wait | None:
+        """Whom one rank waits for; None where it waits for no rank."""
+        kind = activity.kind
+        if rank in self.held:
+            call = self.held[rank]
+            history = self.groups.get(call.group)
+            missing = self._call(history, call.sequence)[0] if history is not None else ()
+            return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+        if rank in self.shared_locks:
+            return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
+        if kind == ActivityKind.IN_COLLECTIVE:
+            history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
+            if history is not None and activity.sequence is not None:
+                return self._collective(rank, activity, history, activity.sequence)
+            met = self._met(rank, activity)
+            others = tuple(r for r in met.on if r != rank) if met else self._by_stack(activity)
+            return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
+        if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
+            return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
+        if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
+            return Wait(rank, self._not_joined(rank), activity.text, "stack")
+        if (
+            kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD)
+            and activity.reason != WaitReason.QUEUE
+        ):
+            process = self.snapshots[rank].process
+            # What a child waits for, its parent waits for.
+            waiting = descendants(process) if process and kind == ActivityKind.WAITING_FOR_CHILD else [process]
+            files = [file for each in waiting if each is not None for file in each.blocking_files]
+            held_by = {self.owners[p] for f in files for p in f.peers if p in self.owners} - {rank}
+            return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
+        return None
+
+    def _collective(self, rank: int, activity: Activity, history: GroupHistory, sequence: int) -> Wait | None:
+        missing, odd = self._call(history, sequence)
+        call = f"{activity.op} {history.label} #{sequence}"
+        behind = self._behind(history, sequence, missing)
+        if behind:
+            return Wait(rank, behind, f"has not issued {call}", "journal")
+        others = odd.get(_waiting_in(history.at(rank, sequence)), ())
+        return Wait(rank, others, f"issued something else as {call}", "journal") if others else None
+
+    def _behind(self, history: GroupHistory, sequence: int, missing: tuple[int, ...]) -> tuple[int, ...]:
+        """Who keeps the call waiting: those that have not issued it, and those of whom nobody knows. Where no journal
+        tells, a rank that stands where others wait in this very call has come as far."""
+        key = (id(history), sequence)
+        if key not in self._waited_for:
+            lines = self._lines.get(key, {})
+            unseen = tuple(r for r in history.blind if not self._stands_at(r, lines))
+            self._waited_for[key] = missing + unseen if unseen else missing
+        return self._waited_for[key]
+
+    def _stands_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
+        activity = self.activities.get(rank)
+        return activity is not None and activity.kind == ActivityKind.IN_COLLECTIVE and _place(activity) in lines
+
+    def _call(self, history: GroupHistory, sequence: int) -> tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]:
+        """Who has not issued the call with that number; and where all have, whom the ranks that wait in it cannot
+        match, by what they issued: most ranks the few odd ones, those the most."""
+        key = (id(history), sequence)
+        if key in self._in_calls:
+            return self._in_calls[key]
+        blind = frozenset(history.blind)
+        missing = tuple(r for r in history.members if r not in blind and history.issued(r) < sequence)
+        issued: dict[Hashable, list[int]] = {}
+        for rank in () if missing else history.tokens:
+            what = _waiting_in(history.at(rank, sequence))
+            if what is not None:
+                issued.setdefault(what, []).append(rank)
+        usual = max(issued, key=lambda what: len(issued[what]), default=None)
+        odd = {what: tuple(issued[usual]) for what in issued if what != usual}
+        odd[usual] = tuple(sorted(r for what, ranks in issued.items() if what != usual for r in ranks))
+        self._in_calls[key] = missing, odd
+        return missing, odd
+
+    def _met(self, rank: int, activity: Activity) -> Wait | None:
+        """What the ranks wait for that stand at the same line and have a journal, in a group of this rank's."""
+        for key, places in self._lines.items():
+            other = places.get(_place(activity))
+            if other is None:
+                continue
+            theirs = self.activities[other]
+            history = self.groups[theirs.group or "", theirs.members]
+            if rank in history.members:
+                return self._collective(other, theirs, history, key[1])
+        return None
+
+    @cached_property
+    def _lines(self) -> dict[tuple[int, int], dict[Hashable, int]]:
+        """The calls that ranks with a journal wait in: (history, number) → line → one rank that stands there."""
+        found: dict[tuple[int, int], dict[Hashable, int]] = {}
+        for rank, activity in self.activities.items():
+            if activity.kind != ActivityKind.IN_COLLECTIVE or activity.sequence is None or activity.where is None:
+                continue
+            history = self.groups.get((activity.group or "", activity.members))
+            if history is not None:
+                found.setdefault((id(history), activity.sequence), {}).setdefault(_place(activity), rank)
+        return found
+
+    def _by_stack(self, activity: Activity) -> tuple[int, ...]:
+        """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those, and
+        first for those that live."""
+        key = (activity.text, _place(activity))
+        if key not in self._in_stacks:
+            outside = [r for r, a in self.activities.items() if a.kind != ActivityKind.IN_COLLECTIVE]
+            living = [r for r in outside if self.activities[r].kind not in GONE]
+            others = living or outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
+            self._in_stacks[key] = tuple(sorted(others))
+        return self._in_stacks[key]
+
+    def _not_joined(self, rank: int) -> tuple[int, ...]:
+        """Ranks that are not (yet) where this one waits on the store."""
+        mine = self._group_count(rank)
+        if mine not in self._in_store:
+            self._in_store[mine] = tuple(
+                sorted(
+                    r
+                    for r, a in self.activities.items()
+                    if a.kind != ActivityKind.STORE_WAIT and (a.kind in GONE or self._group_count(r) <= mine)
+                )
+            )
+        return self._in_store[mine]
+
+    def _group_count(self, rank: int) -> int:
+        journal = self.snapshots[rank].journal
+        return len(journal.groups) if journal else 0
+
+
+def _waiting_in(token: Token | None) -> Hashable | None:
+    """What must agree for the backend to complete the call; None for one that it has completed."""
+    if token is None or not token.pending:
+        return None
+    return token.op, token.sizes, token.dtypes if token.sizes is not None else (), token.root
+
+
+def _place(activity: Activity) -> Hashable | None:
+    return activity.where and (activity.where.file, activity.where.line)
+
+
+def _same_place(a: Activity, b: Activity) -> bool:
+    """Without a journal: two ranks at the same user line, or in the same operation, have met."""
+    if a.kind != ActivityKind.IN_COLLECTIVE:
+        return False
+    if a.where is not None and b.where is not None:
+        return _place(a) == _place(b)
+    return a.operation == b.operation
+
+
+def _owners(job: JobSnapshot) -> dict[int, int]:
+    """Process id → rank, children included."""
+    owners: dict[int, int] = {}
+    for rank in job.ranks:
+        queue = [rank.process] if rank.process else []
+        while queue:
+            process = queue.pop()
+            owners[process.pid] = rank.rank
+            queue.extend(process.children)
+    return owners
+
+
+def distinct_waits(waits: tuple[Wait, ...]) -> Collection[Wait]:
+    """One wait of all that share their ``on``."""
+    return {id(wait.on): wait for wait in waits}.values()
+
+
+def _stuck(waits: tuple[Wait, ...], movable: frozenset[int]) -> frozenset[int]:
+    """The waiters that no future step of the others sets free."""
+    # Ranks that wait for the same others share one object: it is counted down once for all of them.
+    waiters: dict[int, list[int]] = {}
+    left: dict[int, int] = {}
+    needed_by: dict[int, list[int]] = {}
+    unmet: dict[int, int] = {}
+    for wait in distinct_waits(waits):
+        left[id(wait.on)] = len(wait.on)
+        for rank in wait.on:
+            needed_by.setdefault(rank, []).append(id(wait.on))
+    for wait in waits:
+        waiters.setdefault(id(wait.on), []).append(wait.waiter)
+        unmet[wait.waiter] = unmet.get(wait.waiter, 0) + 1
+    waiting = frozenset(unmet)
+    free = set(movable - waiting)
+    queue = list(free)
+    while queue:
+        for what in needed_by.get(queue.pop(), ()):
+            left[what] -= 1
+            for waiter in waiters[what] if left[what] == 0 else ():
+                unmet[waiter] -= 1
+                if unmet[waiter] == 0 and waiter in movable:
+                    free.add(waiter)
+                    queue.append(waiter)
+    return waiting - free

@@ -1,0 +1,172 @@
+"""Everybody who ever was a rank of the job: living, ended and how, or promised and never seen.
+
+Kept while they live, so that a dead rank, and a job that ended by itself, can still be diagnosed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+
+from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.read import logs, procfs
+from hangdoc.capture.read.exits import ExitWatch
+from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, read_bye
+from hangdoc.model.process import Process, ProcessExit
+from hangdoc.model.snapshot import Unavailable
+from hangdoc.sidecar.run import Run
+
+_HEARING_SECONDS = 0.5
+_MOST_ASKED_AT_ONCE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A rank and what must be read while it lives. ``log_files``: where its output goes, if to files."""
+
+    target: RankTarget
+    process: Process
+    log_files: tuple[logs.LogFile, ...]
+
+
+class Roster:
+    """Not for several threads at once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._watch = ExitWatch()
+        self._watch.add(run.launcher)
+        self._members: dict[int, Member] = {}
+        self._absent: list[RankTarget] = []
+        self._exits: dict[int, ProcessExit] = {}
+        self._heard: dict[int, ProbeBye] = {}
+        self.launcher = _describe(run.launcher, "launcher")
+        self.can_wait = _can_wait_for(run.launcher)
+        """False if the launcher ended already, and before Linux 5.3."""
+
+    def update(self, targets: Iterable[RankTarget]) -> None:
+        """These are the ranks that live now, and those that are expected."""
+        self._absent = []
+        for target in targets:
+            if target.pid is None:
+                self._absent.append(target)
+            elif (known := self._members.get(target.pid)) is not None:
+                self._members[target.pid] = replace(known, target=target)
+            else:
+                if self._begins_anew(target):
+                    self._members.clear()
+                self._watch.add(target.pid)
+                process = _describe(target.pid, "rank")
+                self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
+
+    def _begins_anew(self, target: RankTarget) -> bool:
+        """Does the rank belong to a job that follows another? All of the other's ranks have ended, this one among
+        them; where it is not, they may have ended before this one came to join them."""
+        over = all(pid in self._exits for pid in self._members)
+        return over and any(member.target.rank == target.rank for member in self._members.values())
+
+    def wait(self, seconds: float) -> bool:
+        """Sleep until a rank or the launcher ends, at most ``seconds``; whether one did."""
+        self._watch.wait(seconds)
+        ended = self._watch.poll()
+        self._exits.update(ended)
+        return bool(ended)
+
+    def hear_survivors(self) -> None:
+        """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
+        living = [m for m in self.members().values() if m.process.pid not in self._exits and m.target.socket]
+        if not living or not any(ended.status != 0 for ended in self._exits.values()):
+            return
+        with ThreadPoolExecutor(min(len(living), _MOST_ASKED_AT_ONCE), thread_name_prefix="survivors") as pool:
+            self._heard.update({pid: bye for pid, bye in pool.map(_hear, living) if bye is not None})
+
+    def wait_for_exits(self, seconds: float) -> None:
+        """Wait until all ranks ended, at most ``seconds``."""
+        deadline = time.monotonic() + seconds
+        while any(member.process.pid not in self._exits for member in self.members().values()):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            self.wait(left)
+
+    def has_ended(self, pid: int) -> bool:
+        """Whether this rank, or the launcher, is known to have ended."""
+        return pid in self._exits
+
+    def members(self) -> dict[int, Member]:
+        """One process per rank, of the latest restart, by rank; the living before the dead, the young first."""
+        latest = max((member.target.restart for member in self._members.values()), default=0)
+        ended_first = sorted(
+            (member for member in self._members.values() if member.target.restart == latest),
+            key=lambda member: (member.process.pid not in self._exits, member.process.started),
+        )
+        by_rank = {member.target.rank: member for member in ended_first}
+        return {rank: by_rank[rank] for rank in sorted(by_rank)}
+
+    def targets(self) -> list[RankTarget]:
+        """All ranks of the latest restart: living, ended and expected."""
+        members = self.members()
+        absent = [target for target in self._absent if target.rank not in members]
+        return [*(member.target for member in members.values()), *absent]
+
+    def exits(self) -> dict[int, ProcessExit]:
+        """How ranks ended, by rank, with the last words of those that had some."""
+        found = {}
+        for rank, member in self.members().items():
+            ended = self._exits.get(member.process.pid)
+            if ended is None:
+                continue
+            bye = self._last_words(member, history=False)
+            if bye is not None:
+                ended = replace(ended, at=min(ended.at, bye.at), exception=bye.exception, stack=bye.stack, leaving=True)
+            found[rank] = ended
+        return found
+
+    def byes(self) -> dict[int, ProbeBye]:
+        """What ranks left as they exited, or said when the first of them failed, by rank."""
+        members = self.members()
+        if not members:
+            return {}
+        with ThreadPoolExecutor(min(len(members), _MOST_ASKED_AT_ONCE), thread_name_prefix="byes") as pool:
+            left = dict(zip(members, pool.map(self._last_words, members.values()), strict=True))
+        read = {rank: left[rank] or self._heard.get(member.process.pid) for rank, member in members.items()}
+        return {rank: bye for rank, bye in read.items() if bye is not None}
+
+    def log_files(self) -> dict[int, tuple[logs.LogFile, ...]]:
+        """Where ranks write to, by rank."""
+        return {rank: member.log_files for rank, member in self.members().items()}
+
+    def close(self) -> None:
+        """Forget all processes."""
+        self._watch.close()
+
+    def _last_words(self, member: Member, *, history: bool = True) -> ProbeBye | None:
+        return read_bye(self._run.socket_folder / f"{member.process.pid}.bye", history=history)
+
+
+def _describe(pid: int, role: str) -> Process:
+    entry = procfs.stat(pid)
+    if entry is None:
+        return Process(pid, 0, role)
+    return Process(pid, entry.ppid, role, entry.comm, procfs.argv(pid), procfs.start_time(entry))
+
+
+def _hear(member: Member) -> tuple[int, ProbeBye | None]:
+    assert member.target.socket is not None
+    client = ProbeClient(member.target.socket, member.process.pid)
+    try:
+        said = client.details(_HEARING_SECONDS, attributes=False)
+    finally:
+        client.close()
+    return member.process.pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
+
+
+def _can_wait_for(pid: int) -> bool:
+    try:
+        os.close(os.pidfd_open(pid))
+    except OSError:
+        return False
+    return True

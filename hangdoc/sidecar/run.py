@@ -1,0 +1,195 @@
+"""One watch from start to end: launch, pass signals on, wait for the command, a watcher beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM
+from typing import Protocol
+
+from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.sidecar import launch
+from hangdoc.sidecar.options import WatchOptions
+from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, living_watcher
+from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
+
+ABORTED = 124
+_ASKED_TO_END = frozenset({SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+_LAST_WORDS_SECONDS = 20.0
+
+
+class Listener(Protocol):
+    """Who is told about the job. Called from the watcher's thread, except ``on_start``; may not raise."""
+
+    def on_start(self, pid: int) -> None:
+        """The command runs."""
+
+    def on_nested(self, watcher: int) -> None:
+        """Another hangdoc watches already; the command will be run without us."""
+
+    def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
+        """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
+
+    def may_end(self) -> bool:
+        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
+
+    def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
+        """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
+
+    def on_resume(self, seconds: float) -> None:
+        """The job moves again after so long."""
+
+    def on_end(self, snapshot: JobSnapshot) -> None:
+        """The job ended by itself with a dead or failed rank."""
+
+    def on_abort(self, survivors: Sequence[int]) -> None:
+        """The job was ended as asked; ``survivors`` could not be."""
+
+    def on_blind(self, why: str) -> None:
+        """The watching failed; the job runs on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the watcher must know of a running command."""
+
+    command: tuple[str, ...]
+    run_id: str
+    launcher: int
+    socket_folder: Path
+
+
+class CommandState:
+    """Whether the command still runs: written by the main thread, read by the watcher's."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self.status: int | None = None
+        """As ``os.waitstatus_to_exitcode`` gives it, once it ended."""
+        self.asked_to_end = False
+        """Somebody sent a signal that ends programs: its death needs no diagnosis."""
+
+    def ended(self, wait_seconds: float = 0.0) -> bool:
+        """Whether the command ended, waiting at most so long for it."""
+        return self._ended.wait(wait_seconds) if wait_seconds > 0 else self._ended.is_set()
+
+    def end(self, status: int) -> None:
+        """The command was reaped."""
+        self.status = status
+        self._ended.set()
+
+
+def run_watched(
+    command: Sequence[str],
+    options: WatchOptions,
+    listener: Listener,
+    *,
+    run_id: str,
+    socket_folder: SocketFolder | NoSocketFolder,
+    environment: Mapping[str, str],
+    restore_signals: bool = True,
+) -> int:
+    """Run the command to its end, watched. Returns its exit status, negative for a signal; 124 if aborted.
+
+    Must be called in the main thread. With ``restore_signals`` False it leaves the signals it took blocked.
+    Raises ``CannotRun``, ``CommandNotFound``, ``WatcherFailed``.
+    """
+    executable = launch.find_executable(command, environment)
+    gate = SignalGate()
+    try:
+        child_environment = launch.child_environment(environment, socket_folder.announced)
+        pid = launch.spawn(command, executable, child_environment, gate.previous_mask)
+        listener.on_start(pid)
+        state = CommandState()
+        watching = _WatcherThread(
+            Run(tuple(command), run_id, pid, socket_folder.path),
+            options,
+            listener,
+            state,
+            socket_folder.tidy,
+        )
+        watching.begin()
+        _wait_for_command(pid, gate, state)
+        watching.let_finish(gate)
+    except BaseException:
+        gate.close()
+        raise
+    gate.close(restore=restore_signals)
+    if watching.aborted:
+        return ABORTED
+    assert state.status is not None
+    return state.status
+
+
+def run_unwatched_if_nested(command: Sequence[str], listener: Listener, environment: Mapping[str, str]) -> None:
+    """If a living hangdoc watches us already, become the command; it is watched by the outer one.
+
+    Raises what ``run_watched`` raises.
+    """
+    outer = living_watcher(environment, launch.PROBE_VARIABLE)
+    if outer is None:
+        return
+    executable = launch.find_executable(command, environment)
+    listener.on_nested(outer)
+    raise launch.replace_ourselves(command, executable, environment)
+
+
+def _wait_for_command(pid: int, gate: SignalGate, state: CommandState) -> None:
+    while True:
+        received = gate.wait()
+        if received is None or received.number == SIGCHLD:
+            # Only the direct child: others are of our own helpers, and their threads wait for them.
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if reaped:
+                state.end(os.waitstatus_to_exitcode(status))
+                return
+            continue
+        state.asked_to_end |= received.number in _ASKED_TO_END
+        pass_on(received, pid)
+
+
+class _WatcherThread(threading.Thread):
+    def __init__(
+        self, run: Run, options: WatchOptions, listener: Listener, state: CommandState, tidy: Callable[[], None]
+    ) -> None:
+        super().__init__(name="hangdoc-watcher", daemon=True)
+        self._tidy = tidy
+        self._arguments = (run, options, listener, state)
+        self._listener = listener
+        self._state = state
+        self._done = threading.Event()
+        self.aborted = False
+
+    def begin(self) -> None:
+        """Start watching, if the machine lets us: the command runs already."""
+        try:
+            self.start()
+        except RuntimeError as error:  # no more threads
+            self._done.set()
+            self._listener.on_blind(str(error))
+
+    def run(self) -> None:
+        try:
+            # Imported here: the command starts while we read our own modules.
+            from hangdoc.sidecar.loop import Watcher
+
+            self._tidy()
+            self.aborted = Watcher(*self._arguments).watch()
+        except Exception as error:  # whatever breaks in here is never the job's trouble
+            if not self._state.ended():
+                self._listener.on_blind(f"{type(error).__name__}: {error}")
+        finally:
+            self._done.set()
+            wake_main_thread()
+
+    def let_finish(self, gate: SignalGate) -> None:
+        """Wait for last words, in bounded time, or until the user loses patience."""
+        deadline = time.monotonic() + _LAST_WORDS_SECONDS
+        while not self._done.is_set() and (left := deadline - time.monotonic()) > 0:
+            received = gate.wait(left)
+            if received is not None and received.number in _ASKED_TO_END:
+                break
