@@ -118,6 +118,6 @@ def test_ranks_run_to_their_end_when_the_watcher_is_killed(tmp_path: Path, mark:
         watcher.wait(DEADLINE)
         wait_until(lambda: output.read_text().count("through") == 2, 60, "the end of the training")
         assert survivors(mark, 30.0) == ()
-        shutil.rmtree(left_behind)
+        shutil.rmtree(left_behind, ignore_errors=True)  # another watch may have cleared it away
     finally:
         end_all(mark)
