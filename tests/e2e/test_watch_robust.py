@@ -176,7 +176,7 @@ def test_two_watches_at_once_share_nothing(start: Start) -> None:
     assert not any(folder.exists() for folder in folders)
 
 
-@pytest.mark.parametrize("place", ["watcher.Watcher.watch", "follow.find_ranks"])
+@pytest.mark.parametrize("place", ["loop.Watcher.watch", "progress.find_ranks"])
 def test_a_watcher_that_fails_says_so_and_the_job_runs_on(place: str, start: Start) -> None:
     module, _, name = place.partition(".")
     code = (
