@@ -36,6 +36,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 
 
 def _diagnose(job: JobSnapshot) -> Diagnosis:
+    job = _over_where_all_have_ended(job)
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
         waiting = waiting_for_nodes(job)
@@ -56,6 +57,14 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         if told is not None:
             return _too_little(case, *told)
     return _assemble(case, found, _outcome(case, found))
+
+
+def _over_where_all_have_ended(job: JobSnapshot) -> JobSnapshot:
+    """``job``, as one that has ended where every rank has and not all of them well, though the launcher is still up:
+    it, or another hangdoc, has ended those that a first one left behind, so who was ended is not to blame for it."""
+    if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
+        return job
+    return job if all(map(_ended_well, job.ranks)) else replace(job, ended=True)
 
 
 def _too_little(case: Case, verdict: str, why: str, fix: str) -> Diagnosis:

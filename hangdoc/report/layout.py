@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -17,6 +18,10 @@ MAX_TEXT = 1200
 _INDENT = 2
 _LABEL = 9
 _GAP = "  "
+# Only a command that stays on one line can be pasted into a shell.
+_COMMAND = re.compile(r"`(?:sudo )?[^ `]*hangdoc [^`]+`")
+_GLUE = "\ue000"
+"""Stands for a space where no line may break: one cell wide, and no white space to those who wrap."""
 _ASCII = str.maketrans(
     {
         "✖": "x",
@@ -196,7 +201,12 @@ class Layout:
 
     def _emit(self, text: Text, indent: int, rest: int | None = None) -> None:
         margin = max(indent, rest or 0)
-        for part in text.wrap(self._console, max(10, self._width - margin), overflow="fold"):
+        room = max(10, self._width - margin)
+        text.plain = _COMMAND.sub(
+            lambda found: found[0].replace(" ", _GLUE) if len(found[0]) <= room else found[0], text.plain
+        )
+        for part in text.wrap(self._console, room, overflow="fold"):
+            part.plain = part.plain.replace(_GLUE, " ")
             part.rstrip()
             self._lines.append(self._text(" " * indent) + part)
             indent = margin
