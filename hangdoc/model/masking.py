@@ -44,6 +44,7 @@ _PROSE = word_set(
     authentication prompt ok denied mismatch error check from and or the a in of to
     """
 )
+_LETTERS_OF_ALL_KINDS = re.compile(r"(?=\D{0,40}\d)(?=[^A-Z]{0,40}[A-Z])(?=[^a-z]{0,40}[a-z])[A-Za-z0-9_\-]{10,200}")
 _RANDOM = re.compile(r"(?=[0-9]{0,64}[A-Za-z])(?=[A-Za-z]{0,64}[0-9])[A-Za-z0-9]{16}")
 
 
@@ -149,8 +150,8 @@ def _is_dense(text: str) -> bool:
 _NAMED = re.compile(
     r"""
     (?<![\w.\-])(?P<name>[\w.\-]+)
-    (?: (?P<assigned>\\{0,3}["'\]]{0,2}[ \t]{0,4}(?:=>|:=|==|=|:(?!:))[ \t]{0,4})
-      | (?P<listed>\\{0,3}["'],[ \t]{0,2}(?=\\{0,3}["']))
+    (?: (?P<assigned>\\{0,3}["'\]]{0,2}[ \t]{0,4}(?:[=\-]>|:=|==|=|:(?!:))[ \t]{0,4})
+      | (?P<listed>\\{0,3}["'],[ \t]{0,2}(?:default[ \t]?=[ \t]?)?(?=\\{0,3}["']))
       | (?P<tagged>>)
       | (?P<spaced>[ \t]{1,4}(?:(?:is|was)[ \t]{1,4})?(?=[^\s=:])) )
     """,
@@ -201,12 +202,16 @@ def _without_named(text: str) -> Iterator[str]:
             # What looked like its value may be a name itself.
             at = max(match.start() + len(name), match.start() + 1)
             continue
+        if kind is Kind.BARE and text[max(0, match.start() - 8) : match.start()].lower().endswith(
+            ("api ", "secret ", "access ")
+        ):
+            kind = Kind.OWNED
         option = name.startswith("-")
         if match["spaced"] is not None and (not option or is_flag(name)):
             hidden = _value_in_prose(kind, text, at)
         elif match["tagged"] is not None:
             hidden = _up_to(text, at, "<") if text[match.start() - 1 : match.start()] == "<" else None
-        elif match["listed"] is not None and not (option or kind is Kind.SURE):
+        elif match["listed"] is not None and not (option or kind is Kind.SURE or _is_loud(name)):
             hidden = None
         else:
             hidden = _value(text, at, whole=words_of(name)[-1] in _WHOLE_LINES)
@@ -261,14 +266,16 @@ def _quoted(text: str, start: int, mark: str) -> tuple[int, int]:
 
 
 def _value_in_prose(kind: Kind, text: str, at: int) -> tuple[int, int] | None:
-    """``password 'x'``, ``password is x9``: quoted, or no plain word."""
-    if kind is not Kind.SURE:
+    """``password 'x'``, ``password is x9``: quoted, or no plain word. Of a token or key: one that looks random."""
+    if kind is Kind.BRIEF:
         return None
-    opening = _OPENING.match(text, at)
+    opening = _OPENING.match(text, at) if kind is Kind.SURE else None
     if opening is not None:
         return _quoted(text, opening.end(), opening["mark"])
     word = _BARE_VALUE.match(text, at)
     bare = word[0].rstrip(".,;:)!]}\"'") if word is not None else ""
+    if kind is not Kind.SURE and not _LETTERS_OF_ALL_KINDS.fullmatch(bare):
+        return None
     return (at, at + len(bare)) if any(map(str.isdigit, bare)) and any(map(str.isalpha, bare)) else None
 
 
@@ -310,7 +317,13 @@ _VERSION = re.compile(r"[a-z]{1,12}\d{1,3}(?:\.\d{1,3}){1,3}")
 _OPTION = re.compile(r"(?P<name>-{1,2}[\w.\-]+)(?P<between>[=:])(?P<value>.*)", re.DOTALL)
 _ASSIGNMENT = re.compile(r"(?P<name>[+~]{0,2}[\w.\-/@]+?)(?P<between>[=:])(?P<value>.+)", re.DOTALL)
 _MULTIPROCESSING = re.compile(r"from \w*\.?multiprocessing[\w.]* import ")
-_PASSWORD_FLAGS = {"sshpass": ("-p",), "redis-cli": ("-a",), "mysql": ("-p",), "openssl": ("-k", "-passin", "-passout")}
+_PASSWORD_FLAGS = {
+    "sshpass": ("-p",),
+    "login": ("-p",),
+    "redis-cli": ("-a",),
+    "mysql": ("-p",),
+    "openssl": ("-k", "-passin", "-passout"),
+}
 _USER_FLAGS = ("-u", "--user", "--proxy-user", "--userpass")
 
 

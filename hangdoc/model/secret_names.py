@@ -30,7 +30,7 @@ def word_set(text: str) -> frozenset[str]:
 _PIECE = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _SURE = word_set(
     """
-    password passwords passwd passphrase passcode pwd pw secret secrets credential credentials creds
+    password passwords passwd passphrase passcode pwd pw secret secrets cred credential credentials creds
     authorization cookie cookies dsn jwt apikey privatekey secretkey accesskey authkey authtoken accesstoken
     refreshtoken apitoken sshpass
     """
