@@ -94,7 +94,13 @@ def _status_text(status: int | None) -> str:
 @cause(explains=Nothing, order=1030)
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
-    busy = sorted({a.text if a.kind in _THINGS else str(a.kind) for r, a in case.activities.items() if r in case.seen})
+    busy = sorted(
+        {
+            a.text if a.kind in _THINGS else str(a.kind).replace("-", " ")
+            for r, a in case.activities.items()
+            if r in case.seen
+        }
+    )
     text = f"no rank waits for another; they are {', '.join(busy)}."
     return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
 
