@@ -33,6 +33,11 @@ class Result(NamedTuple):
     text: str
 
 
+def case(name: str, folder: Path = DATA) -> Path:
+    """The snapshot of a case."""
+    return folder / f"{name}.hangdoc"
+
+
 def names(folder: Path = DATA) -> list[str]:
     """The names of the saved cases."""
     return sorted(path.stem for path in folder.glob("*.hangdoc"))
@@ -41,7 +46,7 @@ def names(folder: Path = DATA) -> list[str]:
 @functools.cache
 def diagnosed(name: str, folder: Path = DATA) -> Result:
     """The diagnosis of a saved case, made once in a process."""
-    diagnosis = api.diagnose(folder / f"{name}.hangdoc")
+    diagnosis = api.diagnose(case(name, folder))
     return Result(diagnosis_document(diagnosis), render(diagnosis, width=WIDTH))
 
 

@@ -8,22 +8,16 @@ import difflib
 import gzip
 import json
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from add_case import add_case, main, update, update_all
+from cases import DATA, case, diagnosed, expectation, facts, names, pin_path, pins
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
 from hangdoc.errors import BadSnapshot, UsageError
 from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
 from hangdoc.report.terminal import render
-
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))
-
-from add_case import add_case, main, update, update_all  # noqa: E402
-from cases import DATA, diagnosed, expectation, facts, names, pin_path, pins  # noqa: E402
 
 
 @pytest.mark.parametrize("name", names())
@@ -56,7 +50,7 @@ def assert_pinned(name, suffix):
 def test_odd_data_gets_a_verdict_all_the_same(name):
     """Values replaced by others of their type: absurd, valid, and no reason for a traceback."""
     chance = random.Random(name)
-    document = json.loads(gzip.decompress((DATA / f"{name}.hangdoc").read_bytes()))
+    document = json.loads(gzip.decompress(case(name).read_bytes()))
     places = [place for place in leaves(document) if len(place) > 1]
     diagnosed = 0
     for count in (1, 1, 2, 3, 30, 300):
@@ -128,7 +122,7 @@ def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
 
 
 def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
-    expected = add_case(DATA / "uneven_batches.hangdoc", "new", tmp_path)
+    expected = add_case(case("uneven_batches"), "new", tmp_path)
     facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".json", ".txt"))
     assert report.read_text(encoding="utf-8").startswith("hangdoc")
     expected.write_text("a person's word")

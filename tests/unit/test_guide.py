@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from importlib import resources
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
-
 import guide_pages
 import others
+import pytest
 import run
 
 ROOT = Path(__file__).parents[2]

@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+import hangdoc
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.model.process import Frame, ProcessState, Thread
 
-PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
+PROBE = Path(hangdoc.__file__).parent / "probe"
 LIBRARY = "/usr/lib/python3.11/asyncio"
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from test_gates import state, thread, why, worker
+from waiting_rank import state, thread, why, worker
 
 from hangdoc.capture import host
 from hangdoc.capture.find.ranks import RankTarget

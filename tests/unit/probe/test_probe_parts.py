@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
+import hangdoc
+
+PROBE = Path(hangdoc.__file__).parent / "probe"
 TORCH = "/opt/site-packages/torch/distributed"
 
 

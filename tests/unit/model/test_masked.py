@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import case, names
 from secret_corpus import ARGUMENTS, LINES, VARIABLE_SECRETS, VARIABLES
 
 from hangdoc.capture.load import open_saved
@@ -101,9 +102,7 @@ def test_a_snapshot_of_an_older_version_is_masked_when_it_is_read(tmp_path: Path
     assert_clean(repr(open_saved(tmp_path / "old.hangdoc")))
 
 
-@pytest.mark.parametrize(
-    "path", sorted((Path(__file__).parents[1] / "data").glob("*.hangdoc"))[::8], ids=lambda path: path.stem
-)
-def test_nothing_in_real_jobs_looks_like_a_secret(path: Path) -> None:
-    before = load_snapshot(path)
+@pytest.mark.parametrize("name", names()[::8])
+def test_nothing_in_real_jobs_looks_like_a_secret(name: str) -> None:
+    before = load_snapshot(case(name))
     assert masked(before) == before

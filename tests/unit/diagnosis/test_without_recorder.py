@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import case, names
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import JobSnapshot
 
-DATA = Path(__file__).parents[1] / "data"
-ATTACHED = [path for path in sorted(DATA.glob("*.hangdoc")) if "attach" in path.stem]
+ATTACHED = [case(name) for name in names() if "attach" in name]
 assert len(ATTACHED) > 5
 
 
@@ -47,14 +47,14 @@ def test_a_watch_without_a_recorder_names_whom_an_attach_names(path: Path) -> No
 
 
 def test_groups_that_a_rank_made_are_known_without_a_recorder() -> None:
-    job = api.load(DATA / "unlike_groups.hangdoc")
+    job = api.load(case("unlike_groups"))
     ranks = (replace(r, journal=r.journal and replace(r.journal, calls=())) for r in job.ranks)
     found = api.diagnose(replace(job, ranks=tuple(ranks)))
     assert (found.cause and found.cause.code, found.culprits, found.confidence) == ("HD303", (3,), "likely")
 
 
 def test_the_advice_fits_a_job_that_is_watched_already() -> None:
-    job = api.load(DATA / "executor_collective_attach.hangdoc")
+    job = api.load(case("executor_collective_attach"))
     standing = next(rank for rank in job.ranks if rank.process is not None)
     same = tuple(
         replace(rank, process=standing.process and replace(standing.process, pid=100 + rank.rank)) for rank in job.ranks

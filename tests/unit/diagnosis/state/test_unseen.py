@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cases import case
 
 from hangdoc import api
 from hangdoc.announce import Announcer
@@ -17,14 +18,13 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import RunDirectory
 
-DATA = Path(__file__).parents[1] / "data"
 NODES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_WORLD_SIZE", "LOCAL_RANK")
 
 
 @pytest.fixture(scope="module")
 def job() -> JobSnapshot:
     """Two nodes of two ranks. Ranks 0 to 2 are in all_reduce #5, rank 3 is in barrier #5."""
-    return api.load(DATA / "two_watched_nodes.hangdoc")
+    return api.load(case("two_watched_nodes"))
 
 
 def part(job: JobSnapshot, ranks: Collection[int]) -> JobSnapshot:

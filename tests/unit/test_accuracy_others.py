@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
-
 from others import NOTHING, RIGHT, WRONG, judge, said_by_detail, said_by_torchfrtrace
 
 MISMATCH = """\
