@@ -11,7 +11,7 @@ import random
 
 import pytest
 from add_case import add_case, main, update, update_all
-from cases import DATA, case, diagnosed, expectation, facts, names, pin_path, pins
+from cases import DATA, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
@@ -23,13 +23,13 @@ from hangdoc.report.terminal import render
 @pytest.mark.parametrize("name", names())
 def test_verdict(name):
     document = diagnosed(name).document
-    assert expectation(document) == json.loads((DATA / f"{name}.json").read_text())
+    assert expectation(document) == json.loads(expectation_path(name).read_text())
     assert faults(document, SCHEMA) == []
 
 
 @pytest.mark.parametrize("name", names())
 def test_facts(name):
-    assert_pinned(name, ".json")
+    assert_pinned(name, ".pin.json")
 
 
 @pytest.mark.parametrize("name", names())
@@ -105,9 +105,14 @@ def other(value, chance):
 
 
 def test_every_case_has_its_expectation_and_its_pins():
-    assert names() == sorted(path.stem for path in DATA.glob("*.json"))
-    for suffix in (".json", ".txt"):
-        assert names() == sorted(path.stem for path in (DATA / "pinned").glob(f"*{suffix}"))
+    """Each in the folder of its cause, under a name of its own, and nothing else lies there."""
+    assert sorted(set(names())) == names()
+    expected = [
+        home(json.loads(expectation_path(name).read_text())) / f"{name}{suffix}"
+        for name in names()
+        for suffix in (".hangdoc", ".json", ".pin.json", ".txt")
+    ]
+    assert sorted(path for path in DATA.rglob("*") if path.is_file()) == sorted(expected)
 
 
 def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
@@ -116,27 +121,40 @@ def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
         add_case(tmp_path / "bad", "new", tmp_path)
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad", "../new", tmp_path)
-    (tmp_path / "old.json").touch()
+    (tmp_path / "HD101").mkdir()
+    (tmp_path / "HD101" / "old.json").touch()
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad", "old", tmp_path)
 
 
 def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
     expected = add_case(case("uneven_batches"), "new", tmp_path)
-    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".json", ".txt"))
+    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".pin.json", ".txt"))
+    assert expected == tmp_path / "HD102" / "new.json"
     assert report.read_text(encoding="utf-8").startswith("hangdoc")
-    expected.write_text("a person's word")
+    word = '{"cause": "HD102", "culprits": [0]}'
+    expected.write_text(word)
     before = report.read_text(encoding="utf-8")
     report.write_text("another report")
-    (tmp_path / "pinned" / "gone.txt").touch()
+    (tmp_path / "HD102" / "gone.txt").touch()
     assert update("new", tmp_path) == [report]
-    assert update_all(tmp_path) == [tmp_path / "pinned" / "gone.txt"]
+    assert update_all(tmp_path) == [tmp_path / "HD102" / "gone.txt"]
     assert update_all(tmp_path) == []
     assert report.read_text(encoding="utf-8") == before
     assert json.loads(facts_file.read_text())["culprits"] == [2]
-    assert expected.read_text() == "a person's word"
+    assert expected.read_text() == word
     with pytest.raises(UsageError):
         update("unknown", tmp_path)
+
+
+def test_a_case_follows_its_expectation(tmp_path):
+    """Whoever corrects the cause need not move the files."""
+    expected = add_case(case("uneven_batches"), "new", tmp_path)
+    expected.write_text('{"cause": null}')
+    assert update("new", tmp_path) == []
+    files = sorted(path.name for path in (tmp_path / "unnamed").iterdir())
+    assert files == ["new.hangdoc", "new.json", "new.pin.json", "new.txt"]
+    assert not [*expected.parent.iterdir()]
 
 
 def test_the_command_says_how_it_is_used(capsys):
