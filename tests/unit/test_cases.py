@@ -19,6 +19,9 @@ from hangdoc.errors import BadSnapshot, UsageError
 from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
 from hangdoc.report.terminal import render
 
+FULL = "break_of_outer_loop"
+"""A case whose report has every part."""
+
 
 @pytest.mark.parametrize("name", names())
 def test_verdict(name):
@@ -175,5 +178,32 @@ def test_facts_hold_no_sentence():
     for side in document["divergence"]["sides"]:
         side["note"] = "other words"
     assert facts(document) == before
-    document["divergence"]["branch"]["condition"] = "while True:"
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        (("outcome",), "slow"),
+        (("cause", "code"), "HD101"),
+        (("confidence",), "possible"),
+        (("culprits",), [0]),
+        (("alternatives",), [[0]]),
+        (("ranks", 0, "rank"), 7),
+        (("ranks", 0, "where", "line"), 1),
+        (("divergence", "branch", "condition"), "while True:"),
+        (("divergence", "branch", "values"), []),
+        (("divergence", "sides", 0, "frame", "line"), 1),
+        (("divergence", "sides", 0, "ranks"), [7]),
+        (("repair", "edits"), []),
+        (("evidence", 0, "kind"), "log"),
+        (("evidence",), []),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_another_fact_shows(place, other):
+    document = copy.deepcopy(diagnosed(FULL).document)
+    before = facts(document)
+    container, key = locate(document, place)
+    assert container[key] != other
+    container[key] = other
     assert facts(document) != before

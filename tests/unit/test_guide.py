@@ -43,6 +43,13 @@ def test_the_pages_are_shipped_and_linked() -> None:
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
 
 
+def test_the_contributors_page_names_what_exists() -> None:
+    page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?<![.\w])(?:hangdoc|tests)/[\w./]*\w", page)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 @pytest.mark.parametrize("name", ["accuracy", "others"])
 def test_the_readme_has_the_last_line_of_each_table(name: str) -> None:
     page = (ROOT / guide_pages.ACCURACY).read_text(encoding="utf-8")
