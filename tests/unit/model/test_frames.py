@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.model.frames import innermost_user_frame, is_library_file, user_frames
+from hangdoc.model.frames import is_library_file, user_frames
 from hangdoc.model.process import Frame
 
 
@@ -56,8 +56,7 @@ def test_user_frames_keep_their_order() -> None:
     user = Frame("/home/me/train.py", 31, "step")
     main = Frame("<string>", 4, "<module>")
     assert user_frames((inner, user, main)) == (user, main)
-    assert innermost_user_frame((inner, user, main)) is user
-    assert innermost_user_frame((inner,)) is None
+    assert user_frames((inner,)) == ()
 
 
 def test_a_forked_workers_parent_frames_do_not_count() -> None:
@@ -65,4 +64,4 @@ def test_a_forked_workers_parent_frames_do_not_count() -> None:
     bootstrap = Frame("/usr/lib/python3.11/multiprocessing/process.py", 314, "BaseProcess._bootstrap")
     parent = Frame("/home/me/train.py", 31, "step")
     assert user_frames((worker, bootstrap, parent)) == (worker,)
-    assert innermost_user_frame((bootstrap, parent)) is None
+    assert user_frames((bootstrap, parent)) == ()
