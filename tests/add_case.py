@@ -2,16 +2,16 @@
 
     python tests/add_case.py SNAPSHOT NAME
 
-writes tests/data/NAME.hangdoc, with the names of this machine's folders and hosts replaced, and
-tests/data/NAME.json, the expectation: outcome, cause, culprits and lines as they are diagnosed now. Review the JSON,
-and correct it where the verdict is wrong: it says what the verdict must be, and tests/unit/test_cases.py fails until
-it is.
+writes NAME.hangdoc, with the names of this machine's folders and hosts replaced, and NAME.json, the expectation:
+outcome, cause, culprits and lines as they are diagnosed now. Both go to the folder of that cause below tests/data.
+Review the JSON, and correct it where the verdict is wrong: it says what the verdict must be, and
+tests/unit/test_cases.py fails until it is.
 
     python tests/add_case.py --update [NAME …]
 
-writes anew the pins of the cases named, or of all: tests/data/pinned/NAME.json, every fact of the diagnosis, and
-NAME.txt, the report in 100 columns. Pins hold what the code says now; read their diff before you commit it.
-Expectations are never overwritten: only a person changes those.
+writes anew the pins of the cases named, or of all: NAME.pin.json, every fact of the diagnosis, and NAME.txt, the
+report in 100 columns. Pins hold what the code says now; read their diff before you commit it. Expectations are never
+overwritten: only a person changes those. Where one now names another cause, the case moves to that cause's folder.
 """
 
 from __future__ import annotations
@@ -22,11 +22,17 @@ import re
 import sys
 from pathlib import Path
 
-from cases import DATA, diagnosed, expectation, names, pin_path, pins
+from cases import DATA, diagnosed, expectation, expectation_path, home, names, pin_path, pins
 
 from hangdoc import api
 from hangdoc.errors import HangdocError, UsageError
-from hangdoc.model.codec import dump_snapshot, snapshot_from_bytes, snapshot_to_bytes, write_atomically
+from hangdoc.model.codec import (
+    diagnosis_document,
+    dump_snapshot,
+    snapshot_from_bytes,
+    snapshot_to_bytes,
+    write_atomically,
+)
 from hangdoc.model.snapshot import JobSnapshot
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -49,38 +55,48 @@ def add_case(source: Path, name: str, folder: Path = DATA) -> Path:
     """Write the case and return the path of its expectation. Raises ``HangdocError``."""
     if not re.fullmatch(r"[a-z0-9_]+", name):
         raise UsageError(f"{name!r} is no name for a case", "Use lower-case letters, digits and underscores.")
-    expected = folder / f"{name}.json"
-    if expected.exists():
-        raise UsageError(f"there is a case {name} already", f"Choose another name, or delete {expected} first.")
+    if there := next(folder.glob(f"*/{name}.json"), None):
+        raise UsageError(f"there is a case {name} already", f"Choose another name, or delete {there} first.")
     snapshot = without_this_machine(api.load(source))
-    folder.mkdir(exist_ok=True)
-    dump_snapshot(snapshot, folder / f"{name}.hangdoc")
-    (folder / f"{name}.hangdoc").chmod(0o644)
-    document = expectation(diagnosed(name, folder).document)
-    write_atomically(expected, (json.dumps(document, indent=2) + "\n").encode())
+    expected = expectation(diagnosis_document(api.diagnose(snapshot)))
+    saved = home(expected, folder) / f"{name}.hangdoc"
+    saved.parent.mkdir(parents=True, exist_ok=True)
+    dump_snapshot(snapshot, saved)
+    saved.chmod(0o644)
+    write_atomically(saved.with_suffix(".json"), (json.dumps(expected, indent=2) + "\n").encode())
     update(name, folder)
-    return expected
+    return saved.with_suffix(".json")
 
 
 def update(name: str, folder: Path = DATA) -> list[Path]:
     """Write the pins of a case anew and return those that changed. Raises ``HangdocError``."""
     if name not in names(folder):
         raise UsageError(f"there is no case {name}", f"The cases are the .hangdoc files of {folder}.")
+    put_in_place(name, folder)
     changed = []
     for suffix, text in pins(diagnosed(name, folder)).items():
         path = pin_path(name, suffix, folder)
-        path.parent.mkdir(exist_ok=True)
         if not path.exists() or path.read_text(encoding="utf-8") != text:
             write_atomically(path, text.encode())
             changed.append(path)
     return changed
 
 
+def put_in_place(name: str, folder: Path = DATA) -> None:
+    """Move a case to the folder of the cause that it is expected to have."""
+    expected = expectation_path(name, folder)
+    place = home(json.loads(expected.read_text(encoding="utf-8")), folder)
+    if expected.parent != place:
+        place.mkdir(exist_ok=True)
+        for path in sorted(expected.parent.glob(f"{name}.*")):
+            path.rename(place / path.name)
+
+
 def update_all(folder: Path = DATA) -> list[Path]:
     """Write the pins of every case anew, remove those of cases that are gone, and return what changed."""
     changed = [path for name in names(folder) for path in update(name, folder)]
-    for path in sorted((folder / "pinned").iterdir()):
-        if path.stem not in names(folder):
+    for path in sorted([*folder.glob("*/*.pin.json"), *folder.glob("*/*.txt")]):
+        if not path.with_name(f"{path.name.partition('.')[0]}.hangdoc").exists():
             path.unlink()
             changed.append(path)
     return changed

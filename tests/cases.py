@@ -1,12 +1,14 @@
 """The saved cases: what is expected of each, and what is pinned.
 
-A case is a snapshot, ``tests/data/NAME.hangdoc``, and two kinds of files that say what comes of it:
+The cases lie in one folder per expected cause, those without a cause in ``tests/data/unnamed``. Four files that lie
+beside each other make a case, for example in ``tests/data/HD101``:
 
-- the *expectation*, ``tests/data/NAME.json``: what a person says is right (outcome, cause, culprits, lines).
-  Written by hand; no command overwrites it.
-- the *pins*, ``tests/data/pinned/NAME.json`` and ``NAME.txt``: all other facts of the diagnosis document, and the
-  whole report as a terminal shows it. They hold what the code says now, right or not, so that a change of the code
-  shows what it changes. ``python tests/add_case.py --update`` writes them.
+- ``NAME.hangdoc``: the snapshot.
+- ``NAME.json``, the *expectation*: what a person says is right (outcome, cause, culprits, lines). Written by hand; no
+  command overwrites it.
+- ``NAME.pin.json`` and ``NAME.txt``, the *pins*: all other facts of the diagnosis document, and the whole report as a
+  terminal shows it. They hold what the code says now, right or not, so that a change of the code shows what it
+  changes. ``python tests/add_case.py --update`` writes them.
 """
 
 from __future__ import annotations
@@ -33,15 +35,31 @@ class Result(NamedTuple):
     text: str
 
 
+def case(name: str, folder: Path = DATA) -> Path:
+    """The snapshot of a case; its other files lie beside it. Names are unique across the folders."""
+    (path,) = folder.glob(f"*/{name}.hangdoc")
+    return path
+
+
+def expectation_path(name: str, folder: Path = DATA) -> Path:
+    """Where a person's word on a case lies."""
+    return case(name, folder).with_suffix(".json")
+
+
+def home(expected: dict[str, Any], folder: Path = DATA) -> Path:
+    """The folder of a case with that expectation."""
+    return folder / (expected["cause"] or "unnamed")
+
+
 def names(folder: Path = DATA) -> list[str]:
     """The names of the saved cases."""
-    return sorted(path.stem for path in folder.glob("*.hangdoc"))
+    return sorted(path.stem for path in folder.glob("*/*.hangdoc"))
 
 
 @functools.cache
 def diagnosed(name: str, folder: Path = DATA) -> Result:
     """The diagnosis of a saved case, made once in a process."""
-    diagnosis = api.diagnose(folder / f"{name}.hangdoc")
+    diagnosis = api.diagnose(case(name, folder))
     return Result(diagnosis_document(diagnosis), render(diagnosis, width=WIDTH))
 
 
@@ -128,7 +146,7 @@ def _frame(frame: dict[str, Any] | None) -> str | None:
 
 def pins(result: Result) -> dict[str, str]:
     """The content of a case's pinned files by their suffix."""
-    return {".json": _laid_out(facts(result.document)) + "\n", ".txt": result.text}
+    return {".pin.json": _laid_out(facts(result.document)) + "\n", ".txt": result.text}
 
 
 def _laid_out(value: Any, indent: int = 0) -> str:
@@ -147,4 +165,4 @@ def _laid_out(value: Any, indent: int = 0) -> str:
 
 def pin_path(name: str, suffix: str, folder: Path = DATA) -> Path:
     """Where a case's pinned file lies."""
-    return folder / "pinned" / f"{name}{suffix}"
+    return case(name, folder).with_suffix(suffix)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Stack
 
 # Where packages and the standard library live under every CPython layout on Linux (venv, conda, pyenv,
 # Debian, a zipped standard library), plus code that torch generates. hangdoc's own probe is nobody's code.
@@ -64,8 +64,3 @@ def own_frames(stack: Stack) -> Stack:
 def user_frames(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
     """The frames of ``stack`` that are user code, innermost first, a forked process's parent's left out."""
     return tuple(frame for frame in own_frames(stack) if not is_library_file(frame.file, roots))
-
-
-def innermost_user_frame(stack: Stack, roots: tuple[str, ...] = ()) -> Frame | None:
-    """The line a person recognises: the innermost user frame, None where there is none."""
-    return next((frame for frame in own_frames(stack) if not is_library_file(frame.file, roots)), None)

@@ -33,7 +33,7 @@ def measure() -> Times:
     """The time of each case, with the hangdoc that this process imports."""
     import hangdoc
 
-    loaded = {path.stem: hangdoc.load(path) for path in sorted(DATA.glob("*.hangdoc"))}
+    loaded = {path.stem: hangdoc.load(path) for path in sorted(DATA.rglob("*.hangdoc"))}
     hangdoc.diagnose(next(iter(loaded.values())))  # what is imported and read once is no case's cost
     gc.collect()
     gc.freeze()  # or one unlucky case pays for a look through the snapshots of all

@@ -9,14 +9,14 @@ import shutil
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
+from cases import case
 from conftest import MARK, marked, survivors
 
 from hangdoc.model.catalogue import catalogue
 
-CASE = Path(__file__).parents[1] / "data" / "uneven_batches.hangdoc"
+CASE = case("uneven_batches")
 
 
 @pytest.fixture

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from cases import case
 
 from hangdoc.interpreter import command
 
-CASE = Path(__file__).parents[1] / "data" / "uneven_batches.hangdoc"
+CASE = case("uneven_batches")
 BROKEN = {
     "key": "[tool.hangdoc]\nstal-after = 11\n",
     "value": "[tool.hangdoc]\nstall-after = -5\n",

@@ -12,9 +12,6 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
-from terminal import DEADLINE, HANGDOC, child_of, environment, wait_until
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 from secret_corpus import (
     ARGUMENTS,
     HARMLESS_LINES,
@@ -24,6 +21,7 @@ from secret_corpus import (
     VARIABLE_SECRETS,
     VARIABLES,
 )
+from terminal import DEADLINE, HANGDOC, child_of, environment, wait_until
 
 # Two "ranks" without torch, whose stderr goes to files of their own; one ends with an exception.
 PROGRAM = f"""

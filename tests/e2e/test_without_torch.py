@@ -9,10 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from cases import case
 from conftest import MARK
 from terminal import DEADLINE, HANGDOC, environment
 
-CASE = Path(__file__).parents[1] / "data" / "uneven_batches.hangdoc"
+CASE = case("uneven_batches")
 # Says who tried, also where the error is caught.
 BLOCKED = """
 import os, sys

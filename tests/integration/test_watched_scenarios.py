@@ -1,4 +1,5 @@
-"""Every scenario gets the verdict that its header expects, and every corrected variant ends healthy."""
+"""One scenario for each shape of capture gets the verdict that its header expects, and every corrected variant ends
+healthy."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from conftest import unless_torch_aborts
+from scenario_runs import ALL, SHAPES
 
 from hangdoc import api, scenarios
 from hangdoc.model.codec import diagnosis_document
@@ -15,8 +17,7 @@ from hangdoc.model.codec import diagnosis_document
 if TYPE_CHECKING:
     from conftest import Finished, Watch
 
-FOLDER = Path(__file__).parents[2] / "scenarios"
-ALL = [found for path in sorted(FOLDER.glob("*.py")) if (found := scenarios.read(path)) is not None]
+RUN = [found for found in ALL if found.name in SHAPES]
 ABORTED = 124
 TORCHRUN = "torchrun --standalone --nproc-per-node "
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
@@ -25,11 +26,10 @@ LONGEST = 150.0
 # What torchrun is to a job, one hang of each family of causes shows, and every job that does not hang; by hand, where
 # torch is imported once for all ranks, the others take half the time.
 BY_TORCHRUN = [found for found in ALL if found.launch.startswith(TORCHRUN)]
-HANGS = [found for found in BY_TORCHRUN if found.outcome == "hang" and found.cause]
+HANGS = [found for found in RUN if found in BY_TORCHRUN and found.outcome == "hang" and found.cause]
 FIRST = {(found.cause or "")[:3]: found for found in reversed(HANGS)}
-# A forked rank that ends before it joins never says who it was; and in one hang the way the script is started matters.
-NEVER_BY_HAND = ("empty_shard", "no_main_guard")
-REPEATED = [found for found in HANGS if found not in FIRST.values() and found.name not in NEVER_BY_HAND]
+# In one hang the way the script is started matters.
+REPEATED = [found for found in HANGS if found not in FIRST.values() and found.name != "no_main_guard"]
 OTHERS = [found for found in ALL if found not in BY_TORCHRUN]
 GROUPS = 6
 
@@ -106,7 +106,7 @@ MORE = {"fabric_late_launch": late_launch, "fabric_child_exits": child_exits, "r
 """What else must be true of one scenario's report."""
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize("scenario", RUN, ids=lambda scenario: scenario.name)
 def test_the_verdict_is_the_expected_one(scenario: scenarios.Scenario, watch: Watch) -> None:
     finished = run(watch, scenario)
     assert finished.document is not None, finished.explain()

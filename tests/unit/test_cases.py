@@ -8,10 +8,10 @@ import difflib
 import gzip
 import json
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from add_case import add_case, main, update, update_all
+from cases import DATA, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
@@ -19,23 +19,20 @@ from hangdoc.errors import BadSnapshot, UsageError
 from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
 from hangdoc.report.terminal import render
 
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))
-
-from add_case import add_case, main, update, update_all  # noqa: E402
-from cases import DATA, diagnosed, expectation, facts, names, pin_path, pins  # noqa: E402
+FULL = "break_of_outer_loop"
+"""A case whose report has every part."""
 
 
 @pytest.mark.parametrize("name", names())
 def test_verdict(name):
     document = diagnosed(name).document
-    assert expectation(document) == json.loads((DATA / f"{name}.json").read_text())
+    assert expectation(document) == json.loads(expectation_path(name).read_text())
     assert faults(document, SCHEMA) == []
 
 
 @pytest.mark.parametrize("name", names())
 def test_facts(name):
-    assert_pinned(name, ".json")
+    assert_pinned(name, ".pin.json")
 
 
 @pytest.mark.parametrize("name", names())
@@ -56,7 +53,7 @@ def assert_pinned(name, suffix):
 def test_odd_data_gets_a_verdict_all_the_same(name):
     """Values replaced by others of their type: absurd, valid, and no reason for a traceback."""
     chance = random.Random(name)
-    document = json.loads(gzip.decompress((DATA / f"{name}.hangdoc").read_bytes()))
+    document = json.loads(gzip.decompress(case(name).read_bytes()))
     places = [place for place in leaves(document) if len(place) > 1]
     diagnosed = 0
     for count in (1, 1, 2, 3, 30, 300):
@@ -111,9 +108,14 @@ def other(value, chance):
 
 
 def test_every_case_has_its_expectation_and_its_pins():
-    assert names() == sorted(path.stem for path in DATA.glob("*.json"))
-    for suffix in (".json", ".txt"):
-        assert names() == sorted(path.stem for path in (DATA / "pinned").glob(f"*{suffix}"))
+    """Each in the folder of its cause, under a name of its own, and nothing else lies there."""
+    assert sorted(set(names())) == names()
+    expected = [
+        home(json.loads(expectation_path(name).read_text())) / f"{name}{suffix}"
+        for name in names()
+        for suffix in (".hangdoc", ".json", ".pin.json", ".txt")
+    ]
+    assert sorted(path for path in DATA.rglob("*") if path.is_file()) == sorted(expected)
 
 
 def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
@@ -122,27 +124,40 @@ def test_a_case_is_added_once_and_under_a_plain_name(tmp_path):
         add_case(tmp_path / "bad", "new", tmp_path)
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad", "../new", tmp_path)
-    (tmp_path / "old.json").touch()
+    (tmp_path / "HD101").mkdir()
+    (tmp_path / "HD101" / "old.json").touch()
     with pytest.raises(UsageError):
         add_case(tmp_path / "bad", "old", tmp_path)
 
 
 def test_an_update_changes_the_pins_and_no_expectation(tmp_path):
-    expected = add_case(DATA / "uneven_batches.hangdoc", "new", tmp_path)
-    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".json", ".txt"))
+    expected = add_case(case("uneven_batches"), "new", tmp_path)
+    facts_file, report = (pin_path("new", suffix, tmp_path) for suffix in (".pin.json", ".txt"))
+    assert expected == tmp_path / "HD102" / "new.json"
     assert report.read_text(encoding="utf-8").startswith("hangdoc")
-    expected.write_text("a person's word")
+    word = '{"cause": "HD102", "culprits": [0]}'
+    expected.write_text(word)
     before = report.read_text(encoding="utf-8")
     report.write_text("another report")
-    (tmp_path / "pinned" / "gone.txt").touch()
+    (tmp_path / "HD102" / "gone.txt").touch()
     assert update("new", tmp_path) == [report]
-    assert update_all(tmp_path) == [tmp_path / "pinned" / "gone.txt"]
+    assert update_all(tmp_path) == [tmp_path / "HD102" / "gone.txt"]
     assert update_all(tmp_path) == []
     assert report.read_text(encoding="utf-8") == before
     assert json.loads(facts_file.read_text())["culprits"] == [2]
-    assert expected.read_text() == "a person's word"
+    assert expected.read_text() == word
     with pytest.raises(UsageError):
         update("unknown", tmp_path)
+
+
+def test_a_case_follows_its_expectation(tmp_path):
+    """Whoever corrects the cause need not move the files."""
+    expected = add_case(case("uneven_batches"), "new", tmp_path)
+    expected.write_text('{"cause": null}')
+    assert update("new", tmp_path) == []
+    files = sorted(path.name for path in (tmp_path / "unnamed").iterdir())
+    assert files == ["new.hangdoc", "new.json", "new.pin.json", "new.txt"]
+    assert not [*expected.parent.iterdir()]
 
 
 def test_the_command_says_how_it_is_used(capsys):
@@ -163,5 +178,32 @@ def test_facts_hold_no_sentence():
     for side in document["divergence"]["sides"]:
         side["note"] = "other words"
     assert facts(document) == before
-    document["divergence"]["branch"]["condition"] = "while True:"
+
+
+@pytest.mark.parametrize(
+    ("place", "other"),
+    [
+        (("outcome",), "slow"),
+        (("cause", "code"), "HD101"),
+        (("confidence",), "possible"),
+        (("culprits",), [0]),
+        (("alternatives",), [[0]]),
+        (("ranks", 0, "rank"), 7),
+        (("ranks", 0, "where", "line"), 1),
+        (("divergence", "branch", "condition"), "while True:"),
+        (("divergence", "branch", "values"), []),
+        (("divergence", "sides", 0, "frame", "line"), 1),
+        (("divergence", "sides", 0, "ranks"), [7]),
+        (("repair", "edits"), []),
+        (("evidence", 0, "kind"), "log"),
+        (("evidence",), []),
+    ],
+    ids=lambda value: ".".join(map(str, value)) if isinstance(value, tuple) else "",
+)
+def test_another_fact_shows(place, other):
+    document = copy.deepcopy(diagnosed(FULL).document)
+    before = facts(document)
+    container, key = locate(document, place)
+    assert container[key] != other
+    container[key] = other
     assert facts(document) != before

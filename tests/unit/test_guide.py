@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
 from importlib import resources
 from pathlib import Path
 
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parents[1] / "accuracy"))
-
 import guide_pages
 import others
+import pytest
 import run
 
 ROOT = Path(__file__).parents[2]
@@ -46,6 +41,13 @@ def test_the_pages_are_shipped_and_linked() -> None:
         assert f"({name})" in index
         assert f"(hangdoc/guide/{name})" in README
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_contributors_page_names_what_exists() -> None:
+    page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = re.findall(r"(?<![.\w])(?:hangdoc|tests)/[\w./]*\w", page)
+    assert len(named) > 10
+    assert [name for name in named if not (ROOT / name).exists()] == []
 
 
 @pytest.mark.parametrize("name", ["accuracy", "others"])

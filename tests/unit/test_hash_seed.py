@@ -8,12 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cases
 import pytest
-
-TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS))
-
-from cases import names  # noqa: E402
+from cases import names
 
 DIGESTS = """
 import hashlib, json, sys
@@ -30,7 +27,7 @@ def test_what_is_said_of_a_case_depends_on_the_case_alone(tmp_path):
     """Sets are ordered by the seed: one that becomes text unsorted shows here. So does a clock, or a terminal."""
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", DIGESTS, str(TESTS)],
+            [sys.executable, "-c", DIGESTS, str(Path(cases.__file__).parent)],
             env={**os.environ, "PYTHONHASHSEED": str(seed), **place},
             cwd=tmp_path,
             stdout=subprocess.PIPE,

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from scenario_runs import ALL
 
 from hangdoc import scenarios
 from hangdoc.model.catalogue import catalogue
@@ -15,10 +16,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FOLDER = Path(__file__).parents[2] / "scenarios"
 PROGRAMS = Path(__file__).parents[1] / "accuracy" / "programs"
 EXTRA = [found for path in sorted(PROGRAMS.glob("*.py")) if (found := scenarios.read(path)) is not None]
-ALL = [found for path in sorted(FOLDER.glob("*.py")) if (found := scenarios.read(path)) is not None]
 
 
 def header(scenario: scenarios.Scenario) -> dict[str, object]:

@@ -1,0 +1,48 @@
+"""Whose code is a frame, where torch is not where packages are: built in a checkout, installed editable."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+from cases import case
+
+from hangdoc import api
+from hangdoc.diagnosis.frames.library import library, looking_at, roots_of
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.snapshot import JobSnapshot
+
+INSTALLED = "/python/lib/python3.11/site-packages/torch/"
+CHECKOUT = "/home/someone/pytorch/torch/"
+
+
+def moved(name: str, *, said: bool) -> JobSnapshot:
+    """A saved job whose torch lies in a checkout; ``said``: the ranks' probe told so."""
+    text = gzip.decompress((case(name)).read_bytes()).decode()
+    assert INSTALLED in text
+    told = CHECKOUT.rstrip("/") if said else "/python/lib/python3.11"
+    text = text.replace(INSTALLED, CHECKOUT).replace(f'"{INSTALLED.rstrip("/")}"', f'"{told}"')
+    return snapshot_from_bytes(text.encode())
+
+
+@pytest.mark.parametrize("said", [True, False])
+@pytest.mark.parametrize("name", ["uneven_batches", "fsdp2_layer_drop", "late_wait_attached"])
+def test_the_verdict_is_the_same(name: str, said: bool) -> None:
+    job = moved(name, said=said)
+    expected = api.diagnose(case(name))
+    found = api.diagnose(job)
+    assert roots_of(job) == (CHECKOUT.rstrip("/"),)
+    assert (found.verdict, found.why, found.culprits) == (expected.verdict, expected.why, expected.culprits)
+
+
+def test_what_is_known_of_one_job_is_forgotten_with_it() -> None:
+    file = f"{CHECKOUT}nn/functional.py"
+    assert not library(file)
+    with looking_at(moved("uneven_batches", said=True)):
+        assert library(file)
+        assert not library("/home/someone/pytorch/train.py")
+    assert not library(file)
+
+
+def test_an_ordinary_installation_needs_no_roots() -> None:
+    assert roots_of(api.load(case("uneven_batches"))) == ()
