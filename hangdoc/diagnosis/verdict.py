@@ -18,31 +18,34 @@ from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import looking_at
-from hangdoc.diagnosis.frames.naming import naming, told_apart
+from hangdoc.diagnosis.frames.naming import file_names, naming
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.model.message import Joined
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration, name_ranks
+from hangdoc.model.writing import Writer
 
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     with looking_at(job), naming(job):
-        return replace(_diagnose(job), file_names=told_apart())
+        names = file_names(job)
+        return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
 
 
-def _diagnose(job: JobSnapshot) -> Diagnosis:
+def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
         waiting = waiting_for_nodes(job)
-        return _assemble(case, waiting, _outcome(case, waiting)) if waiting is not None else _nobody(job)
+        return _assemble(case, waiting, _outcome(case, waiting), writer) if waiting is not None else _nobody(job)
     if job.ended:
         found, ended = crashed(case)
-        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY)
+        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY, writer)
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
         return _blind(case, "no rank of the job could be looked at")
     if all(_ended_well(case.ranks[rank]) for rank in case.seen):
@@ -55,7 +58,7 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         told = too_little(case, found)
         if told is not None:
             return _too_little(case, *told)
-    return _assemble(case, found, _outcome(case, found))
+    return _assemble(case, found, _outcome(case, found), writer)
 
 
 def _too_little(case: Case, verdict: str, why: str, fix: str) -> Diagnosis:
@@ -126,12 +129,12 @@ def _blind(case: Case, why: str) -> Diagnosis:
     )
 
 
-def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagnosis:
+def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: Writer) -> Diagnosis:
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
-        named = replace(named, why=named.why + parted_now(case, found, found.alternatives[0]))
+        named = replace(named, why=[named.why, parted_now(case, found, found.alternatives[0])])
     if outcome == Outcome.SLOW:
-        named = replace(named, verdict=f"{named.verdict} {_until_a_hang(case, found)}".rstrip())
+        named = replace(named, verdict=Joined([named.verdict, _until_a_hang(case, found)], " "))
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == Outcome.HANG and not found.proved and confidence == Confidence.CERTAIN:
@@ -146,15 +149,15 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagno
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
-        verdict=named.verdict,
+        verdict=writer.write(named.verdict),
         confidence=confidence,
         cause=catalogue_cause(named.code) if named.code else None,
         culprits=tuple(sorted(found.culprits)),
         alternatives=found.alternatives,
         culprit_processes=found.processes or tuple(_process(case, rank) for rank in sorted(found.culprits)),
         victims=victims,
-        why=named.why,
-        fix=named.fix,
+        why=writer.write(named.why),
+        fix=writer.write(named.fix),
         sure=sure,
         repair=repair(found),
         divergence=divergence(case, found),

@@ -17,6 +17,7 @@ from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE
+from hangdoc.model.message import Message
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
@@ -27,9 +28,9 @@ class Finding:
     something else would look the same."""
 
     code: str
-    verdict: str
-    why: str
-    fix: str
+    verdict: Message
+    why: Message
+    fix: Message
     doubt: str = ""
 
 

@@ -37,11 +37,16 @@ def told_apart() -> tuple[tuple[str, str], ...]:
     return names.told_apart() if names is not None else ()
 
 
+def file_names(job: JobSnapshot) -> FileNames:
+    """The names of this job's files. Inside ``looking_at``: library code has no part in it."""
+    files = {frame.file for stack in _stacks(job) for frame in stack}
+    return FileNames((file for file in files if not library(file)), _working_directory(job))
+
+
 @contextmanager
 def naming(job: JobSnapshot) -> Iterator[None]:
     """Let the sentences know this job's files. Inside ``looking_at``: library code has no part in it."""
-    files = {frame.file for stack in _stacks(job) for frame in stack}
-    token = _names.set(FileNames((file for file in files if not library(file)), _working_directory(job)))
+    token = _names.set(file_names(job))
     try:
         yield
     finally:
