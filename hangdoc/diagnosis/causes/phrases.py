@@ -12,12 +12,12 @@ from hangdoc.model.message import Condition, Message, Place, State, States
 from hangdoc.model.process import Frame
 
 
-def place(frame: Frame | None) -> Message:
+def place(frame: Frame | None) -> Place | str:
     """'train.py:61 train()'; '' where no frame is known."""
     return Place(frame.file, frame.line, plain(frame.function)) if frame is not None else ""
 
 
-def line_of(frame: Frame | None) -> Message:
+def line_of(frame: Frame | None) -> Place | str:
     """'train.py:61'; '' where no frame is known."""
     return Place(frame.file, frame.line) if frame is not None else ""
 
