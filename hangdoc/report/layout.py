@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hangdoc.model.wording import harmless
+from hangdoc.model.wording import harmless, in_ascii
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -17,25 +17,6 @@ MAX_TEXT = 1200
 _INDENT = 2
 _LABEL = 9
 _GAP = "  "
-_ASCII = str.maketrans(
-    {
-        "✖": "x",
-        "◔": "~",
-        "✔": "ok",
-        "·": "-",
-        "…": "...",
-        "→": "->",
-        "–": "-",
-        "—": "-",
-        "‘": "'",
-        "’": "'",
-        "“": '"',
-        "”": '"',
-        "×": "x",
-        "≤": "<=",
-        "≥": ">=",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +113,7 @@ class Layout:
             text = text[:MAX_TEXT] + "…"
         text = harmless(text)
         if not self._unicode:
-            text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+            text = in_ascii(text)
         styled = Text(text, style=style)
         styled.highlight_regex(r"`[^`]+`", "cyan")
         return styled

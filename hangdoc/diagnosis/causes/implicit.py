@@ -100,39 +100,13 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if token.op == END or not is_implicit(token.stack):
         return None
     finding = parted_finding(case, blame, gap)
-    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
+    cure = f" ({cure})" if cure else ""
     if blame.found.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
-        return Finding(
-            "HD109",
-            finding.verdict,
-            [
-                [f"{library} at ", place(token.frame), " issues more calls on ", culprits, " than on ", others],
-                [counts_told(case, blame), ": what it works on is not the same there, is set up differently, "],
-                "or was left out of other rounds (no_sync)",
-            ],
-            "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
-            "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
-        )
+        return _more_calls(case, blame, gap, library, finding.verdict)
     if blame.found.parting is None and gap.kind == "insert" and _was_inside(case, gap):
-        return Finding(
-            "HD109",
-            sentence(
-                [
-                    [culprits, " came out of ", place(token.frame), " earlier than the others, "],
-                    f"without its last {call_name(token)}",
-                ],
-                where_they_wait(case, others_of(case, blame)),
-            ),
-            [
-                [f"{library} is a collective of all ranks, and ", place(token.frame), " issues fewer on ", culprits],
-                [" than on ", others, counts_told(case, blame)],
-                ": it went through fewer rounds there, or was told to stop",
-            ],
-            "give every rank the same number of rounds there, and let all ranks agree on when to stop"
-            + (f" ({cure})" if cure else ""),
-        )
+        return _came_out_early(case, blame, gap, library, cure)
     run = place(token.frame) or "that line"
     fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
@@ -144,7 +118,40 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [line_of(token.frame) or f"What thread {token.thread} does", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentence([finding.why], end="")],
         ],
-        [fix, f" ({cure})" if cure else ""],
+        [fix, cure],
+    )
+
+
+def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verdict: Message) -> Finding:
+    """The culprits are in the same line as ever, which issues more calls there."""
+    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
+    return Finding(
+        "HD109",
+        verdict,
+        [
+            [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
+            [counts_told(case, blame), ": what it works on is not the same there, is set up differently, "],
+            "or was left out of other rounds (no_sync)",
+        ],
+        "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
+        "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
+    )
+
+
+def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, cure: str) -> Finding:
+    """The culprits went on from a line that issues more calls on the others."""
+    culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
+    return Finding(
+        "HD109",
+        sentence(
+            [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        [
+            [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits, " than on ", others],
+            [counts_told(case, blame), ": it went through fewer rounds there, or was told to stop"],
+        ],
+        "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
     )
 
 

@@ -41,13 +41,12 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or not made:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
-    sides = [token for token in (gap.mine, gap.theirs) if token is not None]
-    if gap.kind == "delete" and [token.op for token in sides] == ["new_group", "new_group"]:
+    if gap.kind == "delete" and gap.mine and gap.theirs and gap.mine.op == gap.theirs.op == "new_group":
         here, there = telling(gap)
         # Of a group that a rank is no member of, its journal says nothing.
         history = blame.found.alignment.history
         seen = tuple(r for r in others if history.at(r, gap.token.sequence) is not None)
-        return _unlike_groups(case, blame, [(sides[0], here, culprits), (sides[1], there, seen or others)])
+        return _unlike_groups(case, blame, [(gap.mine, here, culprits), (gap.theirs, there, seen or others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     elsewhere = case.activities[missing[0]] if missing else None
     frame = gap.token.frame
