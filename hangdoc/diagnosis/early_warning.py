@@ -10,12 +10,15 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory
-from hangdoc.diagnosis.causes.finding import call_name, place, telling
+from hangdoc.diagnosis.causes.finding import telling
+from hangdoc.diagnosis.causes.phrases import call_name, place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.library import looking_at
-from hangdoc.diagnosis.frames.naming import naming
+from hangdoc.diagnosis.frames.naming import file_names
+from hangdoc.model.message import Message, Ranks, joined
 from hangdoc.model.snapshot import JobSnapshot
-from hangdoc.model.wording import name_duration, name_ranks
+from hangdoc.model.wording import name_duration
+from hangdoc.model.writing import Writer
 
 _MOST_GAPS = 3
 _CROSSED_PAIRS = 4
@@ -32,7 +35,7 @@ class Lead:
 
 def parted(job: JobSnapshot) -> Lead | None:
     """The first proved parting in the journals, None where there is none."""
-    with looking_at(job), naming(job):
+    with looking_at(job):
         return _parted(job)
 
 
@@ -46,7 +49,8 @@ def _parted(job: JobSnapshot) -> Lead | None:
             continue
         gap = candidates[0].first
         if gap is not None and gap.mine is not None and gap.theirs is not None and _crossed(history, gap):
-            return _tell(case, history, gap)
+            # The same group is the same story: which of two equal repairs is told first may change from look to look.
+            return Lead(history.key, Writer(file_names(job)).write(_tell(case, history, gap)))
     return None
 
 
@@ -67,17 +71,16 @@ def _crossed(history: GroupHistory, gap: Gap) -> bool:
     return crossed >= _CROSSED_PAIRS
 
 
-def _tell(case: Case, history: GroupHistory, gap: Gap) -> Lead:
-    assert gap.mine is not None
-    assert gap.theirs is not None
+def _tell(case: Case, history: GroupHistory, gap: Gap) -> Message:
     mine, theirs = telling(gap)
     others = tuple(r for r in history.members if r not in gap.ranks)
     since = max(0.0, case.job.taken - gap.token.created_ns / 1e9) if gap.token.created_ns else 0.0
     ago = f" {name_duration(since)} ago" if since >= 1 else ""
-    text = (
-        f"{name_ranks(gap.ranks)} and {name_ranks(others)} parted{ago} at call #{gap.token.sequence} of "
-        f"{history.label}: {call_name(gap.mine)} at {place(mine)} against {call_name(gap.theirs)} at "
-        f"{place(theirs)}; this will hang or corrupt"
+    return joined(
+        [
+            [Ranks(gap.ranks), " and ", Ranks(others), f" parted{ago} at call #{gap.token.sequence} of "],
+            [f"{history.label}: {call_name(gap.mine)} at ", place(mine)],
+            [f" against {call_name(gap.theirs)} at ", place(theirs)],
+        ],
+        "this will hang or corrupt",
     )
-    # The same group is the same story: which of two equal repairs is told first may change from look to look.
-    return Lead(history.key, text)

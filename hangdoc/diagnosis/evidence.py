@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
-from hangdoc.diagnosis.causes.finding import doing
+from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
 from hangdoc.model.wording import name_duration, name_ranks
+from hangdoc.model.writing import Writer
 
 
-def gather(case: Case, found: Blame[Explanation]) -> tuple[Evidence, ...]:
+def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
     return (
         *_launcher(found),
         *_processes(case, found),
         *_journal(case, found),
-        *_stacks(case, found),
+        *_stacks(case, found, writer),
         *_ports(case),
         *_timeout(case),
         *_logs(case, found),
@@ -118,7 +119,7 @@ def _gloo_groups(case: Case, rank: int) -> int:
     return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
 
 
-def _stacks(case: Case, found: Blame[Explanation]) -> list[Evidence]:
+def _stacks(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evidence]:
     """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
     if found.diverged is None or case.job.mode == "dump":
         return []
@@ -126,7 +127,7 @@ def _stacks(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     for rank, activity in case.activities.items():
         if rank in case.hidden:
             continue
-        folded.setdefault(doing(activity), []).append(rank)
+        folded.setdefault(writer.write(doing(activity)), []).append(rank)
     return [Evidence("stack", tuple(ranks), f"{name_ranks(ranks)} now: {text}") for text, ranks in folded.items()][:6]
 
 

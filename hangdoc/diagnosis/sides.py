@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token, user_stack
-from hangdoc.diagnosis.causes.finding import may_run_another, others_of, short, telling, telling_token
+from hangdoc.diagnosis.causes.deciding import may_run_another
+from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
+from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.candidates import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
 from hangdoc.model.diagnosis import Divergence, Edit, Repair, Side
+from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.writing import Writer
 
 _MOST_EDITS = 24
 
@@ -58,32 +61,34 @@ def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None,
     return Side(ranks, history.label, history.members, number, op, frame, stack, token.thread, note)
 
 
-def repair(blame: Blame[Explanation]) -> Repair | None:
+def repair(blame: Blame[Explanation], writer: Writer) -> Repair | None:
     """The edits after which all calls match, and how they read; None where the ranks' calls do not differ."""
     found = blame.diverged
     gap = found.gap if found is not None else None
     if found is None or gap is None:
         return None
+    edits, text = _edits(found, gap, blame.culprits)
+    return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))
+
+
+def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[Edit], Message]:
+    line, ranks = line_of(gap.token.frame), Ranks(gap.ranks)
     if _made_otherwise(gap):
         edits = [Edit(rank, "replace", gap.token.op, gap.token.frame) for rank in gap.ranks]
-        text = (
-            f"with the others' members at {short(gap.token.frame)} on {name_ranks(gap.ranks)}, all groups are the same"
-        )
-        return Repair(tuple(edits[:_MOST_EDITS]), text)
+        return edits, ["with the others' members at ", line, " on ", ranks, ", all groups are the same"]
     if found.late is not None:
         edits = [Edit(rank, "insert", gap.token.op, gap.token.frame) for rank in gap.ranks]
-        where = f"the {gap.token.op} at {short(gap.token.frame)}"
-        text = f"with {where} on {name_ranks(gap.ranks)} in the same rounds as on the others, the calls match"
-        return Repair(tuple(edits[:_MOST_EDITS]), text)
+        where: Message = [f"the {gap.token.op} at ", line]
+        return edits, ["with ", where, " on ", ranks, " in the same rounds as on the others, the calls match"]
     edits = []
     for each in found.alignment.gaps:
         if each.token.op == END:
             continue
         edits += [Edit(rank, each.kind, each.token.op, each.token.frame) for rank in each.ranks]
     if not edits:
-        edits = [Edit(rank, "revive", "", None) for rank in blame.culprits]
-        return Repair(tuple(edits), f"had {name_ranks(blame.culprits)} gone on, all calls would match")
-    return Repair(tuple(edits[:_MOST_EDITS]), _repair_text(gap, found.alignment, len(edits)))
+        edits = [Edit(rank, "revive", "", None) for rank in culprits]
+        return edits, ["had ", Ranks(culprits), " gone on, all calls would match"]
+    return edits, _repair_text(gap, found.alignment, len(edits))
 
 
 def _made_otherwise(gap: Gap) -> bool:
@@ -96,11 +101,11 @@ def _made_otherwise(gap: Gap) -> bool:
     )
 
 
-def _repair_text(gap: Gap, alignment: Alignment, count: int) -> str:
+def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
     matching = len([t for t in alignment.consensus if t.op != END])
     line = telling_token(gap)
-    where = f" at {short(line)}" if line else ""
+    where: Message = [" at ", line_of(line)] if line else ""
     start = "without" if gap.kind == "delete" else "with"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
     calls = f"all {matching} calls match" if matching > 1 else "the calls match"
-    return f"{start} the {gap.token.op}{where} on {name_ranks(gap.ranks)}{more}, {calls}"
+    return [f"{start} the {gap.token.op}", where, " on ", Ranks(gap.ranks), f"{more}, {calls}"]

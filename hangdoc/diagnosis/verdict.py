@@ -11,41 +11,44 @@ from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.causes import name_cause
-from hangdoc.diagnosis.causes.finding import Finding, capital
+from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.unnamed import parted_now
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import looking_at
-from hangdoc.diagnosis.frames.naming import naming, told_apart
+from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.model.message import Message, Ranks, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
-from hangdoc.model.wording import name_duration, name_ranks
+from hangdoc.model.wording import name_duration
+from hangdoc.model.writing import Writer
 
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    with looking_at(job), naming(job):
-        return replace(_diagnose(job), file_names=told_apart())
+    with looking_at(job):
+        names = file_names(job)
+        return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
 
 
-def _diagnose(job: JobSnapshot) -> Diagnosis:
+def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _over_where_all_have_ended(job)
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
         waiting = waiting_for_nodes(job)
-        return _assemble(case, waiting, _outcome(case, waiting)) if waiting is not None else _nobody(job)
+        return _assemble(case, waiting, _outcome(case, waiting), writer) if waiting is not None else _nobody(job)
     if job.ended:
         found, ended = crashed(case)
-        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY)
+        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY, writer)
     if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
-        return _blind(case, "no rank of the job could be looked at")
+        return _blind(case, _UNSEEN_JOB, writer)
     if all(_ended_well(case.ranks[rank]) for rank in case.seen):
         return replace(
             _nobody(job), outcome=Outcome.HEALTHY, verdict="All ranks have ended; their launcher is still up."
@@ -55,8 +58,9 @@ def _diagnose(job: JobSnapshot) -> Diagnosis:
         found = no_surer_than_its_group(found)
         told = too_little(case, found)
         if told is not None:
-            return _too_little(case, *told)
-    return _assemble(case, found, _outcome(case, found))
+            ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
+            return replace(_blind(case, told, writer), ranks=ranks)
+    return _assemble(case, found, _outcome(case, found), writer)
 
 
 def _over_where_all_have_ended(job: JobSnapshot) -> JobSnapshot:
@@ -65,11 +69,6 @@ def _over_where_all_have_ended(job: JobSnapshot) -> JobSnapshot:
     if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
         return job
     return job if all(map(_ended_well, job.ranks)) else replace(job, ended=True)
-
-
-def _too_little(case: Case, verdict: str, why: str, fix: str) -> Diagnosis:
-    ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
-    return replace(_blind(case, why), verdict=verdict, fix=fix, ranks=ranks)
 
 
 def _ended_well(rank: RankSnapshot) -> bool:
@@ -121,12 +120,20 @@ def _nobody(job: JobSnapshot) -> Diagnosis:
     )
 
 
-def _blind(case: Case, why: str) -> Diagnosis:
+_UNSEEN_JOB = Finding(
+    "",
+    "No rank of the job could be looked at, so hangdoc cannot say why the job does not move.",
+    "no rank of the job could be looked at",
+    "`hangdoc doctor` shows what blocks it here",
+)
+
+
+def _blind(case: Case, told: Finding, writer: Writer) -> Diagnosis:
     return Diagnosis(
         outcome=Outcome.BLIND,
-        verdict=capital(f"{why}, so hangdoc cannot say why the job does not move."),
-        why=why,
-        fix="`hangdoc doctor` shows what blocks it here",
+        verdict=writer.write(told.verdict),
+        why=writer.write(told.why),
+        fix=writer.write(told.fix),
         evidence=(),
         unavailable=case.job.unavailable,
         command=case.job.command,
@@ -135,12 +142,12 @@ def _blind(case: Case, why: str) -> Diagnosis:
     )
 
 
-def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagnosis:
+def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: Writer) -> Diagnosis:
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
-        named = replace(named, why=named.why + parted_now(case, found, found.alternatives[0]))
+        named = replace(named, why=joined(named.why, parted_now(case, found, found.alternatives[0])))
     if outcome == Outcome.SLOW:
-        named = replace(named, verdict=f"{named.verdict} {_until_a_hang(case, found)}".rstrip())
+        named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     victims = _victims(case, found)
     confidence, sure = found.confidence, found.sure
     if outcome == Outcome.HANG and not found.proved and confidence == Confidence.CERTAIN:
@@ -155,21 +162,21 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome) -> Diagno
         sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
     return Diagnosis(
         outcome=outcome,
-        verdict=named.verdict,
+        verdict=writer.write(named.verdict),
         confidence=confidence,
         cause=catalogue_cause(named.code) if named.code else None,
         culprits=tuple(sorted(found.culprits)),
         alternatives=found.alternatives,
         culprit_processes=found.processes or tuple(_process(case, rank) for rank in sorted(found.culprits)),
         victims=victims,
-        why=named.why,
-        fix=named.fix,
+        why=writer.write(named.why),
+        fix=writer.write(named.fix),
         sure=sure,
-        repair=repair(found),
+        repair=repair(found, writer),
         divergence=divergence(case, found),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
-        evidence=gather(case, found),
+        evidence=gather(case, found, writer),
         unavailable=(*note_hidden(case.job, tuple(sorted(case.hidden))), *case.job.unavailable),
         command=case.job.command,
         stalled_for=case.job.stalled_for,
@@ -200,5 +207,6 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 def _no_hang(case: Case) -> Finding:
     still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
-    told = f"no rank waits for another ({name_ranks(still)} at rest at the moment)" if still else "all ranks move"
-    return Finding("", f"No hang: {told}.", "CPU time, I/O or stacks changed between two looks a second apart", "")
+    told: Message = ["no rank waits for another (", Ranks(still), " at rest at the moment)"]
+    verdict = sentence(["no hang: ", told if still else "all ranks move"])
+    return Finding("", verdict, "CPU time, I/O or stacks changed between two looks a second apart", "")

@@ -44,6 +44,11 @@ class ActivityKind(Word):
     ABSENT = "absent"
     NOT_VISIBLE = "not-visible"
 
+    @property
+    def in_words(self) -> str:
+        """'waiting for worker'."""
+        return self.value.replace("-", " ")
+
 
 MESSAGES = frozenset({ActivityKind.SEND, ActivityKind.RECV})
 """It waits for one other rank."""

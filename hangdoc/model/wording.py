@@ -121,6 +121,32 @@ def _escape(character: str) -> str:
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
+_ASCII = str.maketrans(
+    {
+        "✖": "x",
+        "◔": "~",
+        "✔": "ok",
+        "·": "-",
+        "…": "...",
+        "→": "->",
+        "–": "-",
+        "—": "-",
+        "‘": "'",
+        "’": "'",
+        "“": '"',
+        "”": '"',
+        "×": "x",
+        "≤": "<=",
+        "≥": ">=",
+    }
+)
+
+
+def in_ascii(text: str) -> str:
+    """``text`` for a terminal that knows nothing else: '->' for '→', an escape for what has no likeness."""
+    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+
+
 def single_spaced(text: str) -> str:
     """'barrier default_pg #2' for the 'barrier  default_pg #2' of a column."""
     return " ".join(text.split())

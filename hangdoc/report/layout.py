@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hangdoc.model.wording import harmless
+from hangdoc.model.wording import harmless, in_ascii
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -22,25 +22,6 @@ _GAP = "  "
 _COMMAND = re.compile(r"`(?:sudo )?[^ `]*hangdoc [^`]+`")
 _GLUE = "\ue000"
 """Stands for a space where no line may break: one cell wide, and no white space to those who wrap."""
-_ASCII = str.maketrans(
-    {
-        "✖": "x",
-        "◔": "~",
-        "✔": "ok",
-        "·": "-",
-        "…": "...",
-        "→": "->",
-        "–": "-",
-        "—": "-",
-        "‘": "'",
-        "’": "'",
-        "“": '"',
-        "”": '"',
-        "×": "x",
-        "≤": "<=",
-        "≥": ">=",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +118,7 @@ class Layout:
             text = text[:MAX_TEXT] + "…"
         text = harmless(text)
         if not self._unicode:
-            text = text.translate(_ASCII).encode("ascii", "backslashreplace").decode()
+            text = in_ascii(text)
         styled = Text(text, style=style)
         styled.highlight_regex(r"`[^`]+`", "cyan")
         return styled

@@ -6,18 +6,18 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.calls.history import user_stack
-from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.causes.wait_chain import Fault, follow, is_pool_idle
+from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
 from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
-from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
+from hangdoc.model.message import Does, Joined, Message, joined, sentence
 from hangdoc.model.process import Frame
-from hangdoc.model.wording import name_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ _EXIT_HOOKS = "_exit_function"
 
 _FAILED = _Outside(
     "HD701",
-    "at its end, by {failure}, and does not exit: {text}",
+    "and does not exit: {text}",
     "its program is over, by an exception; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
     "the launcher does not see the failure and lets the others wait",
     "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
@@ -170,7 +170,7 @@ _FIXES = {
 
 _DESTROY = _Outside(
     "HD702",
-    "destroy_process_group",
+    "in destroy_process_group",
     "shutting down is a step of all ranks, and the others are not there yet, or never come",
     "let every rank reach destroy_process_group at the same point of the program",
 )
@@ -189,10 +189,9 @@ def straggler(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         return None
     first = case.activities[slow[0]]
     kind = ActivityKind.COMPUTING if first.kind == ActivityKind.COMPUTING else f"busy ({first.text})"
-    where = f" at {place(first.where)}" if first.where else ""
     return Finding(
         "HD501",
-        capital(f"{name_ranks(slow)} {verb(slow, 'is', 'are')} still {kind}{where}{_waiting(case, blame)}."),
+        sentence([Does(slow, "is", "are"), f" still {kind}", at(first.where)], _waiting(case, blame)),
         "its CPU time, I/O or stack changes: it works, and the others have nothing to do but wait",
         "nothing is broken; give every rank an equal share of the work, or let the others go on without waiting",
     )
@@ -205,19 +204,18 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     if not asleep:
         return None
     first = case.activities[asleep[0]]
-    where = f" at {place(first.where)}" if first.where else ""
     process = case.ranks[asleep[0]].process
     thread = process.last.main if process is not None and process.last is not None else None
     wakes = thread.wakes_in if thread else None
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
-    why = f"`{line}` ({place(first.where)})" if line else f"it sleeps{where}"
-    why += f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""
+    sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
     return Finding(
         "HD508",
-        capital(
-            f"{name_ranks(asleep)} {verb(asleep, 'sleeps or polls', 'sleep or poll')}{where}{_waiting(case, blame)}."
+        sentence([Does(asleep, "sleeps or polls", "sleep or poll"), at(first.where)], _waiting(case, blame)),
+        joined(
+            [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
+            _polls(case, first) or "if it polls, the condition it waits for has not come",
         ),
-        why + (_polls(case, first) or "; if it polls, the condition it waits for has not come"),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
     )
 
@@ -232,7 +230,7 @@ _LOST_TASK = _Outside(
 )
 
 
-def _polls(case: Case, activity: Activity) -> str:
+def _polls(case: Case, activity: Activity) -> Message:
     """The loop around the sleep and what leads to it in there; '' where there is no loop in the function."""
     where = activity.where
     tree = case.sources.function(where.file, where.line) if where is not None else None
@@ -241,14 +239,13 @@ def _polls(case: Case, activity: Activity) -> str:
     if at is None or where is None:
         return ""
     loop, *inner = around[at:]
-    told = f"; it polls in {_quoted(where, loop)}, which has not ended"
     by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
-    return told + (f": it comes by {' and '.join(by[-2:])} every time" if by else "")
+    every_time: Message = [": it comes by ", Joined(by[-2:], " and "), " every time"] if by else ""
+    return ["it polls in ", _quoted(where, loop), ", which has not ended", every_time]
 
 
-def _quoted(where: Frame, guard: Guard) -> str:
-    truth = " (not taken)" if guard.kind == "return" else ""
-    return f"`{guard.condition}` ({file_line(where.file, guard.line)}){truth}"
+def _quoted(where: Frame, guard: Guard) -> Message:
+    return [cited(guard, where.file), " (not taken)" if guard.kind == "return" else ""]
 
 
 @cause(
@@ -272,6 +269,31 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         return None
     rank = blame.culprits[0]
     activity = case.activities[rank]
+    known = _row(case, rank)
+    if known is None:
+        return None
+    steps = [] if known is _LOST_TASK else follow(case, rank)
+    known = _seen_closer(case, rank, known, steps)
+    same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
+    doing, chain = known.doing.format(text=activity.text), [step.told for step in steps]
+    return Finding(
+        known.code,
+        sentence(
+            [
+                [Does(same, "is", "are"), " ", _end_of_the_program(case, rank) if known is _FAILED else "", doing],
+                at(activity.where) if known is not _FAILED else "",
+            ],
+            *chain,
+            _waiting(case, blame),
+        ),
+        joined(known.why, *chain),
+        next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), known.fix),
+    )
+
+
+def _row(case: Case, rank: int) -> _Outside | None:
+    """How the wait is told by what the rank itself does; None for a wait without a name."""
+    activity, process = case.activities[rank], case.ranks[rank].process
     known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else _KINDS.get(activity.kind)
     known = _QUEUE if activity.reason == WaitReason.QUEUE else known
     if cannot_be_answered(case, rank):
@@ -280,30 +302,25 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         known = _KINDS[ActivityKind.SHUTTING_DOWN]
     if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
         return None
-    same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
-    where = f" at {place(activity.where)}" if activity.where else ""
-    process = case.ranks[rank].process
     idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
-    steps = [] if idle else follow(case, rank)
-    known = _LOST_TASK if idle else known
-    chain = "".join(f"; {step.text}" for step in steps)
-    told = known.doing.format(text=activity.text) if known is not _DESTROY else f"in {known.doing}"
-    if known is _KINDS[ActivityKind.LOCK] and not steps:
-        known = _LEFT_ALONE
-    elif known is _KINDS[ActivityKind.LOCK] and rank in case.deadlocks:
-        known = _EACH_OTHER
+    return _LOST_TASK if idle else known
+
+
+def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:
+    """The same by what the wait leads to, and by how the rank's program ended."""
+    if known is _KINDS[ActivityKind.LOCK]:
+        return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     journal = case.ranks[rank].journal
-    if known is _KINDS[ActivityKind.SHUTTING_DOWN] and journal is not None and journal.failure:
-        raised = place(next(iter(user_stack(journal.failed_at)), None))
-        failed = f"{journal.failure} at {raised}" if raised else journal.failure
-        known = _FAILED
-        told, where = known.doing.format(failure=failed, text=activity.text), ""
-    return Finding(
-        known.code,
-        capital(f"{name_ranks(same)} {verb(same, 'is', 'are')} {told}{where}{chain}{_waiting(case, blame)}."),
-        known.why + chain,
-        next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), known.fix),
-    )
+    failed = journal is not None and bool(journal.failure)
+    return _FAILED if failed and known is _KINDS[ActivityKind.SHUTTING_DOWN] else known
+
+
+def _end_of_the_program(case: Case, rank: int) -> Message:
+    """'at its end, by ValueError at train.py:9 load(), '."""
+    journal = case.ranks[rank].journal
+    if journal is None:
+        return ""
+    return [f"at its end, by {journal.failure}", at(next(iter(user_stack(journal.failed_at)), None)), ", "]
 
 
 def _at_exit(case: Case, rank: int) -> bool:
@@ -330,8 +347,8 @@ def _is_lock(case: Case, rank: int) -> bool:
     return line is not None and any(word in line.lower() for word in (".acquire(", "lock", ".join("))
 
 
-def _waiting(case: Case, blame: Blame[OutsideWait]) -> str:
-    """'; rank 1 waits in barrier at train.py:9 main()'; '' where all ranks are to blame alike."""
+def _waiting(case: Case, blame: Blame[OutsideWait]) -> Message:
+    """'rank 1 waits in barrier at train.py:9 main()'; '' where all ranks are to blame alike."""
     others = others_of(case, blame)
     living = tuple(r for r in others if case.activities[r].kind not in GONE)
-    return f"; {wait_sentence(case, living) or 'the others have ended'}" if others else ""
+    return (where_they_wait(case, living) or "the others have ended") if others else ""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.history import site_of
-from hangdoc.diagnosis.causes.finding import Finding, capital, place, short, told_values, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, joined, sentence
 
 _MOST_TOLD = 8
 
@@ -25,11 +27,15 @@ def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     told = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_TOLD])
     return Finding(
         "HD202",
-        capital(
-            f"{name_ranks(a.rank for a in ring)} have chosen partners that did not choose them, at "
-            f"{place(ring[0].where)}: {told}."
-        )
-        + _behind(case, ring),
+        [
+            sentence(
+                [
+                    [Ranks.of(a.rank for a in ring), " have chosen partners that did not choose them, at "],
+                    [place(ring[0].where), f": {told}"],
+                ]
+            ),
+            _behind(case, ring),
+        ],
         f"each of them has issued both its send and its recv, with one peer: {told}; no two of them agree",
         "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
         "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
@@ -44,28 +50,35 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     if not ring or not all(_went_well_before(case, a) for a in ring):
         return None
     ranks = tuple(sorted(a.rank for a in ring))
-    places = list(dict.fromkeys(place(a.where) for a in ring))
-    why = _told(ring)
-    why += "; the same lines have passed their messages before, so one side now expects more of them, or fewer"
-    verdict = f"{name_ranks(ranks)} wait for each other's messages at {' and '.join(places[:2])}."
-    verdict += _behind(case, ring)
     loop = blame.found.loop
-    if loop is not None and loop.odd:
-        usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
-        verdict = (
-            f"{name_ranks(loop.odd)} passes its messages in {loop.values[loop.odd[0]]} rounds and {name_ranks(usual)} "
-            f"in {next(iter(usual.values()))} ({short(loop.at)}); {wait_sentence(case, tuple(sorted(usual)))}."
-        )
-    if loop is not None:
-        values = f"{loop.name} = {told_values(loop.values, separator=' | ')}"
-        why += f"; `{loop.guard.condition}` ({short(loop.at)}) does not go round equally often: {values}"
+    wait = sentence([Ranks(ranks), " wait for each other's messages at ", _places(ring)])
     return Finding(
         "HD202",
-        capital(verdict),
-        why,
+        _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _behind(case, ring)],
+        joined(
+            _told(ring),
+            "the same lines have passed their messages before, so one side now expects more of them, or fewer",
+            _rounds(loop) if loop is not None else "",
+        ),
         "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
         "" if loop is not None else "a message left out and an order that differs look the same",
     )
+
+
+def _odd_rounds(case: Case, loop: UnevenLoop) -> Message:
+    usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
+    return sentence(
+        [
+            [Ranks(loop.odd), f" passes its messages in {loop.values[loop.odd[0]]} rounds and "],
+            [Ranks.of(usual), f" in {next(iter(usual.values()))} (", line_of(loop.at), ")"],
+        ],
+        where_they_wait(case, tuple(sorted(usual))),
+    )
+
+
+def _rounds(loop: UnevenLoop) -> Message:
+    condition = Condition(loop.guard.condition, loop.at.file, loop.at.line)
+    return [condition, f" does not go round equally often: {loop.name} = ", Values(loop.values, " | ")]
 
 
 @cause("HD201", explains=WaitCycle, order=280)
@@ -74,8 +87,7 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     ring = blame.found.ring
     if not ring:
         return None
-    places = list(dict.fromkeys(place(a.where) for a in ring))
-    where = f" at {' and '.join(places[:2])}" if places[0] else ""
+    where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""
     verbs = {a.kind for a in ring}
     what = f"all {verbs.copy().pop()} first" if len(verbs) == 1 else "wait for each other's messages"
     fix = "use batch_isend_irecv, or isend with irecv, so that nobody's first message waits for another's"
@@ -85,7 +97,7 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         fix = "let one of them send before it receives, or " + fix
     return Finding(
         "HD201",
-        capital(f"{name_ranks(a.rank for a in ring)} {what}{where}, in a circle.") + _behind(case, ring),
+        [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _behind(case, ring)],
         _told(ring),
         fix,
     )
@@ -98,10 +110,15 @@ def _told(ring: tuple[Activity, ...]) -> str:
     return " → ".join(steps)
 
 
-def _behind(case: Case, ring: tuple[Activity, ...]) -> str:
+def _places(ring: tuple[Activity, ...]) -> Message:
+    """The first two lines at which the ranks of the circle wait."""
+    return Joined(list(dict.fromkeys(place(a.where) for a in ring))[:2], " and ")
+
+
+def _behind(case: Case, ring: tuple[Activity, ...]) -> Message:
     """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
     behind = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
-    return " " + capital(f"{name_ranks(behind)} {verb(behind, 'waits', 'wait')} behind them.") if behind else ""
+    return [" ", sentence([Does(behind, "waits", "wait"), " behind them"])] if behind else ""
 
 
 def _both_ways(case: Case, activity: Activity) -> bool:

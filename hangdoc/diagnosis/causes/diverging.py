@@ -8,22 +8,17 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, lines_of, user_stack
-from hangdoc.diagnosis.causes.finding import (
-    Finding,
+from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, what_decided
+from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
+from hangdoc.diagnosis.causes.phrases import (
+    at,
+    call_at,
     call_name,
-    capital,
-    condition_text,
+    cited,
     doing,
-    item_of,
-    may_run_another,
-    others_of,
+    line_of,
     place,
-    short,
-    telling,
-    telling_token,
-    told_values,
-    verb,
-    wait_sentence,
+    where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, counter_values
@@ -33,10 +28,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import library
-from hangdoc.diagnosis.frames.naming import file_name
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
+from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame
-from hangdoc.model.wording import name_ranks
 
 
 @cause("HD103", explains=Diverged, order=165)
@@ -49,14 +43,17 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     tree = case.sources.function(loop.file, loop.guard.line)
     if (rounds is not None and not rounds.theirs) or tree is None or not is_retry_loop(tree, loop.guard.line):
         return None
-    culprits, where = blame.culprits, f"{_file(loop)}:{loop.guard.line}"
+    culprits, where = blame.culprits, Place(loop.file, loop.guard.line)
     return Finding(
         "HD103",
-        capital(f"{name_ranks(culprits)} {verb(culprits, 'tries', 'try')} again what communicates ({where}); ")
-        + wait_sentence(case, others_of(case, blame))
-        + ".",
-        f"only an exception leads to another round of `{loop.guard.condition}` ({where}), and it came on "
-        f"{name_ranks(culprits)} alone{rounds or ''}",
+        sentence(
+            [Does(culprits, "tries", "try"), " again what communicates (", where, ")"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        [
+            ["only an exception leads to another round of ", cited(loop.guard, loop.file)],
+            [", and it came on ", Ranks(culprits), " alone", _told_counts(rounds)],
+        ],
         "try again only what does not communicate, or let all ranks agree (all_reduce a flag) on trying again",
     )
 
@@ -75,42 +72,47 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     left, inside = (culprits, others) if early else (others, culprits)
     if early and fell_out(case, loop, left, blame.found.gap.mine):
         return None
-    where = f"{_file(loop)}:{loop.guard.line}"
-    counts = counter_values(loop, case.values)
-    told = "; ".join(f"{name} = {told_values(per_rank, separator=' | ')}" for name, per_rank in counts.items())
-    why = f"`{loop.guard.condition}` ({where}) ended on {name_ranks(left)} and not on {name_ranks(inside)}"
-    why += str(rounds or "") + (f" ({told})" if told else "")
-    skip = skipped_round(blame.found.partings)
-    doubt = ""
-    if early and skip is not None:
-        doubt = _EARLY_OR_QUIET
-        why += f"; or a round of it went by the call, at `{skip.guard.condition}` ({_file(skip)}:{skip.guard.line})"
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if (
-        early
-        and not doubt
-        and is_implicit(blame.found.gap.token.stack)
-        and tree
-        and has_quiet_rounds(tree, loop.guard.line)
-    ):
-        doubt = _EARLY_OR_QUIET
-        why += "; or more of its rounds made no call, as under no_sync"
+    skip = skipped_round(blame.found.partings) if early else None
+    by_library = is_implicit(blame.found.gap.token.stack)
+    quiet = early and skip is None and by_library and _has_quiet_rounds(case, loop)
+    doubt = _EARLY_OR_QUIET if quiet or skip is not None else ""
+    how: Message = "left the loop with fewer calls" if doubt else "left the loop early"
     out = _way_out(case, loop, left)
-    why += out
-    how = (
-        "left the loop with fewer calls"
-        if doubt
-        else "left the loop early"
-        if early
-        else f"{verb(culprits, 'goes', 'go')} round the loop once more"
-    )
     return Finding(
         "HD102",
-        capital(f"{name_ranks(culprits)} {how} ({where}); {wait_sentence(case, others)}."),
-        why,
-        _fix_rounds(loop, bool(out), is_implicit(blame.found.gap.token.stack)) + _fix_skip(skip if doubt else None),
+        sentence(
+            [
+                Ranks(culprits),
+                [" ", how if early else [Verb(culprits, "goes", "go"), " round the loop once more"]],
+                [" (", Place(loop.file, loop.guard.line), ")"],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [
+                [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)],
+                [_told_counts(rounds), _counters(case, loop)],
+            ],
+            ["or a round of it went by the call, at ", cited(skip.guard, skip.file)] if skip is not None else "",
+            "or more of its rounds made no call, as under no_sync" if quiet else "",
+            out,
+        ),
+        [_fix_rounds(loop, bool(out), by_library), _fix_skip(skip)],
         doubt,
     )
+
+
+def _has_quiet_rounds(case: Case, loop: Parting) -> bool:
+    """May a library have made no call in some of the loop's rounds?"""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and has_quiet_rounds(tree, loop.guard.line)
+
+
+def _counters(case: Case, loop: Parting) -> Message:
+    """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
+    counts = counter_values(loop, case.values)
+    told: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
+    return [" (", Joined(told), ")"] if told else ""
 
 
 def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
@@ -134,32 +136,31 @@ def _fix_skip(skip: Parting | None) -> str:
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
-def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> str:
+def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> Message:
     """By which condition the ranks may have left the loop, or must have."""
     tree = case.sources.function(loop.file, loop.guard.line)
     out = ways_out(tree, loop.guard.line) if tree is not None else []
     if tree is None or not out:
         return ""
-    told = " or ".join(f"`{condition}` ({_file(loop)}:{line})" for line, condition in out[:3])
-    alike = ends_alike(tree, loop.guard.line)
-    return f"; {name_ranks(left)} {'left it' if alike else 'may have left it'} at {told}"
-
-
-def _file(parting: Parting) -> str:
-    return file_name(parting.file)
+    told = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
+    return [Ranks(left), " left it at " if ends_alike(tree, loop.guard.line) else " may have left it at ", told]
 
 
 @dataclass(frozen=True, slots=True)
 class _Counts:
-    """How many calls from the line at ``at`` the culprits and the others have made; written ': 7 calls from … against
-    8'."""
+    """How many calls from the line at ``at`` the culprits and the others have made."""
 
     mine: int
     theirs: int
     at: Frame | None
 
-    def __str__(self) -> str:
-        return f": {self.mine} call{'' if self.mine == 1 else 's'} from {short(self.at)} against {self.theirs}"
+
+def _told_counts(counts: _Counts | None) -> Message:
+    """': 7 calls from train.py:61 against 8'."""
+    if counts is None:
+        return ""
+    calls = "call" if counts.mine == 1 else "calls"
+    return [f": {counts.mine} {calls} from ", line_of(counts.at), f" against {counts.theirs}"]
 
 
 def _iterations(case: Case, blame: Blame[Diverged]) -> _Counts | None:
@@ -173,13 +174,13 @@ def _iterations(case: Case, blame: Blame[Diverged]) -> _Counts | None:
     return _calls_from(case, blame, blame.found.alignment.history, inside)
 
 
-def counts_told(case: Case, blame: Blame[Diverged]) -> str:
+def counts_told(case: Case, blame: Blame[Diverged]) -> Message:
     """The same for the call that is one too many or too few; '' where it does not come often."""
     gap = blame.found.gap
     if gap is None or blame.found.alignment.history.first > 1:
         return ""
     counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
-    return str(counts) if counts is not None and counts.mine and counts.theirs else ""
+    return _told_counts(counts) if counts is not None and counts.mine and counts.theirs else ""
 
 
 def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, inside: Token | None) -> _Counts | None:
@@ -201,17 +202,19 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     """HD104 and HD105: the same call everywhere, with other sizes, dtypes or roots."""
     found = blame.found
     token = found.tokens[blame.culprits[0]]
-    told = told_values(found.values)
+    told = Values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'calls', 'call')} {call_name(token)} at {place(token.frame)} "
-            f"with other {what} than {name_ranks(set(found.values) - set(culprits))}: {told}."
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", call_at(token), f" with other {what} than "],
+                [Ranks.of(set(found.values) - set(culprits)), ": ", told],
+            ]
         ),
-        f"{token.op}{number} needs the same {what} on every rank and got {told}",
+        [f"{token.op}{number} needs the same {what} on every rank and got ", told],
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
@@ -238,10 +241,11 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     return Finding(
         "HD108",
-        capital(
-            f"two threads of {name_ranks(several)} communicate on one group, and their order differs between ranks: "
-            f"{call_name(gap.mine)} at {place(gap.mine.frame)} meets {call_name(gap.theirs)} at "
-            f"{place(gap.theirs.frame)}."
+        sentence(
+            [
+                ["two threads of ", Ranks.of(several), " communicate on one group, and their order differs "],
+                ["between ranks: ", call_at(gap.mine), " meets ", call_at(gap.theirs)],
+            ]
         ),
         "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
         "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
@@ -285,20 +289,31 @@ def _sites_differ(gap: Gap) -> bool:
 
 def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """Who calls what the others do not, or leaves out what they call; other rules give it another name."""
-    culprits, others = blame.culprits, others_of(case, blame)
-    line = telling_token(gap)
-    if gap.kind == "delete":
-        calls = "called" if blame.found.past else verb(culprits, "calls", "call")
-        what = f"{name_ranks(culprits)} alone {calls} {call_name(gap.token)}" + (f" at {place(line)}" if line else "")
-    else:
-        skips = "skipped" if blame.found.past else verb(culprits, "skips", "skip")
-        what = f"{name_ranks(culprits)} {skips} the {call_name(gap.token)}" + (f" of {place(line)}" if line else "")
-        if gap.mine is not None and gap.mine.frame is not None and not blame.found.past:
-            what += f" and {verb(culprits, 'goes', 'go')} on to {gap.mine.op} at {place(telling(gap)[0])}"
-    what += _calls_ago(blame, gap, "end" if case.job.ended else "hang")
-    verdict = _either(case, blame, gap) if blame.alternatives else f"{what}; {wait_sentence(case, others)}."
-    why = condition_text(case, blame) or no_condition(case, blame, gap)
-    return Finding("HD101", capital(verdict), why, _fix(case, blame, gap), _parted_unseen(case, blame, gap))
+    what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
+    ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
+    return Finding(
+        "HD101",
+        sentence(_either(case, blame, gap))
+        if blame.alternatives
+        else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
+        what_decided(case, blame) or no_condition(case, blame, gap),
+        _fix(case, blame, gap),
+        _parted_unseen(case, blame, gap),
+    )
+
+
+def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
+    calls: Message = "called" if blame.found.past else Verb(blame.culprits, "calls", "call")
+    return [Ranks(blame.culprits), " alone ", calls, f" {call_name(gap.token)}", at(telling_token(gap))]
+
+
+def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
+    culprits, past, line = blame.culprits, blame.found.past, telling_token(gap)
+    skips: Message = "skipped" if past else Verb(culprits, "skips", "skip")
+    what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", [" of ", place(line)] if line else ""]
+    if gap.mine is None or gap.mine.frame is None or past:
+        return what
+    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
 
 
 def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
@@ -344,46 +359,50 @@ def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:
     )
 
 
-def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """Two ranks, two stories: name both."""
     here, there = telling(gap)
-    mine = f"{call_name(gap.mine)} at {place(here)}" if gap.mine else _now(case, blame.culprits)
     others = others_of(case, blame)
-    theirs = f"{call_name(gap.theirs)} at {place(there)}" if gap.theirs else _now(case, others)
-    return (
-        f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'is', 'are')} in {mine} where {name_ranks(others)} "
-        f"{verb(others, 'is', 'are')} in {theirs}: one call too many, or one missing on the other side."
-    )
+    mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)
+    theirs = [call_name(gap.theirs), " at ", place(there)] if gap.theirs else _now(case, others)
+    return [
+        [Does(blame.culprits, "is", "are"), " in ", mine, " where ", Does(others, "is", "are"), " in ", theirs],
+        ": one call too many, or one missing on the other side",
+    ]
 
 
-def _now(case: Case, ranks: tuple[int, ...]) -> str:
+def _now(case: Case, ranks: tuple[int, ...]) -> Message:
     return doing(case.activities[ranks[0]]) if ranks else "nothing"
 
 
-def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """Both calls, where no condition can be told."""
-    mine = _call_at(gap.mine) if gap.mine else _now(case, blame.culprits)
-    theirs = _call_at(gap.theirs) if gap.theirs else "nothing yet"
-    parted = f"the call sequences part at {mine} against {theirs}{counts_told(case, blame)}"
-    return f"{parted}; the condition that parted them could not be seen"
+    mine = _issued(gap.mine) if gap.mine else _now(case, blame.culprits)
+    theirs = _issued(gap.theirs) if gap.theirs else "nothing yet"
+    return joined(
+        ["the call sequences part at ", mine, " against ", theirs, counts_told(case, blame)],
+        "the condition that parted them could not be seen",
+    )
 
 
-def _call_at(token: Token) -> str:
-    return f"{token.op} at {short(token.frame)}" if token.frame is not None else f"{token.op} of thread {token.thread}"
+def _issued(token: Token) -> Message:
+    where: Message = [" at ", line_of(token.frame)] if token.frame is not None else f" of thread {token.thread}"
+    return [token.op, where]
 
 
-def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     parting: Parting | None = blame.found.parting
-    call, where = gap.token.op, short(telling_token(gap)) or f"thread {gap.token.thread}"
+    call = gap.token.op
+    the_call: Message = [f"the {call} of ", line_of(telling_token(gap)) or f"thread {gap.token.thread}"]
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
-        return f"let every rank of the group issue the {call} of {where}, or none"
+        return ["let every rank of the group issue ", the_call, ", or none"]
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
     if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
     if parting.guard.kind == "decorator" and not parting.rank_like:
-        return f"do not keep the results of a function that communicates: take the {call} of {where} out of it"
+        return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
     if parting.rank_like:
-        return f"move the {call} of {where} out of the part that depends on `{condition}`, so that every rank calls it"
+        return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
     if may_run_another(case, blame.found.parting):
         assert parting is not None
         return f"let every rank run the same {parting.function}() and decide alike there, or call {call} outside of it"

@@ -7,14 +7,18 @@ import signal
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
-from hangdoc.diagnosis.causes.finding import Finding, capital, condition_text, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.deciding import what_decided
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
+from hangdoc.diagnosis.causes.phrases import at, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Gone, OutsideWait
 from hangdoc.diagnosis.state.activity import exit_text
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import RankSnapshot
 
 _BY_ITSELF = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 
@@ -34,15 +38,9 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
     last = process.last if (process := case.ranks[held[0]].process) is not None else None
     traced = last is not None and bool(last.tracer_pid)
     others = tuple(r for r in case.activities if r not in held)
-    where = f" at {place(first.where)}" if first.where else ""
-    waiting = wait_sentence(case, others)
     return Finding(
         "HD403",
-        capital(
-            f"{name_ranks(held)} {verb(held, 'is', 'are')} {first.text}{where}"
-            + (f"; {waiting}" if waiting else "")
-            + "."
-        ),
+        sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
         "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
     )
@@ -59,8 +57,10 @@ def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
         return None
     return Finding(
         "HD703",
-        f"{name_ranks(dead)} {verb(dead, 'was', 'were')} {exit_text(case.ranks[dead[0]])} while exiting: the program "
-        "itself had ended.",
+        [
+            [Does(dead, "was", "were"), f" {exit_text(case.ranks[dead[0]])} while exiting: "],
+            "the program itself had ended.",
+        ],
         "Python was shutting down; a native thread that then still touches a Python object is ended by force, which "
         "C++ code may answer with abort",
         "the work of the rank was done; to end well, let the group's threads end before Python does: drop the wrapped "
@@ -79,25 +79,18 @@ def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     others = tuple(r for r in case.activities if r not in dead)
     memory = end.signal == 9 and bool(end.oom_kills)
     how = exit_text(case.ranks[dead[0]])
-    why = f"the process was {how}"
-    if end.signal == 9:
-        why += (
-            f"; the control group counted {end.oom_kills} out-of-memory kills"
-            if memory
-            else "; signal 9 often is the kernel's out-of-memory killer"
-        )
     by_itself = end.signal in _BY_ITSELF
-    if by_itself:
-        why += ", which its own native code brought about"
-    waiting = _where_the_others_were(case, others) if case.job.ended else wait_sentence(case, others)
+    killer = "signal 9 often is the kernel's out-of-memory killer" if end.signal == 9 else ""
     return Finding(
         "HD402",
-        capital(
-            f"{name_ranks(dead)} {verb(dead, 'was', 'were')} {exit_text(case.ranks[dead[0]])}"
-            + (f"; {waiting}" if waiting else "")
-            + "."
+        sentence(
+            [Does(dead, "was", "were"), f" {how}"],
+            _where_the_others_were(case, others) if case.job.ended else where_they_wait(case, others),
         ),
-        why,
+        joined(
+            f"the process was {how}" + (", which its own native code brought about" if by_itself else ""),
+            f"the control group counted {end.oom_kills} out-of-memory kills" if memory else killer,
+        ),
         "give the job more memory or make it use less (batch size, DataLoader workers)"
         if memory
         else "read its last lines, and run it with `python -X faulthandler` to see where it was"
@@ -116,12 +109,11 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
     if not said:
         return None
     others = tuple(r for r in case.activities if r not in dead)
-    where = _where_the_others_were(case, others)
     return Finding(
         "HD104",
-        capital(
-            f"{name_ranks(dead)} aborted in a collective that the ranks entered with different sizes or dtypes"
-            + (f"; {where}." if where else ".")
+        sentence(
+            [Ranks(dead), " aborted in a collective that the ranks entered with different sizes or dtypes"],
+            _where_the_others_were(case, others),
         ),
         f"gloo ends a rank that receives more bytes than its own tensor has: {said}; either the tensors differ, or one "
         "side is a call behind, and two different calls have met",
@@ -130,13 +122,13 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
     )
 
 
-def _where_the_others_were(case: Case, others: tuple[int, ...]) -> str:
+def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
     """A rank that was killed, or left at once, leaves no line of its own; what its peers were in is the nearest."""
     places = {rank: place(where) for rank in others if (where := case.activities[rank].where) is not None}
     if not places:
         return ""
-    there = tuple(rank for rank, at in places.items() if at == next(iter(places.values())))
-    return f"{name_ranks(there)} {verb(there, 'was', 'were')} at {places[there[0]]}"
+    first = next(iter(places.values()))
+    return [Does(tuple(rank for rank, at in places.items() if at == first), "was", "were"), " at ", first]
 
 
 @cause("HD401", explains=(Diverged, Gone, OutsideWait, MissingPartner), order=90)
@@ -151,33 +143,42 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     last = _last_place(case, blame.culprits[0])
     others = others_of(case, blame)
     failed = first.exit is not None and (first.exit.exception or first.exit.status)
-    waiting = wait_sentence(case, others) if not case.job.ended else ""
+    waiting = where_they_wait(case, others) if not case.job.ended else ""
     if case.job.ended and not failed and not last:
         waiting = _where_the_others_were(case, others)
-    why = condition_text(case, blame)
     raised = _raised_at(case, first.rank)
-    if not why:
-        why = f"the process {exit_text(first)}" + (f"; its last call was {last}" if last else "")
-        if raised and first.exit is not None:
-            why = f"nothing caught the {first.exit.exception} of {raised}"
-        said = case.last_words(first.rank)
-        why += f"; its log ends with: {said}" if said else ""
-    launch = launch_stack(case)
-    if launch and not last and not raised:
-        why += (
-            f"; it never joined: the launch at {place(launch[0])} runs this program again for the other ranks, from "
-            "its first line, in a world that rank 0 may have changed meanwhile"
-        )
+    where: Message = [" after ", last] if last else ""
     return Finding(
         "HD401",
-        capital(f"{name_ranks(blame.culprits)} {exit_text(first)}"
-                + (f" at {raised}" if raised else f" after {last}" if last else "")
-                + (f"; {waiting}" if waiting else "") + "."),
-        why,
+        sentence([Ranks(blame.culprits), f" {exit_text(first)}", at(raised) or where], waiting),
+        joined(
+            what_decided(case, blame) or _how_it_ended(case, first, raised, last),
+            "" if last or raised else _never_joined(case),
+        ),
         "mend the failure of that rank; the others only wait for it"
         if failed
         else "let every rank run to the same end: no early return or exit before the last collective",
-    )  # fmt: skip
+    )
+
+
+def _how_it_ended(case: Case, rank: RankSnapshot, raised: Frame | None, last: Message) -> Message:
+    """What its end and its log say, where no condition explains it."""
+    said = case.last_words(rank.rank)
+    log = f"its log ends with: {said}" if said else ""
+    if raised is not None and rank.exit is not None:
+        return joined([f"nothing caught the {rank.exit.exception} of ", place(raised)], log)
+    return joined(f"the process {exit_text(rank)}", ["its last call was ", last] if last else "", log)
+
+
+def _never_joined(case: Case) -> Message:
+    """Where a launch in the middle of the program runs it again for the other ranks; '' where there is none."""
+    launch = launch_stack(case)
+    if not launch:
+        return ""
+    return [
+        ["it never joined: the launch at ", place(launch[0]), " runs this program again for the other ranks, "],
+        "from its first line, in a world that rank 0 may have changed meanwhile",
+    ]
 
 
 def _two_calls_met(gap: Gap) -> bool:
@@ -186,17 +187,17 @@ def _two_calls_met(gap: Gap) -> bool:
     return len(sides) == 2 and sides[0].site != sides[1].site
 
 
-def _raised_at(case: Case, rank: int) -> str:
-    """Where its uncaught exception came from; '' where none was seen."""
+def _raised_at(case: Case, rank: int) -> Frame | None:
+    """Where its uncaught exception came from; None where none was seen."""
     end = case.ranks[rank].exit
     if end is None or not end.exception or not end.stack:
-        return ""
-    return place(case.activities[rank].where or end.stack[0])
+        return None
+    return case.activities[rank].where or end.stack[0]
 
 
-def _last_place(case: Case, rank: int) -> str:
+def _last_place(case: Case, rank: int) -> Message:
     program = case.programs.get(rank)
     if program is None or not program.tokens:
         return ""
     token = program.tokens[-1]
-    return f"{token.op} at {place(token.frame)}" if token.frame else token.op
+    return [token.op, at(token.frame)]

@@ -8,15 +8,16 @@ import re
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, lines_of, user_stack
 from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
-from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.stack_comparison import is_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.model.message import Does, Message, Ranks, Sentence, sentence
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.wording import name_ranks
 
 
 @cause("HD111", explains=Diverged, order=160)
@@ -39,17 +40,18 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     # What keeps the rank from the line explains a backward that is missing as a whole.
     if not within and (not fewer or blame.found.parting is not None):
         return None
-    others = others_of(case, blame)
+    culprits = Ranks(blame.culprits)
     return Finding(
         "HD111",
-        capital(
-            f"{name_ranks(blame.culprits)} left backward() at {place(gap.token.frame)} with fewer gradient buckets "
-            f"than the others; {wait_sentence(case, others)}."
+        sentence(
+            [culprits, " left backward() at ", place(gap.token.frame), " with fewer gradient buckets than the others"],
+            where_they_wait(case, others_of(case, blame)),
         ),
-        f"DDP reduces a bucket when all of its parameters are ready: the forward of {name_ranks(blame.culprits)} left "
-        "parameters out"
-        + ("" if within else ", ran under no_sync or never called the model")
-        + ", and the others wait for their gradients",
+        [
+            ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
+            " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
+            ", and the others wait for their gradients",
+        ],
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
         "" if within else "a backward that was left out as a whole looks the same",
@@ -98,43 +100,58 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if token.op == END or not is_implicit(token.stack):
         return None
     finding = parted_finding(case, blame, gap)
-    culprits, others = name_ranks(blame.culprits), name_ranks(others_of(case, blame))
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
+    cure = f" ({cure})" if cure else ""
     if blame.found.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
-        return Finding(
-            "HD109",
-            finding.verdict,
-            f"{library} at {place(token.frame)} issues more calls on {culprits} than on {others}"
-            f"{counts_told(case, blame)}: what it works on is not the same there, is set up differently, or was left "
-            "out of other rounds (no_sync)",
-            "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
-            "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
-        )
+        return _more_calls(case, blame, gap, library, finding.verdict)
     if blame.found.parting is None and gap.kind == "insert" and _was_inside(case, gap):
-        return Finding(
-            "HD109",
-            capital(
-                f"{culprits} came out of {place(token.frame)} earlier than the others, without its "
-                f"last {call_name(token)}; {wait_sentence(case, others_of(case, blame))}."
-            ),
-            f"{library} is a collective of all ranks, and {place(token.frame)} issues fewer on {culprits} than on "
-            f"{others}{counts_told(case, blame)}: it went through fewer rounds there, or was told to stop",
-            "give every rank the same number of rounds there, and let all ranks agree on when to stop"
-            + (f" ({cure})" if cure else ""),
-        )
-    fix = (
-        f"let every rank run {place(token.frame) or 'that line'}, or leave the library call out of the rank-dependent "
-        "part"
-    )
+        return _came_out_early(case, blame, gap, library, cure)
+    run = place(token.frame) or "that line"
+    fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
         fix = "let every rank come to it, or none: look at what is called on some ranks only"
     return Finding(
         "HD109",
         finding.verdict,
-        f"{short(token.frame) or f'What thread {token.thread} does'} does not look like communication, but it is: "
-        f"{library} is a collective of all ranks. " + capital(finding.why),
-        fix + (f" ({cure})" if cure else ""),
+        [
+            [line_of(token.frame) or f"What thread {token.thread} does", " does not look like communication, but "],
+            [f"it is: {library} is a collective of all ranks. ", Sentence([finding.why], end="")],
+        ],
+        [fix, cure],
+    )
+
+
+def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verdict: Message) -> Finding:
+    """The culprits are in the same line as ever, which issues more calls there."""
+    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
+    return Finding(
+        "HD109",
+        verdict,
+        [
+            [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
+            [counts_told(case, blame), ": what it works on is not the same there, is set up differently, "],
+            "or was left out of other rounds (no_sync)",
+        ],
+        "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
+        "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
+    )
+
+
+def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, cure: str) -> Finding:
+    """The culprits went on from a line that issues more calls on the others."""
+    culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
+    return Finding(
+        "HD109",
+        sentence(
+            [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        [
+            [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits, " than on ", others],
+            [counts_told(case, blame), ": it went through fewer rounds there, or was told to stop"],
+        ],
+        "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
     )
 
 
@@ -155,16 +172,20 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     hook, running = hooks[0] or hooks[1], gap.theirs if hooks[0] else gap.mine
     assert hook is not None
     ran = next((f for f in user_stack(gap.mine.stack) if f in user_stack(gap.theirs.stack)), None)
-    waiting = wait_sentence(case, others_of(case, blame))
+    below: Message = [" below ", line_of(ran)] if ran else ""
     return Finding(
         "HD102",
-        capital(
-            f"{name_ranks(ended)} {verb(ended, 'is', 'are')} at the end of the stage, in {place(hook)}, and "
-            f"{name_ranks(still)} {verb(still, 'is', 'are')} still in it, in {call_name(running)}"
-            + (f"; {waiting}." if hooks[1] else ".")
+        sentence(
+            [
+                [Does(ended, "is", "are"), " at the end of the stage, in ", place(hook), ", and "],
+                [Does(still, "is", "are"), f" still in it, in {call_name(running)}"],
+            ],
+            where_they_wait(case, others_of(case, blame)) if hooks[1] else "",
         ),
-        f"the loop that the library runs{' below ' + short(ran) if ran else ''} went round fewer times on "
-        f"{name_ranks(ended)}: the data ended earlier there, or a hook or a flag told it to stop",
+        [
+            ["the loop that the library runs", below, " went round fewer times on ", Ranks(ended)],
+            ": the data ended earlier there, or a hook or a flag told it to stop",
+        ],
         "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
         "decides by)",
         "a hook that communicates on some ranks only looks the same",
@@ -181,16 +202,21 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if here is None or there is None or here.stage == there.stage:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
-    line = place(gap.mine.frame)
     told = next((s.reasons for s in (here, there) if s.reasons), "")
     return Finding(
         "HD109",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} {here.words} where {name_ranks(others)} "
-            f"{verb(others, 'is', 'are')} {there.words}, below {line}; {wait_sentence(case, others)}."
+        sentence(
+            [
+                [Does(culprits, "is", "are"), f" {here.words} where ", Does(others, "is", "are"), f" {there.words}"],
+                [", below ", place(gap.mine.frame)],
+            ],
+            where_they_wait(case, others),
         ),
-        f"each stage of the loop that the library runs communicates by itself: {words(gap.mine.stack) or gap.mine.op} "
-        f"on {name_ranks(culprits)} meets {words(gap.theirs.stack) or gap.theirs.op} on {name_ranks(others)}. {told}",
+        [
+            "each stage of the loop that the library runs communicates by itself: ",
+            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " meets "],
+            [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {told}"],
+        ],
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
         "(all_reduce it)",
     )

@@ -5,27 +5,19 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
-from hangdoc.diagnosis.causes.finding import (
-    Finding,
-    call_name,
-    capital,
-    condition_text,
-    others_of,
-    place,
-    verb,
-    wait_sentence,
-)
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import call_at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import Parting, is_left_by_exception
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.wording import name_ranks
 
 
 @cause("HD103", explains=Diverged, order=180)
@@ -35,34 +27,39 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or parting is None or gap.token.op == END:
         return None
     finding = parted_finding(case, blame, gap)
-    where = file_line(parting.file, parting.guard.line)
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
     thrown = blame.culprits
-    led = "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
+    led: Message = (
+        "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
+    )
     tree = case.sources.function(parting.file, parting.guard.line)
     again = tree is not None and tries_again(tree, parting.guard.line)
     if is_left_by_exception(parting) and parting.guarded == 0 and not again:
-        thrown, led = others_of(case, blame), f"past the call that {name_ranks(blame.culprits)} still issue"
-        led += "s" if len(blame.culprits) == 1 else ""
+        thrown = others_of(case, blame)
+        led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
     return Finding(
         "HD103",
         finding.verdict,
-        f"the ranks part at `{parting.guard.condition}` ({where}): {_handled(case, thrown)} took {name_ranks(thrown)} "
-        + led
-        + (f"; it last wrote: {said}" if said else ""),
+        joined(
+            [
+                ["the ranks part at ", cited(parting.guard, parting.file), ": "],
+                [_handled(case, thrown), " took ", Ranks(thrown), " ", led],
+            ],
+            f"it last wrote: {said}" if said else "",
+        ),
         "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
         + ("calls again" if repeats else "skips"),
     )
 
 
-def _handled(case: Case, ranks: tuple[int, ...]) -> str:
+def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
     """'the ValueError of train.py:12 load()', where a rank stands in its except or finally suite still."""
     for rank in ranks:
         journal = case.ranks[rank].journal if rank in case.ranks else None
         if journal is not None and journal.handled:
             where = place(next(iter(user_stack(journal.handled_at)), None))
-            return f"the {journal.handled}{f' of {where}' if where else ''}"
+            return [f"the {journal.handled}", [" of ", where] if where else ""]
     return "an exception"
 
 
@@ -95,12 +92,14 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits = blame.culprits
     return Finding(
         "HD702",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'shuts', 'shut')} down, in {call_name(gap.mine)} at "
-            f"{place(gap.mine.frame)} before destroy_process_group, while the others still communicate; "
-            f"{wait_sentence(case, others_of(case, blame))}."
+        sentence(
+            [
+                [Does(culprits, "shuts", "shut"), " down, in ", call_at(gap.mine)],
+                " before destroy_process_group, while the others still communicate",
+            ],
+            where_they_wait(case, others_of(case, blame)),
         ),
-        condition_text(case, blame) or no_condition(case, blame, gap),
+        what_decided(case, blame) or no_condition(case, blame, gap),
         "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
     )
 
@@ -124,8 +123,10 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
     return Finding(
         "HD112",
         finding.verdict,
-        f"{place(handler)} is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "
-        "callback), which differs from rank to rank",
+        [
+            [place(handler), " is run by the interpreter at an arbitrary moment (a finalizer, a signal handler or a "],
+            "callback), which differs from rank to rank",
+        ],
         "never communicate in __del__, signal handlers or callbacks: set a flag there and act on it in the loop",
     )
 
@@ -139,8 +140,10 @@ def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding
     return Finding(
         "HD112",
         finding.verdict,
-        f"{place(tasks[0])} and {place(tasks[1])} are run by an event loop, in the order in which they get ready, "
-        "which differs from rank to rank",
+        [
+            [place(tasks[0]), " and ", place(tasks[1]), " are run by an event loop, "],
+            "in the order in which they get ready, which differs from rank to rank",
+        ],
         "await them one after the other, in an order that all ranks share, or give each a process group of its own",
     )
 

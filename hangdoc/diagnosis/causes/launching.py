@@ -7,16 +7,16 @@ stands before the launch runs first on rank 0 and later, in a changed world, on 
 from __future__ import annotations
 
 from hangdoc.diagnosis.calls.history import END, user_stack
-from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value
+from hangdoc.model.message import Condition, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.wording import name_ranks
 
 _LAUNCH_CALLS = frozenset({"launch", "_launch", "_call_children_scripts"})
 
@@ -59,27 +59,37 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     name, where, statement = before
     launch = frames[0]
-    condition = f"`{parting.guard.condition}` ({file_line(parting.file, parting.guard.line)})"
     others = others_of(case, blame)
     sides = (blame.culprits, others)
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
-    mine = f"{call_name(gap.mine)} at {place(gap.mine.frame)}" if gap.mine else "elsewhere"
-    theirs = f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}" if gap.theirs else "elsewhere"
+    mine = call_at(gap.mine) if gap.mine else "elsewhere"
+    theirs = call_at(gap.theirs) if gap.theirs else "elsewhere"
+    taken = parting.guard.taken
     return Finding(
         "HD110",
-        capital(
-            f"ranks entered the program in different states: {statement} ran before the launch at {place(launch)}; "
-            f"{name_ranks(blame.culprits)} went to {mine}, {name_ranks(others)} to {theirs}."
+        sentence(
+            [
+                ["ranks entered the program in different states: ", statement],
+                [" ran before the launch at ", place(launch)],
+            ],
+            [Ranks(blame.culprits), " went to ", mine, ", ", Ranks(others), " to ", theirs],
         ),
-        f"{name} was set at {short(where)}, before `launch` at {short(launch)}: first on rank 0, and later, when "
-        f"rank 0 may have changed the world, on the re-run ranks; {condition} was {parting.guard.taken} on "
-        f"{name_ranks(here)} and {not parting.guard.taken} on {name_ranks(there)} (inferred from the path taken)",
-        f"call launch() first in the program, before {statement}",
+        joined(
+            [
+                [f"{name} was set at ", line_of(where), ", before `launch` at ", line_of(launch)],
+                ": first on rank 0, and later, when rank 0 may have changed the world, on the re-run ranks",
+            ],
+            [
+                [cited(parting.guard, parting.file), f" was {taken} on ", Ranks(here)],
+                [f" and {not taken} on ", Ranks(there), " (inferred from the path taken)"],
+            ],
+        ),
+        ["call launch() first in the program, before ", statement],
     )
 
 
-def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, str] | None:
-    """Which tested value was set on the way to the launch: (name, where, statement)."""
+def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, Condition] | None:
+    """Which tested value was set on the way to the launch: (name, where, the assignment)."""
     assert blame.found.parting is not None
     for parting in blame.found.partings:
         for name in parting.guard.names:
@@ -100,6 +110,6 @@ def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str,
                     return (
                         name,
                         Frame(frame.file, line, frame.function),
-                        f"`{text}` ({short(Frame(frame.file, line, ''))})",
+                        Condition(text, frame.file, line),
                     )
     return None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
@@ -11,8 +12,8 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.kinds import GONE, WaitReason
+from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
-from hangdoc.model.wording import name_ranks
 
 _MOST_PROCESSES = 3
 _FIX_ONESELF = (
@@ -29,14 +30,16 @@ def held_over_a_wait(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     if not holders or not waiting:
         return None
     first, held = case.activities[waiting[0]], case.activities[holders[0]]
-    told = "; ".join([first.text, *(step.text for step in follow(case, waiting[0]))])
+    steps = [step.told for step in follow(case, waiting[0])]
     return Finding(
         "HD504",
-        capital(
-            f"{name_ranks(holders)} {verb(holders, 'waits', 'wait')} in {doing(held)}, holding the lock that "
-            f"{name_ranks(waiting)} {verb(waiting, 'waits', 'wait')} for at {place(first.where)}."
+        sentence(
+            [
+                [Does(holders, "waits", "wait"), " in ", doing(held), ", holding the lock that "],
+                [Does(waiting, "waits", "wait"), " for at ", place(first.where)],
+            ]
         ),
-        f"{name_ranks(waiting)}: {told}; neither side can go on before the other",
+        joined([Ranks(waiting), f": {first.text}"], *steps, "neither side can go on before the other"),
         "let the holder go before it waits for others: no barrier or other collective inside the lock",
     )
 
@@ -51,10 +54,17 @@ def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Findi
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     return Finding(
         "HD505",
-        f"Rank {rank} waits for the lock `{held.name}` at {where}, which its thread {held.holder} holds over the "
-        f"{held.call.op} at {place(held.call.frame)}; {wait_sentence(case, others)}.",
-        f"`{held.name}` (taken at {place(held.frame)}) is let go only when the others answer that {held.call.op}, and "
-        f"they wait for what rank {rank} does behind {where}",
+        sentence(
+            [
+                [f"rank {rank} waits for the lock `{held.name}` at ", where, f", which its thread {held.holder} "],
+                [f"holds over the {held.call.op} at ", place(held.call.frame)],
+            ],
+            where_they_wait(case, others),
+        ),
+        [
+            [f"`{held.name}` (taken at ", place(held.frame), ") is let go only when the others answer that "],
+            [f"{held.call.op}, and they wait for what rank {rank} does behind ", where],
+        ],
         "never hold a lock over a collective: copy what it guards, let it go, then communicate",
     )
 
@@ -69,14 +79,18 @@ def _not_issued_by(case: Case, blame: Blame[Explanation]) -> Finding | None:
     there = place(case.activities[waiting[0]].where)
     return Finding(
         "HD505",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'has', 'have')} not issued the {call.op} at {place(call.frame)}, "
-            f"which thread {first.holder} of {name_ranks(waiting)} waits in; "
-            f"{wait_sentence(case, culprits)}."
+        sentence(
+            [
+                [Does(culprits, "has", "have"), f" not issued the {call.op} at ", place(call.frame)],
+                [f", which thread {first.holder} of ", Ranks(waiting), " waits in"],
+            ],
+            where_they_wait(case, culprits),
         ),
-        f"that thread holds the lock `{first.name}` over it (taken at {place(first.frame)}), which "
-        f"{name_ranks(waiting)} {verb(waiting, 'wants', 'want')} at {there} before going on to what "
-        f"{name_ranks(culprits)} {verb(culprits, 'waits', 'wait')} for",
+        [
+            [f"that thread holds the lock `{first.name}` over it (taken at ", place(first.frame), "), which "],
+            [Does(waiting, "wants", "want"), " at ", there, " before going on to what "],
+            [Does(culprits, "waits", "wait"), " for"],
+        ],
         f"let every rank issue the {call.op}, or none; and never hold a lock over a collective: copy what it guards, "
         "let it go, then communicate",
     )
@@ -90,16 +104,21 @@ def deadlocked_in_itself(case: Case, blame: Blame[OutsideWait]) -> Finding | Non
         return None
     found, where = case.deadlocks[rank], case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
-    waiting = wait_sentence(case, others) or "the others have ended"
+    waiting = where_they_wait(case, others) or "the others have ended"
     if found.pool:
-        lines = ", ".join(sorted({place(frame) for frame in found.pool}))
+        frames = sorted(found.pool, key=lambda frame: (frame.file, str(frame.line)))
+        lines = Joined(list(dict.fromkeys(place(frame) for frame in frames)), ", ")
         count = len(found.pool)
         every = f"all {count} workers" if count > 1 else "the one worker"
         return Finding(
             "HD505",
-            f"Rank {rank} waits for a future at {place(where)}, and no worker is left to run it; {waiting}.",
-            f"{every} of its thread pool {'wait' if count > 1 else 'waits'} for futures too, at {lines}: a task that "
-            "waits for a task of its own pool keeps the worker that should run it",
+            sentence(
+                [f"rank {rank} waits for a future at ", place(where), ", and no worker is left to run it"], waiting
+            ),
+            [
+                [f"{every} of its thread pool {'wait' if count > 1 else 'waits'} for futures too, at ", lines],
+                ": a task that waits for a task of its own pool keeps the worker that should run it",
+            ],
             "never wait for a pool's task inside a task of the same pool: use a second pool, or let the caller wait",
         )
     if found.circle:
@@ -107,30 +126,44 @@ def deadlocked_in_itself(case: Case, blame: Blame[OutsideWait]) -> Finding | Non
     return None
 
 
-def _circle(case: Case, rank: int, found: Deadlock, waiting: str) -> Finding:
+def _circle(case: Case, rank: int, found: Deadlock, waiting: Message) -> Finding:
     process = case.ranks[rank].process
     main = process.last.main if process is not None and process.last is not None else None
     (where, holder), *further = found.circle
     if holder.thread is main:
         return Finding(
             "HD505",
-            f"Rank {rank} waits at {place(where)} for the lock `{holder.name}`, which it holds itself since "
-            f"{place(holder.frame)}; {waiting}.",
-            f"`{holder.name}` is taken at {place(holder.frame)} and, before it is let go, once more at {place(where)} "
-            "by the same thread",
+            sentence(
+                [
+                    [f"rank {rank} waits at ", place(where), f" for the lock `{holder.name}`, "],
+                    ["which it holds itself since ", place(holder.frame)],
+                ],
+                waiting,
+            ),
+            [
+                [f"`{holder.name}` is taken at ", place(holder.frame), " and, before it is let go, once more at "],
+                [place(where), " by the same thread"],
+            ],
             _FIX_ONESELF,
         )
     known = {main.tid: "the main thread"} if main is not None else {}
-    steps, waiter = [], holder.thread
+    steps: list[Message] = []
+    waiter = holder.thread
     for at, held in further:
         who, whom = (known.get(each.tid, f"thread {each.name}") for each in (waiter, held.thread))
-        steps.append(f"{who} waits at {place(at)} for `{held.name}`, which {whom} holds since {place(held.frame)}")
+        waits = [f"{who} waits at ", place(at), f" for `{held.name}`"]
+        steps.append([waits, f", which {whom} holds since ", place(held.frame)])
         waiter = held.thread
     return Finding(
         "HD505",
-        f"Rank {rank} waits at {place(where)} for the lock `{holder.name}`, which its thread {holder.thread.name} "
-        f"holds since {place(holder.frame)} and cannot let go; {waiting}.",
-        "; ".join(steps) + ": neither can go on before the other",
+        sentence(
+            [
+                [f"rank {rank} waits at ", place(where), f" for the lock `{holder.name}`, which its thread "],
+                [f"{holder.thread.name} holds since ", place(holder.frame), " and cannot let go"],
+            ],
+            waiting,
+        ),
+        [Joined(steps), ": neither can go on before the other"],
         _FIX_ORDER,
     )
 
@@ -144,20 +177,20 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     process, where = case.ranks[rank].process, case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     below = [] if process is None else [child for child in descendants(process) if child.last is not None]
-    told = "; ".join(f"process {child.pid} {state_of(child).text}" for child in below[:_MOST_PROCESSES])
+    told: list[Message] = [[f"process {child.pid} ", state_of(child)[1]] for child in below[:_MOST_PROCESSES]]
     same = tuple(r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK)
     why = "a process took it and has not let it go, or ended without doing so"
     return Finding(
         "HD504",
-        capital(
-            f"{name_ranks(same)} {verb(same, 'waits', 'wait')} at {_at(where)} for a lock or semaphore that processes "
-            f"share; {wait_sentence(case, others) or 'the others have ended'}."
+        sentence(
+            [Does(same, "waits", "wait"), " at ", _at(where), " for a lock or semaphore that processes share"],
+            where_they_wait(case, others) or "the others have ended",
         ),
-        f"{why}; of rank {rank}'s own processes, {told}" if told else why,
+        joined(why, [f"of rank {rank}'s own processes, ", Joined(told)] if told else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
     )
 
 
-def _at(where: Frame | None) -> str:
+def _at(where: Frame | None) -> Message:
     return place(where) or "a line that could not be seen"

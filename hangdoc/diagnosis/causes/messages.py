@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.calls.history import user_stack
-from hangdoc.diagnosis.causes.finding import Finding, capital, doing, others_of, place, short, verb, wait_sentence
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, is_rank_name
 from hangdoc.diagnosis.context import Case
@@ -12,9 +13,11 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import ways_out
+from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.process import Frame, Stack
-from hangdoc.model.wording import name_ranks, single_spaced
+from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence
+from hangdoc.model.process import Stack
+from hangdoc.model.wording import single_spaced
 
 
 @cause("HD202", explains=WrongPeer, order=250)
@@ -24,14 +27,16 @@ def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
     sends = found.op == "send"
     line = place(found.frame)
     does, missed = ("sends to", "waits for a message from it") if sends else ("waits for a message from", "sends to it")
-    what = f"Rank {found.rank} {does} rank {found.took} at {line}, and rank {found.waits} {missed}"
     others = tuple(r for r in others_of(case, blame) if r not in (found.took, found.waits))
     return Finding(
         "HD202",
-        what + (f"; {wait_sentence(case, others)}." if others else "."),
+        sentence(
+            [f"rank {found.rank} {does} rank {found.took} at ", line, f", and rank {found.waits} {missed}"],
+            where_they_wait(case, others),
+        ),
         f"all other messages have their partner; rank {found.took} never "
         + ("receives from it" if sends else "sends to it"),
-        f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at {line}",
+        [f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at ", line],
     )
 
 
@@ -40,13 +45,16 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
     """HD202: the message is there, under another tag."""
     found = blame.found
     receiver = case.activities[found.receiver]
-    sent = f" at {place(found.frame)}" if found.frame is not None else ""
     others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
-    rest = f"; {wait_sentence(case, others)}" if others else ""
     return Finding(
         "HD202",
-        f"Rank {found.sender} sends to rank {found.receiver} with tag {found.sent}{sent}, and rank {found.receiver} "
-        f"waits for tag {found.wanted} at {place(receiver.where)}{rest}.",
+        sentence(
+            [
+                [f"rank {found.sender} sends to rank {found.receiver} with tag {found.sent}", at(found.frame)],
+                [f", and rank {found.receiver} waits for tag {found.wanted} at ", place(receiver.where)],
+            ],
+            where_they_wait(case, others),
+        ),
         f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
         "use one tag for the message on both sides",
     )
@@ -57,18 +65,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     """HD202: a recv without its send, a wrong tag or peer, one micro-batch fewer."""
     alone = case.activities[blame.culprits[0]]
     if alone.kind in MESSAGES and alone.peer is None:
-        any_source = "anysource" in (alone.op or "")
-        return Finding(
-            "HD202",
-            capital(
-                f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'waits', 'wait')} in {doing(alone)} for a partner "
-                f"that does not come; {wait_sentence(case, others_of(case, blame))}."
-            ),
-            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many; "
-            + ("it takes one of any rank" if any_source else "stacks do not show the peer"),
-            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides"
-            + ("" if any_source or not case.to_see_history else f"; to see the peers: {case.to_see_history}"),
-        )
+        return _peer_unseen(case, blame, alone)
     waiting = [
         a
         for a in case.activities.values()
@@ -76,46 +73,78 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     ]
     if not waiting:
         return None
-    skipped, left = blame.found.skipped, blame.found.left
+    skipped = blame.found.skipped
     first = next((a for a in waiting if skipped is not None and a.rank == skipped.peer), waiting[0])
     peer = first.peer
     assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
-    to, other = ("from", "send") if first.kind == ActivityKind.RECV else ("to", "recv")
-    back = "to" if to == "from" else "from"
-    forgetful = [r for r in (first.rank, peer) if (kept := case.ranks[r].journal) is not None and kept.forgotten]
-    if here is not None and there is not None:
-        told = (
-            f"rank {first.rank} is in its {_nth(here)} {first.kind} {to} rank {peer}, and rank {peer} has issued "
-            f"{there} {other}{'' if there == 1 else 's'} {back} it"
-        )
-    elif forgetful:
-        told = _of_the_last(case, forgetful[0], first.rank, peer, first.kind)
-    else:
-        told = f"rank {peer} is not on its way to it; how many messages they have passed could not be seen"
-    last = _last_message(case, peer, first.rank)
-    if skipped is not None and skipped.rank == peer and skipped.frame is not None:
-        told += f"; it once went by its {skipped.op} at {place(skipped.frame)}"
-    elif last is not None:
-        where = place(next(iter(user_stack(last[1])), None))
-        told += f"; its last message with rank {first.rank} was the {last[0]} at {where}"
-    stack = skipped.stack if skipped is not None and skipped.rank == peer else last[1] if last is not None else ()
-    told += _conditions(case, stack)
-    if left is not None:
-        who = f"{name_ranks(left.still)} {verb(left.still, 'is', 'are')}"
-        told += f"; {who} still in {_told(left.frame, left.frame.line, left.condition)}, which rank {peer} has left"
-    now = single_spaced(doing(case.activities[peer]))
-    link = "" if case.activities[peer].kind in _AT_REST else "in "
-    does = "sends" if first.kind == ActivityKind.RECV else "receives"
-    what = f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at {place(first.where)}"
+    now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
     return Finding(
         "HD202",
-        capital(f"{what}: it is {link}{now}."),
-        told,
+        sentence(
+            [
+                [f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at ", place(first.where)],
+                [": it is ", "" if now.kind in _AT_REST else "in ", single_spaced(now.text), at(now.where)],
+            ]
+        ),
+        joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
     )
+
+
+def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
+    """A send or recv of which nobody knows whom it is for."""
+    any_source = "anysource" in (alone.op or "")
+    return Finding(
+        "HD202",
+        sentence(
+            [Does(blame.culprits, "waits", "wait"), " in ", doing(alone), " for a partner that does not come"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined(
+            f"a message has no partner: either it was not issued, or this {alone.kind} is one too many",
+            "it takes one of any rank" if any_source else "stacks do not show the peer",
+        ),
+        joined(
+            f"give every {alone.kind} its partner: the same number of messages, peer and tag on both sides",
+            "" if any_source or not case.to_see_history else f"to see the peers: {case.to_see_history}",
+        ),
+    )
+
+
+def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: int | None) -> Message:
+    """How many messages the waiter expects of its peer, and how many the peer has issued."""
+    rank = waiter.rank
+    if here is not None and there is not None:
+        to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
+        return (
+            f"rank {rank} is in its {_nth(here)} {waiter.kind} {to} rank {peer}, and rank {peer} has issued "
+            f"{there} {other}{'' if there == 1 else 's'} {back} it"
+        )
+    forgetful = [r for r in (rank, peer) if (kept := case.ranks[r].journal) is not None and kept.forgotten]
+    if forgetful:
+        return _of_the_last(case, forgetful[0], rank, peer, waiter.kind)
+    return joined(f"rank {peer} is not on its way to it", "how many messages they have passed could not be seen")
+
+
+def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Message]:
+    """Where the peer last issued a message of this kind, or went by one, and what decides whether it does."""
+    skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
+    last = _last_message(case, peer, waiter.rank)
+    told: list[Message] = []
+    if skipped is not None and skipped.frame is not None:
+        told.append([f"it once went by its {skipped.op}", at(skipped.frame)])
+    elif last is not None:
+        where = place(next(iter(user_stack(last[1])), None))
+        told.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
+    stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
+    told += _conditions(case, stack)
+    if left is not None:
+        condition = Condition(left.condition, left.frame.file, left.frame.line)
+        told.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
+    return told
 
 
 _AT_REST = frozenset(
@@ -133,33 +162,32 @@ _AT_REST = frozenset(
 )
 
 
-def _conditions(case: Case, stack: Stack) -> str:
+def _conditions(case: Case, stack: Stack) -> list[Message]:
     """What stands between the loop and the line that issues the messages, and how the loop is left: by one of these
     the rank went by."""
-    told: list[str] = []
+    told: list[Condition] = []
     for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
-        mine = [_told(frame, g.line, g.condition) for g in inner if _may_differ(g)]
+        mine = [cited(g, frame.file) for g in inner if _may_differ(g)]
         told = [each for each in mine if each not in told] + told
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
-            left = [each for line, text in out if (each := _told(frame, line, text)) not in told]
+            left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in told]
             told = told[-2:]  # what stands nearest to the message
-            text = f"; on the way there {'is' if len(told) == 1 else 'are'} {' and '.join(told)}" if told else ""
-            return text + (f"; its loop can be left at {' or '.join(left[:2])}" if left else "")
-    return ""
+            are = "is" if len(told) == 1 else "are"
+            return [
+                [f"on the way there {are} ", Joined(told, " and ")] if told else "",
+                ["its loop can be left at ", Joined(left[:2], " or ")] if left else "",
+            ]
+    return []
 
 
 def _may_differ(guard: Guard) -> bool:
     """A test of the rank itself decides alike every time."""
     return guard.kind in (*CONDITIONS, "try") and not any(is_rank_name(name) for name in guard.names)
-
-
-def _told(frame: Frame, line: int, condition: str) -> str:
-    return f"`{condition}` ({short(Frame(frame.file, line, ''))})"
 
 
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.causes.finding import Finding, waiting_at
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.phrases import waiting_at
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, HeldUpUnseen
+from hangdoc.model.message import sentence
 from hangdoc.model.network import Connection
 
 _RETRANSMITS_THAT_TELL = 3
@@ -24,8 +26,10 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | 
     who = "the ranks that were seen wait" if case.hidden else "all ranks wait"
     return Finding(
         "HD601",
-        f"The network is cut: {len(cut)} connections retransmit without an answer ({told}); {who} "
-        f"{waiting_at(case, tuple(sorted(case.seen)))}, and no code is to blame.",
+        sentence(
+            f"the network is cut: {len(cut)} connections retransmit without an answer ({told})",
+            [who, " ", waiting_at(case, tuple(sorted(case.seen))), ", and no code is to blame"],
+        ),
         f"unsent data lies in the send queues and is sent again and again on exactly these pairs: {told}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
     )
@@ -50,7 +54,10 @@ def all_arrived(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     where = waiting_at(case, tuple(case.activities))
     return Finding(
         "HD602",
-        f"All ranks have entered the same call and it does not complete ({where}); no rank's code is to blame.",
+        sentence(
+            ["all ranks have entered the same call and it does not complete (", where, ")"],
+            "no rank's code is to blame",
+        ),
         "every member has issued the call with equal arguments"
         + (", and the sockets of this machine are quiet" if _saw_sockets(case) else ""),
         "look at the devices, drivers and network cards (`nvidia-smi`, `dmesg`), and at the backend's own log "

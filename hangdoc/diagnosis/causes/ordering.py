@@ -5,16 +5,17 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.tie_break import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
-from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import call_at, place
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.stack_comparison import same_function, same_place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.queries import item_loop, shared_item_loop
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.message import Condition, Does, Ranks, sentence
 
 
 @cause("HD107", explains=Diverged, order=190)
@@ -35,12 +36,17 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits = blame.culprits
     return Finding(
         "HD107",
-        capital(
-            f"{name_ranks(culprits)} {verb(culprits, 'uses', 'use')} {first} before {second}, {name_ranks(others)} "
-            f"{verb(others, 'uses', 'use')} them the other way round; each waits for the other."
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), f" {first} before {second}, "],
+                [Does(others, "uses", "use"), " them the other way round"],
+            ],
+            "each waits for the other",
         ),
-        f"{name_ranks(culprits)} {verb(culprits, 'is', 'are')} in {gap.mine.op} of {first} at {place(gap.mine.frame)}, "
-        f"{name_ranks(others)} in {gap.theirs.op} of {second} at {place(gap.theirs.frame)}",
+        [
+            [Does(culprits, "is", "are"), f" in {gap.mine.op} of {first} at ", place(gap.mine.frame), ", "],
+            [Ranks(others), f" in {gap.theirs.op} of {second} at ", place(gap.theirs.frame)],
+        ],
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",
     )
@@ -64,18 +70,21 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     loop = _items_differ(case, blame, gap)
     if loop is None and (parting is None or not parting.both_arms):
         return None
+    culprits = blame.culprits
     return Finding(
         "HD106",
-        capital(
-            f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'calls', 'call')} {call_name(gap.mine)} at "
-            f"{place(gap.mine.frame)} where {name_ranks(others)} {verb(others, 'calls', 'call')} "
-            f"{call_name(gap.theirs)} at {place(gap.theirs.frame)}."
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", call_at(gap.mine), " where "],
+                [Does(others, "calls", "call"), " ", call_at(gap.theirs)],
+            ]
         ),
-        f"both are in a round of {loop}, whose items choose the call: "
-        f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'goes', 'go')} over the items in another order than "
-        f"{name_ranks(others)}, or over others"
+        [
+            ["both are in a round of ", loop, ", whose items choose the call: ", Does(culprits, "goes", "go")],
+            [" over the items in another order than ", Ranks(others), ", or over others"],
+        ]
         if loop
-        else condition_text(case, blame) or no_condition(case, blame, gap),
+        else what_decided(case, blame) or no_condition(case, blame, gap),
         "go over the items in one order on all ranks (`sorted`), and over the same ones"
         if loop
         else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
@@ -83,7 +92,7 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
-def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> str | None:
+def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | None:
     """The loop in which both sides are, where its items decide which call is made: they are called themselves, and no
     condition explains it, or they are tested, and both sides have made both calls."""
     if gap.mine is None or gap.theirs is None:
@@ -100,7 +109,7 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> str | None:
     if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
         caller, tree = a, case.sources.function(a.file, a.line)
         found = shared_item_loop(tree, (a.line, b.line)) if tree is not None else None
-    return f"`{found[1]}` ({file_line(caller.file, found[0])})" if found is not None else None
+    return Condition(found[1], caller.file, found[0]) if found is not None else None
 
 
 def _both_made_both(case: Case, mine: Token, theirs: Token) -> bool:

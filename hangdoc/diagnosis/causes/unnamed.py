@@ -6,16 +6,9 @@ Their order is behind that of every rule that has a code.
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.finding import (
-    Finding,
-    capital,
-    doing,
-    others_of,
-    partings_text,
-    place,
-    verb,
-    wait_sentence,
-)
+from hangdoc.diagnosis.causes.deciding import partings_told, values_told
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import parted
 from hangdoc.diagnosis.context import Case
@@ -32,7 +25,8 @@ from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import told_hidden
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.wording import name_ranks, reads_as_state, single_spaced
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.wording import reads_as_state, single_spaced
 
 _THINGS = frozenset(
     {ActivityKind.IO, ActivityKind.PIPE, ActivityKind.LOCK, ActivityKind.FILE_LOCK, ActivityKind.STORE_WAIT}
@@ -44,13 +38,11 @@ _THINGS = frozenset(
 def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
     """The ranks that were seen only wait, or failed because a peer left: the reason is where nobody has looked."""
     hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
-    told = capital(told_hidden(case.job, hidden))
-    where = wait_sentence(case, seen)
     return Finding(
         "",
-        " ".join(f"{sentence}." for sentence in (capital(where), told) if sentence),
+        joined(sentence(where_they_wait(case, seen)), sentence(told_hidden(case.job, hidden)), between=" "),
         "what holds them up is with the ranks that were not seen, so the reason is open",
-        f"look at {name_ranks(hidden)} as well: `hangdoc attach PID` where {verb(hidden, 'it runs', 'they run')}",
+        ["look at ", Ranks(hidden), " as well: `hangdoc attach PID` where ", Verb(hidden, "it runs", "they run")],
     )
 
 
@@ -61,13 +53,13 @@ def waits_on_separate_stores(case: Case, blame: Blame[Nothing]) -> Finding | Non
         return None
     first = case.activities[min(case.activities)]
     counted = all(snapshot.identity != "order" for snapshot in case.ranks.values())
-    who, rest = (
-        ("All ranks are there and", "; none of them is missing") if counted else ("All ranks that were found", "")
-    )
-    where = f" at {place(first.where)}" if first.where is not None else ""
+    who = "all ranks are there and" if counted else "all ranks that were found"
     return Finding(
         "",
-        f"{who} wait for each other in {first.text}{where}{rest}.",
+        sentence(
+            [f"{who} wait for each other in ", doing(first)],
+            "none of them is missing" if counted else "",
+        ),
         "they may be waiting on different stores, or on one that holds the keys of an earlier run (a file:// that was "
         "left over, a port that another job uses)",
         "compare MASTER_ADDR, MASTER_PORT and init_method of the ranks, and begin with a fresh file or port",
@@ -94,15 +86,9 @@ def _status_text(status: int | None) -> str:
 @cause(explains=Nothing, order=1030)
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
-    busy = sorted(
-        {
-            a.text if a.kind in _THINGS else str(a.kind).replace("-", " ")
-            for r, a in case.activities.items()
-            if r in case.seen
-        }
-    )
-    text = f"no rank waits for another; they are {', '.join(busy)}."
-    return Finding("", capital(text), "the ranks have issued nothing for a while, each by itself", "")
+    doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
+    told = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    return Finding("", told, "the ranks have issued nothing for a while, each by itself", "")
 
 
 @cause(explains=AllArrived, order=1040)
@@ -146,7 +132,7 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """No source showed anything of the culprits."""
     if any(case.ranks[rank].identity != UNSEEN for rank in blame.culprits):
         return None
-    what = f"nothing is known of {name_ranks(blame.culprits)}"
+    what: Message = ["nothing is known of ", Ranks(blame.culprits)]
     why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
     why += "does not"
     fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
@@ -166,12 +152,17 @@ def behind_in_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     call = single_spaced(stuck.text)
     return Finding(
         "",
-        f"{capital(name_ranks(culprits))} {verb(culprits, 'has', 'have')} not issued {call}, in which "
-        f"{name_ranks(w.waiter for w in case.graph.waits if w.on == wait.on)} waited"
-        + (f" at {place(stuck.where)}." if stuck.where else "."),
-        f"no call of {name_ranks(culprits)} was under way when the dump was written; what else it did, a dump does not "
-        "show",
-        f"look at the log of {name_ranks(culprits)}, or at its stack (`py-spy dump --pid PID`) where it still lives",
+        sentence(
+            [
+                [Does(culprits, "has", "have"), f" not issued {call}, in which "],
+                [Ranks.of(w.waiter for w in case.graph.waits if w.on == wait.on), " waited", at(stuck.where)],
+            ]
+        ),
+        joined(
+            ["no call of ", Ranks(culprits), " was under way when the dump was written"],
+            "what else it did, a dump does not show",
+        ),
+        ["look at the log of ", Ranks(culprits), ", or at its stack (`py-spy dump --pid PID`) where it still lives"],
     )
 
 
@@ -180,7 +171,7 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """The culprit's event loop has nothing to run."""
     if case.activities[blame.culprits[0]].kind != ActivityKind.EVENT_LOOP:
         return None
-    why = f"no task of {name_ranks(blame.culprits)}'s event loop is ready: what it awaits there does not come"
+    why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
     fix = "see which task should have brought it, and whether that one ended, failed or was never started"
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, fix)
 
@@ -188,13 +179,14 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 @cause(explains=WaitCycle, order=1090)
 def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
     """Everybody waits for somebody, and no other rule knows the pattern."""
-    steps = [
-        f"rank {w.waiter} waits for {name_ranks(w.on)} ({case.activities[w.waiter].text})"
+    steps: list[Message] = [
+        [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
         for w in case.graph.waits
         if w.waiter in case.graph.stuck
     ]
-    why = "every one of them waits for another: " + "; ".join(steps[:6])
-    why += parted_now(case, blame, others_of(case, blame))
+    why = joined(
+        ["every one of them waits for another: ", Joined(steps[:6])], parted_now(case, blame, others_of(case, blame))
+    )
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
 
@@ -202,11 +194,11 @@ def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
 def outside_without_a_name(case: Case, blame: Blame[OutsideWait]) -> Finding:
     """The culprit waits for something that no rule has a name for."""
     culprits = blame.culprits
-    waits = verb(culprits, "waits", "wait")
-    why = (
-        f"what {name_ranks(culprits)} {waits} for could not be seen"
+    wait = Does(culprits, "waits", "wait")
+    why: Message = (
+        ["what ", wait, " for could not be seen"]
         if blame.alternatives
-        else f"{name_ranks(culprits)} {waits} for something outside the job that hangdoc has no name for"
+        else [wait, " for something outside the job that hangdoc has no name for"]
     )
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
@@ -217,23 +209,24 @@ def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), "no cause of the catalogue fits", "")
 
 
-def _doing_now(case: Case, blame: Blame[Explanation]) -> str:
+def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:
     first = case.activities[blame.culprits[0]]
     link = "" if reads_as_state(first.text) else "in "
-    return f"{name_ranks(blame.culprits)} {verb(blame.culprits, 'is', 'are')} {link}{doing(first)}"
+    return [Does(blame.culprits, "is", "are"), f" {link}", doing(first)]
 
 
-def _with_waiting(case: Case, blame: Blame[Explanation], what: str) -> str:
-    waiting = wait_sentence(case, others_of(case, blame))
-    return capital(f"{what}; {waiting}." if waiting else f"{what}.")
+def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Message:
+    return sentence(what, where_they_wait(case, others_of(case, blame)))
 
 
-def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> str:
+def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
     """The condition by which the culprits stand where the others do not; '' where none can be seen."""
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
     partings = parted(case.sources, case.values, stacks, (blame.culprits, others))
     now = [p for p in partings if not p.uneven][:1]
-    told = partings_text(case, now, (blame.culprits, others_of(case, blame)))
-    return f"; {told}" if told else ""
+    if not now:
+        return ""
+    sides = (blame.culprits, others_of(case, blame))
+    return [partings_told(case, now, sides), values_told(case, now[0], sides)]

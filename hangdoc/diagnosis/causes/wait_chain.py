@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
 from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user
-from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import (
@@ -24,9 +24,9 @@ from hangdoc.diagnosis.state.process import (
 )
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import RankSnapshot
-from hangdoc.model.wording import name_ranks
 
 
 class Fault(Enum):
@@ -40,9 +40,9 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step from a rank to what it waits for. ``text`` is a whole sentence without its full stop."""
+    """One step from a rank to what it waits for. ``told`` is a whole clause."""
 
-    text: str
+    told: Message
     process: Process | None = None
     fault: Fault | None = None
 
@@ -66,7 +66,7 @@ _FOLLOWED = frozenset(
 
 
 def follow(case: Case, rank: int) -> list[Step]:
-    """What the rank waits for, step by step: ['DataLoader worker 4712 is in recv on socket …']."""
+    """What the rank waits for, step by step: 'DataLoader worker 4712 is in recv on socket …'."""
     return list(_steps(case, rank))
 
 
@@ -96,11 +96,10 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
             yield from map(Step, holders)
             return
         process = following
-        state = state_of(process)
-        kind = state.kind
+        kind, state = state_of(process)
         forked, own = _forked_with_a_lock(case, process), _of_rank(snapshot, process)
         fault = Fault.OWN_PIPE if own else Fault.FORKED_LOCK if forked else None
-        yield Step(f"{_title(process)} {forked or state.text}{own}", process, fault)
+        yield Step([_title(process), " ", forked or state, own], process, fault)
 
 
 def is_pool_idle(process: Process) -> bool:
@@ -114,7 +113,7 @@ def is_pool_idle(process: Process) -> bool:
     return bool(inner) and all(f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner)
 
 
-def _forked_with_a_lock(case: Case, process: Process) -> str:
+def _forked_with_a_lock(case: Case, process: Process) -> Message:
     """In words, that the child waits for a lock which nobody in it holds; '' where it is not so."""
     threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
     frames = user_stack(threads[0].frames) if threads else ()
@@ -122,8 +121,7 @@ def _forked_with_a_lock(case: Case, process: Process) -> str:
     alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
     if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
         return ""
-    place = file_line(frames[0].file, frames[0].line)
-    return f"waits at {place} for the lock `{min(names)}`, {_FORKED}"
+    return ["waits at ", line_of(frames[0]), f" for the lock `{min(names)}`, {_FORKED}"]
 
 
 def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
@@ -151,17 +149,17 @@ def _next(process: Process, kind: str) -> Process | None:
     return next(iter(still or children), None)
 
 
-def state_of(process: Process) -> Wait:
-    """What a process that is no rank does; the text has its verb: 'is stopped (state T)'."""
+def state_of(process: Process) -> tuple[ActivityKind, Message]:
+    """What a process that is no rank does, and the same told with its verb: 'is stopped (state T)'."""
     last = process.last
     if last is None:
-        return Wait(ActivityKind.NOT_VISIBLE, "could not be looked at")
+        return ActivityKind.NOT_VISIBLE, "could not be looked at"
     if last.state in "ZX":
-        return Wait(ActivityKind.ZOMBIE, "has ended")
+        return ActivityKind.ZOMBIE, "has ended"
     if last.state in "Tt":
-        return Wait(ActivityKind.STOPPED, f"is stopped (state {last.state})")
+        return ActivityKind.STOPPED, f"is stopped (state {last.state})"
     if last.state == "D":
-        return Wait(ActivityKind.UNINTERRUPTIBLE, "is in an uninterruptible wait (state D)")
+        return ActivityKind.UNINTERRUPTIBLE, "is in an uninterruptible wait (state D)"
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     doing = at_rest(process, thread, stack)
@@ -170,8 +168,7 @@ def state_of(process: Process) -> Wait:
         doing = Wait(mark.kind, f"in {python_op(stack) or 'a collective'}")
     frames = user_stack(stack)
     where = frames[0] if frames else (below_user(stack) or (None,))[0]
-    place = f" at {file_line(where.file, where.line)}" if where else ""
-    return replace(doing, text=f"is {doing.text}{place}")
+    return doing.kind, [f"is {doing.text}", [" at ", line_of(where)] if where is not None else ""]
 
 
 def _title(process: Process) -> str:
@@ -180,7 +177,7 @@ def _title(process: Process) -> str:
     return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")
 
 
-def _holders(case: Case, process: Process) -> list[str]:
+def _holders(case: Case, process: Process) -> Sequence[Message]:
     """Who has the other end, or the lock; [] where nothing is known of it."""
     file = next(iter(process.blocking_files), None)
     if _is_at_a_queue(process):
@@ -189,7 +186,7 @@ def _holders(case: Case, process: Process) -> list[str]:
         return _lock_owners(case, process)
     ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
     if ranks:
-        return [f"{file.target} is held by {name_ranks(ranks)}"]
+        return [[f"{file.target} is held by ", Ranks.of(ranks)]]
     if file.peers:
         return [f"{file.target} is held by process {', '.join(map(str, file.peers))}"]
     return [] if file.fd < 0 else [f"no other process holds the other end of {file.target}"]
@@ -201,7 +198,7 @@ def _is_at_a_queue(process: Process) -> bool:
     return mark is not None and mark.reason == WaitReason.QUEUE
 
 
-def _lock_owners(case: Case, process: Process) -> list[str]:
+def _lock_owners(case: Case, process: Process) -> Sequence[Message]:
     """Who polls for a lock cannot be seen to wait for a certain file; the other ranks' locks can be seen."""
     owners = [(r, s.process) for r, s in case.ranks.items() if s.process is not None and s.process is not process]
     return [
@@ -209,9 +206,9 @@ def _lock_owners(case: Case, process: Process) -> list[str]:
     ][:_MOST_THREADS]
 
 
-def _threads(process: Process) -> list[str]:
+def _threads(process: Process) -> list[Message]:
     """Where the other threads stand that run user code: one of them has what the rank waits for."""
-    found = []
+    found: list[Message] = []
     main = process.last.main if process.last else None
     for thread in process.last.threads if process.last else ():
         frames = user_stack(thread.frames)
@@ -221,5 +218,5 @@ def _threads(process: Process) -> list[str]:
         told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
         doing = f" ({told.words})" if told is not None else ""
         name = thread.name or str(thread.tid)
-        found.append(f"its thread {name} is at {file_line(frames[0].file, frames[0].line)}{doing}")
+        found.append([f"its thread {name} is at ", line_of(frames[0]), doing])
     return found[:_MOST_THREADS]

@@ -7,8 +7,6 @@ same ones.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 
 from hangdoc.diagnosis.frames.library import library
 from hangdoc.model.process import Process, Stack
@@ -18,34 +16,11 @@ from hangdoc.model.wording import FileNames
 _MOST_JOURNALS = 512
 """Ranks whose journals are searched for files: the ranks of a job run one program, and there may be thousands."""
 
-_names: ContextVar[FileNames | None] = ContextVar("names of files", default=None)
 
-
-def file_name(file: str) -> str:
-    """'train.py', 'alpha/train.py' where there are two, '<string>' as it is."""
-    return (_names.get() or FileNames()).short(file)
-
-
-def file_line(file: str, line: int) -> str:
-    """'train.py:61'."""
-    return f"{file_name(file)}:{line}"
-
-
-def told_apart() -> tuple[tuple[str, str], ...]:
-    """Path and name of every file whose last part alone would not tell which it is."""
-    names = _names.get()
-    return names.told_apart() if names is not None else ()
-
-
-@contextmanager
-def naming(job: JobSnapshot) -> Iterator[None]:
-    """Let the sentences know this job's files. Inside ``looking_at``: library code has no part in it."""
+def file_names(job: JobSnapshot) -> FileNames:
+    """The names of this job's files. Inside ``looking_at``: library code has no part in it."""
     files = {frame.file for stack in _stacks(job) for frame in stack}
-    token = _names.set(FileNames((file for file in files if not library(file)), _working_directory(job)))
-    try:
-        yield
-    finally:
-        _names.reset(token)
+    return FileNames((file for file in files if not library(file)), _working_directory(job))
 
 
 def _working_directory(job: JobSnapshot) -> str:

@@ -10,7 +10,9 @@ import pytest
 import hangdoc.diagnosis
 
 DIAGNOSIS = Path(hangdoc.diagnosis.__file__).parent
-SENTENCES = frozenset({"text", "why", "verdict", "sure", "fix", "doubt", "landmark", "words", "doing", "advice"})
+SENTENCES = frozenset(
+    {"text", "why", "verdict", "sure", "fix", "doubt", "landmark", "words", "doing", "advice", "told"}
+)
 """Attributes that hold words for people."""
 PARSING = frozenset({"startswith", "endswith", "find", "index", "split", "rsplit", "partition", "rpartition", "count"})
 SEARCHING = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
@@ -35,6 +37,38 @@ def decisions(tree: ast.AST) -> list[ast.AST]:
 
 def is_sentence(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
+RULES = sorted((DIAGNOSIS / "causes").glob("*.py"))
+WRITTEN_ELSEWHERE = frozenset({"name_ranks", "fold_ranks", "FileNames", "Writer"})
+
+
+def finished(tree: ast.AST) -> list[ast.AST]:
+    """The places where a rule writes by itself what the writer of messages writes: names of ranks and of files, the
+    first letter of a sentence, clauses in a row."""
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        imported = isinstance(node, ast.ImportFrom) and not WRITTEN_ELSEWHERE.isdisjoint(a.name for a in node.names)
+        called = node.func if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else None
+        capital = called is not None and called.attr in ("upper", "capitalize", "title")
+        between = called.value if called is not None and called.attr == "join" else None
+        clauses = isinstance(between, ast.Constant) and between.value in ("; ", " and ", " or ")
+        found += [node] if imported or capital or clauses else []
+    return found
+
+
+@pytest.mark.parametrize("path", RULES, ids=lambda path: path.stem)
+def test_a_rule_names_parts_and_writes_no_sentence(path):
+    found = finished(ast.parse(path.read_text()))
+    assert [f"{path.name}:{node.lineno}: {ast.unparse(node)}" for node in found] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from hangdoc.model.wording import name_ranks", "text[:1].upper() + text[1:]", "'; '.join(clauses)"],
+)
+def test_the_check_of_rules_can_fail(line):
+    assert finished(ast.parse(line))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,79 @@
+"""The parts of a message that many rules share: lines, calls, conditions, and where ranks wait."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING
+from hangdoc.model.message import Condition, Message, Place, State, States
+from hangdoc.model.process import Frame
+
+
+def place(frame: Frame | None) -> Place | str:
+    """'train.py:61 train()'; '' where no frame is known."""
+    return Place(frame.file, frame.line, plain(frame.function)) if frame is not None else ""
+
+
+def line_of(frame: Frame | None) -> Place | str:
+    """'train.py:61'; '' where no frame is known."""
+    return Place(frame.file, frame.line) if frame is not None else ""
+
+
+def at(frame: Frame | None) -> Message:
+    """' at train.py:61 train()', to follow a word; '' where no frame is known."""
+    return [" at ", place(frame)] if frame is not None else ""
+
+
+def cited(guard: Guard, file: str) -> Condition:
+    """'`if loss < best:` (train.py:41)'."""
+    return Condition(guard.condition, file, guard.line)
+
+
+def call_name(token: Token | None) -> str:
+    """What a person calls it: 'barrier', or 'all_reduce (DDP gradient synchronisation)'."""
+    if token is None:
+        return "nothing"
+    if token.op == END:
+        return "the end of the program"
+    mark = words(token.stack) if is_implicit(token.stack) else None
+    if mark and token.op in mark:  # without a journal, a landmark is all that is known of the call
+        return mark
+    return f"{token.op} ({mark})" if mark else token.op
+
+
+def call_at(token: Token) -> Message:
+    """'barrier at train.py:61 train()'."""
+    return [call_name(token), " at ", place(token.frame)]
+
+
+def doing(activity: Activity) -> Message:
+    """What a rank does, with its line."""
+    return [activity.text, at(activity.where)]
+
+
+def waiting_at(case: Case, ranks: tuple[int, ...]) -> Message:
+    """Where those ranks wait now, in a few words: 'in backward() at train.py:61 train()'."""
+    stuck = [case.activities[r] for r in ranks if r in case.activities]
+    first = next((a for a in stuck if a.kind in COMMUNICATING), next(iter(stuck), None))
+    if first is None:
+        return ""
+    return ["in ", first.landmark or first.op or first.text, at(first.where)]
+
+
+def where_they_wait(case: Case, ranks: tuple[int, ...]) -> Message:
+    """'ranks 0, 1 and 3 wait in backward() at train.py:61 train(); rank 2 is at train.py:9 save() (sleeping)'; '' where
+    none of them was seen."""
+    seen = [rank for rank in ranks if rank not in case.hidden]
+    return States(tuple(_state(case, rank) for rank in seen)) if seen else ""
+
+
+def _state(case: Case, rank: int) -> State:
+    activity = case.activities[rank]
+    if activity.kind in COMMUNICATING:
+        return State(rank, "waits", "wait", waiting_at(case, (rank,)))
+    if activity.where is None:
+        return State(rank, "is", "are", activity.text)
+    return State(rank, "is", "are", ["at ", place(activity.where), f" ({activity.text})"])

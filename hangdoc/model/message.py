@@ -1,0 +1,121 @@
+"""What a message is made of. Whoever has something to say names the parts; how a part reads is decided in one place.
+
+Example: ``Sentence([Does((0, 1), "waits", "wait"), " at ", Place("/job/train.py", 9, "main")])`` becomes
+'Ranks 0 and 1 wait at train.py:9 main().'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A line of a file: 'train.py:61', or 'train.py:61 train()' where the function tells more."""
+
+    file: str
+    line: int
+    function: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A line of source that decides, with its place: '`if loss < best:` (train.py:41)'."""
+
+    source: str
+    file: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ranks:
+    """'rank 2', 'ranks 0, 1 and 3', 'ranks 0-5,7'."""
+
+    ranks: tuple[int, ...]
+
+    @classmethod
+    def of(cls, ranks: Iterable[int]) -> Ranks:
+        """The same from any collection."""
+        return cls(tuple(ranks))
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """'waits' of one rank, 'wait' of several."""
+
+    ranks: tuple[int, ...]
+    one: str
+    many: str
+
+
+@dataclass(frozen=True, slots=True)
+class Does:
+    """The ranks and their verb: 'rank 1 waits', 'ranks 0 and 2 wait'."""
+
+    ranks: tuple[int, ...]
+    one: str
+    many: str
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Each value once, with the ranks that have it: '5 on rank 0, 4 on ranks 1 and 2'."""
+
+    by_rank: Mapping[int, str]
+    separator: str = ", "
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one rank does: a verb, in both numbers, and the rest of the clause."""
+
+    rank: int
+    one: str
+    many: str
+    rest: Message
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """What each of several ranks does; those that do the same are one clause, the largest first.
+
+    Example: 'ranks 0, 1 and 3 wait in barrier; rank 2 is at train.py:9; 5 more ranks are elsewhere'.
+    """
+
+    each: tuple[State, ...]
+    most: int = 2
+    """Clauses, after which the ranks are only counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Several messages with something between them; what says nothing is left out."""
+
+    parts: Sequence[Message]
+    between: str = "; "
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """Clauses with '; ' between them, an upper-case letter in front and a full stop behind. Names of functions and
+    files inside keep their letters."""
+
+    clauses: Sequence[Message]
+    end: str = "."
+
+
+Part: TypeAlias = "Place | Condition | Ranks | Verb | Does | Values | States | Joined | Sentence"
+Message: TypeAlias = "str | Part | Sequence[Message]"
+"""A part, or parts one behind the other. '' and () say nothing."""
+
+
+def sentence(*clauses: Message) -> Sentence:
+    """'Rank 2 is stopped; ranks 0 and 1 wait in barrier.'"""
+    return Sentence(clauses)
+
+
+def joined(*parts: Message, between: str = "; ") -> Joined:
+    """'rank 2 is stopped; ranks 0 and 1 wait in barrier', as a part of something longer."""
+    return Joined(parts, between)
