@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from hangdoc.capture.find import ended_ranks, rendezvous
+from hangdoc.capture.find import ended_ranks
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
+from hangdoc.capture.find.joined import living_elsewhere, meet
 from hangdoc.capture.find.process_table import Census, Entry, take_census
-from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
 from hangdoc.capture.read import procfs
@@ -20,13 +18,10 @@ from hangdoc.capture.read.stacks import PERMISSION
 from hangdoc.capture.safe.advice import ourselves
 from hangdoc.capture.safe.text import read_text
 from hangdoc.errors import CannotLook
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
-from hangdoc.model.store import RendezvousStore
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
-ELSEWHERE = "elsewhere"
-"""Identity of a rank that lives where this hangdoc does not look."""
 _PULSE_SECONDS = 0.3
 _MOVING_CPU = 0.02
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
@@ -75,20 +70,6 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     return ended_ranks.with_believed_ranks(snapshot)
 
 
-def living_elsewhere(
-    targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
-) -> tuple[RankTarget, ...]:
-    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
-    where we do not look: in another container, or on another host."""
-    joined = set(store.joined or ()) if store is not None else set()
-    return tuple(
-        replace(target, identity=ELSEWHERE)
-        if target.pid is None and target.rank in joined and target.rank not in ended
-        else target
-        for target in targets
-    )
-
-
 def find_job(pid: int) -> tuple[Census, Job]:
     """The job around ``pid``. Raises ``CannotLook``."""
     census = take_census()
@@ -115,60 +96,6 @@ def find_job(pid: int) -> tuple[Census, Job]:
     if entry.environment is None:
         raise _forbidden(entry)
     return census, lone_process(census, pid) or _refuse(census, entry)
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """A job with what its store says."""
-
-    job: Job
-    store: RendezvousStore | None = None
-    notes: tuple[Unavailable, ...] = ()
-
-
-def meet(census: Census, job: Job) -> Met:
-    """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
-    pids = set(job.pids)
-    if not pids:
-        return Met(job)
-    agents = {census[pid].ppid for pid in pids if census[pid].ppid in census and census[pid].ppid != 1}
-    sockets = census.sockets([*pids, *agents])
-    told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
-    found = [
-        meeting
-        for address, port in sorted(told)
-        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
-    ] or rendezvous.meetings(sockets, pids)
-    if not found:
-        return Met(job)
-    store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
-    witness = min(pids)
-    if census.network_namespace(witness) != census.network_namespace(os.getpid()):
-        why = "the job lives in another network namespace"
-        return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
-    answer = rendezvous.read(store_at, sockets, witness)
-    if isinstance(answer, Unavailable):
-        return Met(job, None, (answer,))
-    content, ranks = answer
-    if ranks.keys() == pids:
-        job = _renumbered(job, ranks)
-    known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return Met(job, rendezvous.described(store_at, content, sockets, known))
-
-
-def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
-    """``job`` with the ranks that its processes joined as: a program may go its own way."""
-    if all(target.pid is None or ranks[target.pid] == target.rank for target in job.targets):
-        return job
-    targets = [
-        replace(target, rank=ranks[target.pid], identity="store") for target in job.targets if target.pid is not None
-    ]
-    missing = [target for target in job.targets if target.pid is None and target.rank not in ranks.values()]
-    return replace(job, targets=tuple(sorted([*targets, *missing], key=lambda target: target.rank)))
-
-
-def _variables(target: RankTarget) -> dict[str, str]:
-    return dict(target.environment)
 
 
 def _tells(rank: RankSnapshot) -> bool:

@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 from machine import Machine, MadeUp
 
-from hangdoc.capture import elsewhere
-from hangdoc.capture.attach import Met
-from hangdoc.capture.elsewhere import whole_job
+from hangdoc.capture.find import elsewhere
+from hangdoc.capture.find.elsewhere import whole_job
 from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.joined import Met
 from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.capture.read.sockets import ports_in_use
 from hangdoc.model.store import RendezvousStore

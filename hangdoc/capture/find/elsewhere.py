@@ -11,9 +11,9 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hangdoc.capture.attach import ELSEWHERE, living_elsewhere, meet
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
+from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, meet
 from hangdoc.capture.find.process_table import Census, take_census
 from hangdoc.capture.find.ranks import RankTarget
 from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
