@@ -12,9 +12,10 @@ from hangdoc.capture.find.jobs import Jobs
 from hangdoc.capture.find.joined import living_elsewhere, meet
 from hangdoc.capture.find.process_table import Census, Entry, take_census
 from hangdoc.capture.find.unlabelled import lone_process
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.stacks import PERMISSION
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe.advice import ourselves
 from hangdoc.capture.safe.text import read_text
 from hangdoc.errors import CannotLook

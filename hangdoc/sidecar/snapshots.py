@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.capture.find.elsewhere import whole_job
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.host import capture_job
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.command import Run
