@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import blocked_calls, sockets
 from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
-from hangdoc.capture.find.ranks import RankTarget, host_name
+from hangdoc.capture.find.target import RankTarget, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient
 from hangdoc.model.journal import Journal

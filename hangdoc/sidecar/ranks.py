@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, read_bye

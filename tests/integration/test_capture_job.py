@@ -17,7 +17,7 @@ from conftest import MARK, end_all
 import hangdoc.probe
 from hangdoc.capture import host
 from hangdoc.capture.find import ranks
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import procfs
 from hangdoc.capture.request import CaptureRequest
 from hangdoc.model import codec

@@ -21,7 +21,7 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc.capture.find import ranks
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.host import capture_job
 from hangdoc.capture.inject import injection, safety
 from hangdoc.capture.inject.exchange import Exchange

@@ -13,7 +13,7 @@ import pytest
 from test_gates import state, thread, why, worker
 
 from hangdoc.capture import host
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.host import capture_job
 from hangdoc.capture.inject import injection, safety
 from hangdoc.capture.inject.safety import refused

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job
-from hangdoc.capture.find.process_table import Census
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
 
@@ -26,13 +26,13 @@ class Met:
     notes: tuple[Unavailable, ...] = ()
 
 
-def meet(census: Census, job: Job) -> Met:
+def meet(table: ProcessTable, job: Job) -> Met:
     """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
     pids = set(job.pids)
     if not pids:
         return Met(job)
-    agents = {census[pid].ppid for pid in pids if census[pid].ppid in census and census[pid].ppid != 1}
-    sockets = census.sockets([*pids, *agents])
+    agents = {table[pid].ppid for pid in pids if table[pid].ppid in table and table[pid].ppid != 1}
+    sockets = table.sockets([*pids, *agents])
     told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
     found = [
         meeting
@@ -43,7 +43,7 @@ def meet(census: Census, job: Job) -> Met:
         return Met(job)
     store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
     witness = min(pids)
-    if census.network_namespace(witness) != census.network_namespace(os.getpid()):
+    if table.network_namespace(witness) != table.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
         return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
     answer = rendezvous.read(store_at, sockets, witness)
