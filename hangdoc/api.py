@@ -70,7 +70,7 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
     the source code of the functions on its stacks. Raises as ``attach``.
     """
     from hangdoc.capture.attach import attach_job
-    from hangdoc.capture.host import CaptureOptions
+    from hangdoc.capture.request import CaptureOptions
 
     return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
 

@@ -5,28 +5,25 @@ from __future__ import annotations
 import os
 import pwd
 import time
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
 
-from hangdoc.capture.find import ended_ranks, rendezvous
+from hangdoc.capture.find import ended_ranks
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.process_table import Census, Entry, take_census
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.joined import living_elsewhere, meet
+from hangdoc.capture.find.process_table import Entry, ProcessTable, read_table
+from hangdoc.capture.find.promised import with_strangers
 from hangdoc.capture.find.unlabelled import lone_process
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.stacks import PERMISSION
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe.advice import ourselves
 from hangdoc.capture.safe.text import read_text
 from hangdoc.errors import CannotLook
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
-from hangdoc.model.store import RendezvousStore
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
-ELSEWHERE = "elsewhere"
-"""Identity of a rank that lives where this hangdoc does not look."""
 _PULSE_SECONDS = 0.3
 _MOVING_CPU = 0.02
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
@@ -34,14 +31,14 @@ _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
 
 def list_jobs() -> list[JobSummary]:
     """The jobs that this machine shows, the oldest first; takes about half a second."""
-    census = take_census()
-    jobs = Jobs(census).all
+    table = read_table()
+    jobs = Jobs(table).all
     before = {pid: procfs.pulse(pid) for job in jobs for pid in job.pids}
     # A Ray worker's main thread looks for tasks a hundred times a second; the training is in another.
     polling = {pid for job in jobs if job.launcher == "ray" for pid in job.pids}
     time.sleep(_PULSE_SECONDS)
     moving = {pid for pid, pulse in before.items() if _moved(pulse, procfs.pulse(pid), polls=pid in polling)}
-    return [_summary(census, job, moving) for job in jobs]
+    return [_summary(table, job, moving) for job in jobs]
 
 
 def _moved(before: procfs.Pulse | None, now: procfs.Pulse | None, *, polls: bool) -> bool:
@@ -55,120 +52,53 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    census, job = find_job(pid)
-    met = meet(census, job)
-    targets, exits = ended_ranks.how_they_ended(census, met.job, met.store.silent if met.store else ())
+    table, job = find_job(pid)
+    met = meet(table, job)
+    targets, exits = ended_ranks.how_they_ended(table, met.job, met.store.silent if met.store else ())
+    targets = with_strangers(targets, () if job.root is None else (job.root,), table, exits)
     snapshot = capture_job(
         CaptureRequest(
             targets=living_elsewhere(targets, met.store, exits),
             exits=exits,
             launcher_pid=job.root,
             mode="attach",
-            command=_command(census, job),
+            command=_command(table, job),
             store=met.store,
             notes=(*job.notes, *met.notes),
             options=options or CaptureOptions(),
         )
     )
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
-        raise _blind(census[job.pids[0]], snapshot)
+        raise _blind(table[job.pids[0]], snapshot)
     return ended_ranks.with_believed_ranks(snapshot)
 
 
-def living_elsewhere(
-    targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
-) -> tuple[RankTarget, ...]:
-    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
-    where we do not look: in another container, or on another host."""
-    joined = set(store.joined or ()) if store is not None else set()
-    return tuple(
-        replace(target, identity=ELSEWHERE)
-        if target.pid is None and target.rank in joined and target.rank not in ended
-        else target
-        for target in targets
-    )
-
-
-def find_job(pid: int) -> tuple[Census, Job]:
+def find_job(pid: int) -> tuple[ProcessTable, Job]:
     """The job around ``pid``. Raises ``CannotLook``."""
-    census = take_census()
-    pid = _process_of(pid, census)
-    entry = census[pid]
-    jobs = Jobs(census, near=pid)
+    table = read_table()
+    pid = _process_of(pid, table)
+    entry = table[pid]
+    jobs = Jobs(table, near=pid)
     job = jobs.of(pid) or (jobs.served_by(pid) if entry.comm == "srun" else None)
     if job is not None:
-        return census, job
+        return table, job
     if pid == os.getpid():
         raise CannotLook(f"{_name(entry)} is hangdoc itself", _LIST)
-    if _is_kernel_thread(entry, census):
+    if _is_kernel_thread(entry, table):
         raise CannotLook(f"{_name(entry)} is a thread of the kernel, not of a job", _LIST)
     if not entry.alive:
         raise CannotLook(f"{_name(entry)} has ended (a zombie), and no job around it lives", _LIST)
     below = jobs.below(pid)
-    if pid == 1 or pid in census.ancestors(os.getpid()):
+    if pid == 1 or pid in table.ancestors(os.getpid()):
         what = "the first process of this machine" if pid == 1 else "above hangdoc itself"
         raise CannotLook(f"{_name(entry)} is {what}, not a job", _choice(below) or _LIST)
     if len(below) == 1:
-        return census, below[0]
+        return table, below[0]
     if below:
         raise CannotLook(f"{len(below)} jobs run below {_name(entry)}", _choice(below))
     if entry.environment is None:
         raise _forbidden(entry)
-    return census, lone_process(census, pid) or _refuse(census, entry)
-
-
-@dataclass(frozen=True, slots=True)
-class Met:
-    """A job with what its store says."""
-
-    job: Job
-    store: RendezvousStore | None = None
-    notes: tuple[Unavailable, ...] = ()
-
-
-def meet(census: Census, job: Job) -> Met:
-    """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
-    pids = set(job.pids)
-    if not pids:
-        return Met(job)
-    agents = {census[pid].ppid for pid in pids if census[pid].ppid in census and census[pid].ppid != 1}
-    sockets = census.sockets([*pids, *agents])
-    told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
-    found = [
-        meeting
-        for address, port in sorted(told)
-        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
-    ] or rendezvous.meetings(sockets, pids)
-    if not found:
-        return Met(job)
-    store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
-    witness = min(pids)
-    if census.network_namespace(witness) != census.network_namespace(os.getpid()):
-        why = "the job lives in another network namespace"
-        return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
-    answer = rendezvous.read(store_at, sockets, witness)
-    if isinstance(answer, Unavailable):
-        return Met(job, None, (answer,))
-    content, ranks = answer
-    if ranks.keys() == pids:
-        job = _renumbered(job, ranks)
-    known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return Met(job, rendezvous.described(store_at, content, sockets, known))
-
-
-def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
-    """``job`` with the ranks that its processes joined as: a program may go its own way."""
-    if all(target.pid is None or ranks[target.pid] == target.rank for target in job.targets):
-        return job
-    targets = [
-        replace(target, rank=ranks[target.pid], identity="store") for target in job.targets if target.pid is not None
-    ]
-    missing = [target for target in job.targets if target.pid is None and target.rank not in ranks.values()]
-    return replace(job, targets=tuple(sorted([*targets, *missing], key=lambda target: target.rank)))
-
-
-def _variables(target: RankTarget) -> dict[str, str]:
-    return dict(target.environment)
+    return table, lone_process(table, pid) or _refuse(table, entry)
 
 
 def _tells(rank: RankSnapshot) -> bool:
@@ -200,13 +130,13 @@ def _forbidden(entry: Entry) -> CannotLook:
     return CannotLook(f"{_name(entry)} may not be read, though it belongs to {_user(own)}", PERMISSION)
 
 
-def _process_of(pid: int, census: Census) -> int:
+def _process_of(pid: int, table: ProcessTable) -> int:
     """``pid`` itself, or its process where it is the id of a thread."""
-    if pid in census:
+    if pid in table:
         return pid
     for line in (read_text(f"/proc/{pid}/status", 16384) or "").splitlines():
         name, _, value = line.partition(":")
-        if name == "Tgid" and value.strip().isdigit() and int(value) in census:
+        if name == "Tgid" and value.strip().isdigit() and int(value) in table:
             return int(value)
     raise CannotLook(
         f"there is no process {pid}",
@@ -222,16 +152,16 @@ def _in_container() -> bool:
     return os.path.exists("/.dockerenv") or first is None or first.comm not in ("systemd", "init")  # noqa: PTH110
 
 
-def _is_kernel_thread(entry: Entry, census: Census) -> bool:
+def _is_kernel_thread(entry: Entry, table: ProcessTable) -> bool:
     if entry.pid == 2 or entry.ppid == 2:
-        return census[2].comm == "kthreadd" if 2 in census else True
+        return table[2].comm == "kthreadd" if 2 in table else True
     return False
 
 
-def _refuse(census: Census, entry: Entry) -> Job:
-    if not census.is_python(entry.pid):
+def _refuse(table: ProcessTable, entry: Entry) -> Job:
+    if not table.is_python(entry.pid):
         raise CannotLook(f"{_name(entry)} is not Python, and no job runs below it", _LIST)
-    if census.has_torch(entry.pid) is None:
+    if table.has_torch(entry.pid) is None:
         raise CannotLook(
             f"the memory map of {_name(entry)} may not be read",
             f"Run hangdoc as root: sudo {ourselves()} attach {entry.pid}; in a container with --cap-add=SYS_PTRACE.",
@@ -257,23 +187,23 @@ def _user(uid: int) -> str:
         return f"user {uid}"
 
 
-def _summary(census: Census, job: Job, moving: set[int]) -> JobSummary:
+def _summary(table: ProcessTable, job: Job, moving: set[int]) -> JobSummary:
     anchor = job.pids[0] if job.root is None else job.root
-    oldest = min(census[pid].started for pid in (anchor, *job.pids))
+    oldest = min(table[pid].started for pid in (anchor, *job.pids))
     return JobSummary(
         pid=anchor,
         launcher=job.launcher,
-        command=_command(census, job),
-        user=_user(census[anchor].user),
+        command=_command(table, job),
+        user=_user(table[anchor].user),
         since=time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + oldest,
         ranks=tuple(target.rank for target in job.targets if target.pid is not None),
         missing=tuple(target.rank for target in job.targets if target.pid is None),
         moving=len(moving & set(job.pids)),
-        readable=job.root is None or census[job.root].environment is not None,
+        readable=job.root is None or table[job.root].environment is not None,
     )
 
 
-def _command(census: Census, job: Job) -> tuple[str, ...]:
+def _command(table: ProcessTable, job: Job) -> tuple[str, ...]:
     """The launcher's command line; the first rank's where the launcher is none that somebody typed."""
-    pid = job.root if job.root is not None and census[job.root].comm != "slurmstepd" else job.pids[0]
-    return census[pid].argv
+    pid = job.root if job.root is not None and table[job.root].comm != "slurmstepd" else job.pids[0]
+    return table[pid].argv

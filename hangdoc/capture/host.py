@@ -1,32 +1,33 @@
-"""All facts about a job's processes on this machine, collected at once, each source with its own deadline."""
+"""What this host shows of a job: every source is asked at once, each with a deadline of its own."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
-from hangdoc.capture.find.ranks import RankTarget, host_name
+from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
+from hangdoc.capture.find.target import RankTarget, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.logs import LogFile
-from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeDetails
+from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
+from hangdoc.capture.request import CaptureRequest
 from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
-from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
-from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
+from hangdoc.model.merge import merge
+from hangdoc.model.process import OpenFile, ProcessExit
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
-from hangdoc.model.store import RendezvousStore
 
 _T = TypeVar("_T")
 _LAUNCHER = -1
@@ -35,7 +36,6 @@ _LATE = 0.7
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
-_MOST_GENERATIONS = 16
 _NATIVE_SECONDS = 2.0
 _NO_PROBE = Unavailable("journal", "there is no probe in this process")
 _NO_PROBE_YET = Unavailable(
@@ -45,60 +45,36 @@ _NO_PROBE_YET = Unavailable(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class CaptureOptions:
-    """``gap``: seconds between the two looks."""
-
-    gap: float = 1.0
-    keep_strings: bool = False
-    no_source: bool = False
-    inject: bool = False
-    """Fetch the journals of ranks without a probe through gdb, after the second look (``injection``)."""
-    native: bool = False
-    """Ask pystack for native frames where nothing else tells what a rank waits for (``native``)."""
-
-
-@dataclass(frozen=True, slots=True)
-class CaptureRequest:
-    """What to capture, and what the caller knows already.
-
-    ``clients`` (by pid) are connections to probes that nobody else uses meanwhile; probes without one are
-    asked over ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
-    are by rank. Times in seconds.
-    """
-
-    targets: Sequence[RankTarget]
-    launcher_pid: int | None = None
-    mode: str = "attach"
-    command: tuple[str, ...] = ()
-    run_id: str = ""
-    stalled_for: float = 0.0
-    stall_after: float = 0.0
-    give_up_after: float = 600.0
-    ended: bool = False
-    exit_status: int | None = None
-    clients: Mapping[int, ProbeClient] = field(default_factory=dict)
-    exits: Mapping[int, ProcessExit] = field(default_factory=dict)
-    journals: Mapping[int, Journal] = field(default_factory=dict)
-    byes: Mapping[int, ProbeBye] = field(default_factory=dict)
-    logs: Mapping[int, tuple[LogFile, ...]] = field(default_factory=dict)
-    store: RendezvousStore | None = None
-    notes: tuple[Unavailable, ...] = ()
-    """What the caller could not find out."""
-    options: CaptureOptions = CaptureOptions()
-
-
 def capture_job(request: CaptureRequest) -> JobSnapshot:
-    """Look at every process twice and ask every other source in between. Never raises for what it finds.
+    """The snapshot of a job whose ranks that can be seen all run on this host; see ``capture_host``."""
+    return merge([capture_host(request)])
 
-    Takes the gap plus about a second; a source that is silent costs at most three seconds more. What could
-    not be had is in ``JobSnapshot.unavailable``.
+
+def capture_host(request: CaptureRequest) -> JobSnapshot:
+    """What this host shows of a job. ``merge`` joins it with what other hosts show.
+
+    Looks at every process twice and asks every other source in between. Never raises for what it finds. Takes the gap
+    plus about a second; a source that is silent costs at most three seconds more. What could not be read is in
+    ``JobSnapshot.unavailable``.
     """
     capture = _Capture(request)
     try:
-        return capture.run()
+        return masked(capture.run())
     finally:
         capture.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What the looks and the sources that are asked between them showed."""
+
+    looks: tuple[Look, Look]
+    taken: float
+    network: sockets.Sockets
+    details: Mapping[int, ProbeDetails | None]
+    """By rank, as ``tails``."""
+    tails: Mapping[int, LogTail | None]
+    files: BlockingFiles
 
 
 class _Capture:
@@ -124,53 +100,18 @@ class _Capture:
             for rank, family in families.items()
             if rank != _LAUNCHER and family.started
         ]
-        began = time.monotonic()
-        first = self._look(families)
-        asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
-        tails = {target.rank: Task(partial(self._log, target)) for target in request.targets}
-        everyone = [member.pid for family in families.values() for member in family.family()]
-        open_sockets = Task(lambda: sockets.read_sockets(everyone))
-        time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
-        second = self._look(families)
-        taken = time.time()
-
-        until = time.monotonic() + _PATIENCE
-        network = self._result(open_sockets, "sockets", until, sockets.Sockets())
-        holding = Task(lambda: _blocking_files(second.states, network))
-        locking = Task(lambda: blocked_calls.locked_files(everyone))
-        details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
-        details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
-        self._advise((first, second))
-        suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
-        for look in (first, second):
-            place_tasks(look.states, suspended)
-        self._native(
-            {rank for rank, found in details.items() if found is not None and found.journal.waiting}, first, second
-        )
-        blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
-        locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
+        seen = self._gather(families)
         exits = self._exits()
-        looks = (first.states, second.states)
         ranks = tuple(
-            self._rank(
-                target,
-                _process(families.get(target.rank), looks, blocked, locked),
-                details[target.rank],
-                exits.get(target.rank),
-                self._result(tails[target.rank], "log", until, None, target.rank),
-            )
+            self._rank(target, seen, families.get(target.rank), exits.get(target.rank))
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
-        roots = tuple(sorted({root for found in details.values() if found for root in found.library_roots}))
+        roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         reading = Task(lambda: self._sources(ranks, witnesses, roots))
         texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
-        failures = [
-            replace(failure, rank=self.rank_of[pid]) for pid, failure in second.failures.items() if pid in self.rank_of
-        ]
-        # What a rank's probe could not say any more, its end tells.
-        notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
-        job = JobSnapshot(
-            taken=taken,
+        network = seen.network
+        return JobSnapshot(
+            taken=seen.taken,
             mode=request.mode,
             command=without_secrets(request.command),
             run_id=request.run_id,
@@ -181,16 +122,58 @@ class _Capture:
             world_size=max((rank.world_size or 0 for rank in ranks), default=0) or None,
             ended=request.ended,
             exit_status=request.exit_status,
-            launcher=_process(families.get(_LAUNCHER), looks, blocked, locked),
+            launcher=process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files),
             ranks=ranks,
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
             sources=texts,
             library_roots=roots,
-            unavailable=tuple(dict.fromkeys([*request.notes, *failures, *network.unavailable, *notes, *no_texts])),
+            unavailable=self._unavailable(seen, exits, no_texts),
         )
-        return masked(job)
+
+    def _gather(self, families: Mapping[int, Subject]) -> _Seen:
+        """Look twice; ask the probes and read sockets and logs meanwhile, and the rest of /proc afterwards."""
+        request = self.request
+        began = time.monotonic()
+        first = self._look(families)
+        asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
+        logging = {target.rank: Task(partial(self._log, target)) for target in request.targets}
+        everyone = [member.pid for family in families.values() for member in family.family()]
+        open_sockets = Task(lambda: sockets.read_sockets(everyone))
+        time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
+        second = self._look(families)
+        taken = time.time()
+
+        until = time.monotonic() + _PATIENCE
+        network = self._result(open_sockets, "sockets", until, sockets.Sockets())
+        holding = Task(lambda: blocking_files(second.states, network))
+        locking = Task(lambda: blocked_calls.locked_files(everyone))
+        details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
+        details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        self._advise((first, second))
+        suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
+        for look in (first, second):
+            place_tasks(look.states, suspended)
+        waiting = {rank for rank, found in details.items() if found is not None and found.journal.waiting}
+        self._native(waiting, first, second)
+        blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
+        locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
+        tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
+        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked))
+
+    def _unavailable(
+        self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
+    ) -> tuple[Unavailable, ...]:
+        failures = [
+            replace(failure, rank=self.rank_of[pid])
+            for pid, failure in seen.looks[1].failures.items()
+            if pid in self.rank_of
+        ]
+        # What a rank's probe could not say any more, its end tells.
+        notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
+        found = [*self.request.notes, *failures, *seen.network.unavailable, *notes, *no_texts]
+        return tuple(dict.fromkeys(found))
 
     def _families(self) -> dict[int, Subject]:
         """Per rank (and the launcher) the process and what is below it."""
@@ -273,7 +256,9 @@ class _Capture:
         found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
         # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
-        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target), *_watch_logs(target)}
+        shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
+        if target.pid is not None:
+            shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
         return logs.read_log(tuple(file for file in found if file not in shared))
 
     def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
@@ -289,39 +274,17 @@ class _Capture:
         found.update(self.request.exits)
         return found
 
-    def _rank(
-        self,
-        target: RankTarget,
-        process: Process | None,
-        details: ProbeDetails | None,
-        ended: ProcessExit | None,
-        log: LogTail | None,
-    ) -> RankSnapshot:
+    def _rank(self, target: RankTarget, seen: _Seen, family: Subject | None, ended: ProcessExit | None) -> RankSnapshot:
         rank = target.rank
-        bye = self.request.byes.get(rank)
+        details, bye = seen.details[rank], self.request.byes.get(rank)
         if details is not None:
             self.missing.extend(replace(item, rank=rank) for item in details.unavailable)
         elif bye is not None:
             details = bye.details
         if ended is not None and bye is not None:
             ended = replace(ended, exception=bye.exception, stack=bye.stack)
-        counters = details.counters if details is not None else None
-        own = details.environment if details is not None else ()
-        return RankSnapshot(
-            rank=rank,
-            host=target.host,
-            identity=target.identity,
-            world_size=(counters.world_size if counters else None) or target.world_size,
-            local_rank=target.local_rank,
-            restart=target.restart,
-            environment=tuple(sorted({**dict(target.environment), **dict(own)}.items())),
-            process=process,
-            exit=ended,
-            journal=details.journal if details is not None else self.request.journals.get(rank),
-            first_store=details.first_store if details is not None else (),
-            log=log,
-            rivals=target.rivals,
-        )
+        process = process_of(family, [look.states for look in seen.looks], seen.files)
+        return rank_snapshot(target, process, details, ended, self.request.journals.get(rank), seen.tails[rank])
 
     def _sources(
         self, ranks: Sequence[RankSnapshot], witnesses: Sequence[sources.Witness], roots: tuple[str, ...]
@@ -349,17 +312,6 @@ class _Capture:
         return default
 
 
-def _watch_logs(target: RankTarget) -> tuple[LogFile, ...]:
-    """Where the hangdoc writes that watches the rank: the first process above it that has not its probe's variable."""
-    folder, pid = dict(target.environment).get("HANGDOC_PROBE"), target.pid
-    for _ in range(_MOST_GENERATIONS if folder else 0):
-        above = procfs.stat(pid) if pid is not None else None
-        pid = above.ppid if above is not None else None
-        if pid is None or (procfs.environment(pid) or {}).get("HANGDOC_PROBE") != folder:
-            break
-    return logs.log_files(pid) if folder and pid is not None and pid > 1 else ()
-
-
 def _our_fault(what: str, error: Exception) -> Unavailable:
     return Unavailable(what, f"hangdoc failed to read it: {error!r}"[:300])
 
@@ -370,36 +322,6 @@ class _NoAnswerError(Exception):
     def __init__(self, answer: Unavailable) -> None:
         super().__init__(answer.why)
         self.answer = answer
-
-
-def _blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
-    """Per process what its main thread blocks on, with the processes at the other ends."""
-    files = [(pid, blocked_calls.blocking_files(pid, state.main)) for pid, state in states.items()]
-    found = blocked_calls.find_peers([(pid, some) for pid, some in files if some], states)
-    return {pid: sockets.name_sockets(some, network) for pid, some in found.items()}
-
-
-def _process(
-    family: Subject | None,
-    looks: Sequence[Mapping[int, ProcessState]],
-    blocked: Mapping[int, tuple[OpenFile, ...]],
-    locked: Mapping[int, tuple[str, ...]],
-) -> Process | None:
-    if family is None:
-        return None
-    return Process(
-        pid=family.pid,
-        ppid=family.ppid,
-        role=family.role,
-        comm=family.comm,
-        argv=family.argv,
-        started=family.started,
-        looks=tuple(look[family.pid] for look in looks if family.pid in look),
-        blocking_files=blocked.get(family.pid, ()),
-        locked_files=locked.get(family.pid, ()),
-        cwd=family.cwd,
-        children=tuple(found for child in family.children if (found := _process(child, looks, blocked, locked))),
-    )
 
 
 def _version() -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.phrases import doing
@@ -9,6 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
+from hangdoc.model.process import ProcessKey
 from hangdoc.model.wording import name_duration, name_ranks
 from hangdoc.model.writing import Writer
 
@@ -77,26 +80,23 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
 
 def _ports(case: Case) -> list[Evidence]:
     """Listening ports against what the groups need: one for each rank and gloo group, and the store's."""
-    listening: dict[int, int] = {}
-    for host in case.job.hosts:
-        for port in host.listening:
-            if port.pid is not None:
-                listening[port.pid] = listening.get(port.pid, 0) + 1
+    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
+    listening = Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
     if case.hidden:
         return []  # their ports are not ours to count, nor need the store be here
     if not listening or not any(a.kind in COMMUNICATING for a in case.activities.values()):
         return []
-    members = {r: s.process.pid for r, s in case.ranks.items() if s.process is not None}
+    members = {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
     if not any(_gloo_groups(case, r) for r in case.ranks) and not any(
         a.kind == ActivityKind.STORE_WAIT for a in case.activities.values()
     ):
         return []  # another backend: nothing is known about its ports
     launcher = case.job.launcher.pid if case.job.launcher else None
-    store_inside = launcher is None or launcher not in listening
+    store_inside = not any(key.pid == launcher for key in listening.keys() - members.values())
     needs = sum(needed.values()) + (1 if store_inside else 0)
-    has = sum(listening.get(pid, 0) for pid in members.values())
-    short = [r for r in sorted(case.ranks) if listening.get(members.get(r, -1), 0) < needed[r]]
+    has = sum(listening[key] for key in members.values())
+    short = [r for r in sorted(case.ranks) if r not in members or listening[members[r]] < needed[r]]
     if store_inside and not short and has == needs - 1:
         store_inside, needs = False, has  # no rank lacks one: the store is in a process that was not looked at
     what = f"{has} listening ports on the ranks, {needs} needed (one for each rank and group"

@@ -86,7 +86,8 @@ class OpenFile:
     fd: int
     target: str
     peers: tuple[int, ...] = ()
-    """Pids that hold the other end (a pipe's reader or writer, a lock's holder), where they were found."""
+    """Pids, on the same host, that hold the other end (a pipe's reader or writer, a lock's holder), where they were
+    found."""
     operation: str = ""
     """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
 
@@ -94,6 +95,14 @@ class OpenFile:
     def is_locking(self) -> bool:
         """Does the call wait for a lock on the file?"""
         return self.operation in ("flock", "fcntl")
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessKey:
+    """One process of the whole job: two hosts may each have a process with the same pid."""
+
+    host: str
+    pid: int
 
 
 @dataclass(frozen=True, slots=True)

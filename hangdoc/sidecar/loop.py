@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 
 from hangdoc.sidecar.abort import end_job
+from hangdoc.sidecar.command import CommandState, Run
+from hangdoc.sidecar.listener import Listener
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Follower
 from hangdoc.sidecar.ranks import Roster
 from hangdoc.sidecar.rhythm import Recaptures, Rhythm
-from hangdoc.sidecar.run import CommandState, Listener, Run
 
 PERIOD_SECONDS = 1.0
 # A round that comes this late means that we were stopped, and so most likely was the job.
@@ -102,6 +103,7 @@ class Watcher:
         return self._look_closely(quiet, patience)
 
     def _look_closely(self, quiet: float, patience: float) -> bool:
+        # Imported here: a healthy job's watcher never needs what looks closely, and stays smaller without it.
         from hangdoc.sidecar.snapshots import stalled_job
 
         self._follower.search(time.monotonic(), thorough=True)
@@ -125,7 +127,7 @@ class Watcher:
     def _tell_the_end(self) -> None:
         if not self._roster.members():
             return
-        from hangdoc.sidecar.snapshots import ended_job
+        from hangdoc.sidecar.snapshots import ended_job  # here, as above
 
         snapshot = ended_job(self._run, self._options, self._roster, self._state.status)
         if snapshot is not None:

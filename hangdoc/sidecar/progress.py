@@ -6,7 +6,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hangdoc.capture.find.ranks import RankTarget, find_ranks
+from hangdoc.capture.find.ranks import find_ranks
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeCounters
 from hangdoc.capture.read.sockets import listening_ports

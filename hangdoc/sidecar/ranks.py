@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, read_bye
 from hangdoc.model.process import Process, ProcessExit
 from hangdoc.model.snapshot import Unavailable
-from hangdoc.sidecar.run import Run
+from hangdoc.sidecar.command import Run
 
 _HEARING_SECONDS = 0.5
 _MOST_ASKED_AT_ONCE = 16

@@ -6,13 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM
-from typing import Protocol
 
-from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar import launch
+from hangdoc.sidecar.command import CommandState, Run
+from hangdoc.sidecar.listener import Listener
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, living_watcher
 from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
@@ -20,67 +18,6 @@ from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
 ABORTED = 124
 _ASKED_TO_END = frozenset({SIGINT, SIGTERM, SIGHUP, SIGQUIT})
 _LAST_WORDS_SECONDS = 20.0
-
-
-class Listener(Protocol):
-    """Who is told about the job. Called from the watcher's thread, except ``on_start``; may not raise."""
-
-    def on_start(self, pid: int) -> None:
-        """The command runs."""
-
-    def on_nested(self, watcher: int) -> None:
-        """Another hangdoc watches already; the command will be run without us."""
-
-    def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
-        """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
-
-    def may_end(self) -> bool:
-        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
-
-    def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
-        """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
-
-    def on_resume(self, seconds: float) -> None:
-        """The job moves again after so long."""
-
-    def on_end(self, snapshot: JobSnapshot) -> None:
-        """The job ended by itself with a dead or failed rank."""
-
-    def on_abort(self, survivors: Sequence[int]) -> None:
-        """The job was ended as asked; ``survivors`` could not be."""
-
-    def on_blind(self, why: str) -> None:
-        """The watching failed; the job runs on."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What the watcher must know of a running command."""
-
-    command: tuple[str, ...]
-    run_id: str
-    launcher: int
-    socket_folder: Path
-
-
-class CommandState:
-    """Whether the command still runs: written by the main thread, read by the watcher's."""
-
-    def __init__(self) -> None:
-        self._ended = threading.Event()
-        self.status: int | None = None
-        """As ``os.waitstatus_to_exitcode`` gives it, once it ended."""
-        self.asked_to_end = False
-        """Somebody sent a signal that ends programs: its death needs no diagnosis."""
-
-    def ended(self, wait_seconds: float = 0.0) -> bool:
-        """Whether the command ended, waiting at most so long for it."""
-        return self._ended.wait(wait_seconds) if wait_seconds > 0 else self._ended.is_set()
-
-    def end(self, status: int) -> None:
-        """The command was reaped."""
-        self.status = status
-        self._ended.set()
 
 
 def run_watched(

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.capture.elsewhere import whole_job
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.elsewhere import whole_job
+from hangdoc.capture.host import capture_job
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.sidecar.command import Run
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.ranks import Roster
-from hangdoc.sidecar.run import Run
 
 _LATE_EXITS_SECONDS = 1.0
 

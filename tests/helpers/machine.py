@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hangdoc.capture.find.process_table import Census, Entry
+from hangdoc.capture.find.process_table import Entry, ProcessTable
 from hangdoc.capture.read.sockets import Sockets
 from hangdoc.capture.read.stacks import PythonThread
 from hangdoc.model.process import Frame, Local
@@ -16,11 +16,20 @@ BOOTSTRAP = "/usr/lib/python3.11/multiprocessing/process.py"
 SPAWN_ARGV = ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()")
 
 
+@dataclass(frozen=True)
+class MadeUpEntry(Entry):
+    """A process of which everything is known beforehand."""
+
+    argv: tuple[str, ...] = ()
+    user: int = 0
+    environment: Mapping[str, str] | None = None
+
+
 @dataclass
 class Machine:
     """Processes are added parents first; what the environment of a parent holds its children inherit."""
 
-    entries: dict[int, Entry] = field(default_factory=dict)
+    entries: dict[int, MadeUpEntry] = field(default_factory=dict)
     not_python: set[int] = field(default_factory=set)
     without_torch: set[int] = field(default_factory=set)
     frames: dict[int, tuple[Frame, ...]] = field(default_factory=dict)
@@ -57,7 +66,9 @@ class Machine:
             self.not_python.add(pid)
         if not python or not torch:
             self.without_torch.add(pid)
-        self.entries[pid] = Entry(pid, ppid, float(len(self.entries)), state, comm, argv, user, environment)
+        self.entries[pid] = MadeUpEntry(
+            pid, ppid, float(len(self.entries)), state, comm, argv=argv, user=user, environment=environment
+        )
         return pid
 
     def shell(self, ppid: int = 1) -> int:
@@ -149,12 +160,12 @@ class Machine:
             )
         return parent, ranks
 
-    def census(self) -> MadeUp:
+    def table(self) -> MadeUp:
         return MadeUp(self)
 
 
-class MadeUp(Census):
-    """The census of a made-up machine."""
+class MadeUp(ProcessTable):
+    """The table of a made-up machine."""
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.entries)

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 from conftest import MARK
 
-from hangdoc.capture.find.ranks import RankTarget
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import procfs
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import Process, ProcessState
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 

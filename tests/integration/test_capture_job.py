@@ -17,8 +17,9 @@ from conftest import MARK, end_all
 import hangdoc.probe
 from hangdoc.capture import host
 from hangdoc.capture.find import ranks
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import procfs
+from hangdoc.capture.request import CaptureRequest
 from hangdoc.model import codec
 from hangdoc.model.frames import user_frames
 from hangdoc.model.process import Process
@@ -82,7 +83,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
         try:
             targets = _stuck(launcher, Path(sockets))
             began = time.monotonic()
-            snapshot = host.capture_job(host.CaptureRequest(targets, launcher.pid))
+            snapshot = host.capture_job(CaptureRequest(targets, launcher.pid))
             yield Job(snapshot, targets, time.monotonic() - began, launcher.pid)
         finally:
             end_all(mark)

@@ -21,8 +21,8 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc.capture.find import ranks
-from hangdoc.capture.find.ranks import RankTarget
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.inject import injection, safety
 from hangdoc.capture.inject.exchange import Exchange
 from hangdoc.capture.inject.gdb import Gdb, find_gdb
@@ -31,6 +31,7 @@ from hangdoc.capture.read.blocked_calls import parse_call
 from hangdoc.capture.read.children import subject
 from hangdoc.capture.read.probe_client import ProbeDetails
 from hangdoc.capture.read.process_looks import look_at
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 

@@ -24,8 +24,8 @@ import pytest
 from conftest import MARK, end_all
 
 from hangdoc.capture.attach import attach_job
-from hangdoc.capture.host import CaptureOptions
 from hangdoc.capture.read import procfs
+from hangdoc.capture.request import CaptureOptions
 from hangdoc.errors import CannotLook
 from hangdoc.model.snapshot import JobSnapshot
 

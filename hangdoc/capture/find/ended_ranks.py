@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from hangdoc.capture.find.job import Job
-from hangdoc.capture.find.process_table import Census
-from hangdoc.capture.find.ranks import RankTarget, absent
+from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.promised import absent
 from hangdoc.capture.find.rendezvous import rank_in_locals
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -21,7 +22,7 @@ _IMPORT_SECONDS = 0.5
 
 
 def how_they_ended(
-    census: Census, job: Job, joined: Collection[int] = ()
+    table: ProcessTable, job: Job, joined: Collection[int] = ()
 ) -> tuple[tuple[RankTarget, ...], dict[int, ProcessExit]]:
     """``job``'s targets, with the pids of dead ranks nobody has reaped, and per rank how it ended.
 
@@ -31,9 +32,9 @@ def how_they_ended(
     missing = [target.rank for target in job.targets if target.pid is None]
     if not missing:
         return job.targets, {}
-    zombies = _zombies(census, job)
+    zombies = _zombies(table, job)
     ended = {rank: ProcessExit(at=time.time()) for rank in missing if rank in joined}
-    if _has_reaped(census, job):
+    if _has_reaped(table, job):
         # torchrun ends the others as soon as one fails.
         status = 0 if job.launcher in ("torchrun", "accelerate") else None
         ended |= {rank: ProcessExit(at=time.time(), status=status) for rank in missing}
@@ -73,25 +74,25 @@ def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
     return replace(snapshot, ranks=tuple(ranks), world_size=world)
 
 
-def _zombies(census: Census, job: Job) -> dict[int, int]:
+def _zombies(table: ProcessTable, job: Job) -> dict[int, int]:
     """Rank to pid of dead children of the launcher. Launchers start their ranks in order, so age tells who is who; if
     that does not fit the living ones, nobody is named."""
     root = _launcher(job)
     if root is None:
         return {}
     rank_of = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    living = {_child_of(census, root, pid): rank for pid, rank in rank_of.items() if pid != root}
-    dead = [pid for pid in census.children.get(root, ()) if not census[pid].alive]
+    living = {_child_of(table, root, pid): rank for pid, rank in rank_of.items() if pid != root}
+    dead = [pid for pid in table.children.get(root, ()) if not table[pid].alive]
     if root in rank_of:  # a rank has other children, too
-        dead = [pid for pid in dead if census[pid].cpu >= _IMPORT_SECONDS]
-    children = [pid for pid in census.children.get(root, ()) if pid in living or pid in dead]
+        dead = [pid for pid in dead if table[pid].cpu >= _IMPORT_SECONDS]
+    children = [pid for pid in table.children.get(root, ()) if pid in living or pid in dead]
     expected = [target.rank for target in job.targets if target.pid != root]
     if len(children) != len(expected):
         return {}
     matched = dict(zip(children, expected, strict=True))
     if any(matched.get(pid) != rank for pid, rank in living.items() if pid is not None):
         return {}
-    return {rank: pid for pid, rank in matched.items() if not census[pid].alive}
+    return {rank: pid for pid, rank in matched.items() if not table[pid].alive}
 
 
 def _launcher(job: Job) -> int | None:
@@ -99,26 +100,26 @@ def _launcher(job: Job) -> int | None:
     return job.pids[0] if job.root is None and len(job.pids) == 1 else job.root
 
 
-def _child_of(census: Census, root: int, pid: int) -> int | None:
+def _child_of(table: ProcessTable, root: int, pid: int) -> int | None:
     """The launcher's own child that is, or carries, the process."""
-    return next((other for other in (pid, *census.ancestors(pid)) if census[other].ppid == root), None)
+    return next((other for other in (pid, *table.ancestors(pid)) if table[other].ppid == root), None)
 
 
-def _has_reaped(census: Census, job: Job) -> bool:
+def _has_reaped(table: ProcessTable, job: Job) -> bool:
     """Whether the launcher has seen a child end that can have been a rank."""
     root = _launcher(job)
-    if root is None or root not in census or not job.pids:
+    if root is None or root not in table or not job.pids:
         return False
-    if census[root].children_cpu >= _IMPORT_SECONDS and (root == job.root or not _loads_data(census, root)):
+    if table[root].children_cpu >= _IMPORT_SECONDS and (root == job.root or not _loads_data(table, root)):
         return True
-    youngest = max(census[pid].started for pid in job.pids)
+    youngest = max(table[pid].started for pid in job.pids)
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     return job.launcher in ("torchrun", "accelerate") and now - youngest > _STARTING_SECONDS
 
 
-def _loads_data(census: Census, pid: int) -> bool:
+def _loads_data(table: ProcessTable, pid: int) -> bool:
     """Whether the rank has children that work for it: one that ended need not have been a rank."""
-    return any(census[child].alive for child in census.children.get(pid, ()))
+    return any(table[child].alive for child in table.children.get(pid, ()))
 
 
 def _statuses(zombies: Mapping[int, int]) -> dict[int, ProcessExit]:

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from hangdoc.capture.find.process_table import Census
-from hangdoc.capture.find.ranks import RankTarget, absent, host_name
+from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.promised import absent
+from hangdoc.capture.find.target import RankTarget, host_name
 from hangdoc.capture.read import procfs
 from hangdoc.model.snapshot import Unavailable
 
@@ -39,7 +40,7 @@ class Job:
 
 
 def unlabelled_targets(
-    census: Census, ranks: Mapping[int, int], identity: str, *, world: int | None = None, complete: bool = True
+    table: ProcessTable, ranks: Mapping[int, int], identity: str, *, world: int | None = None, complete: bool = True
 ) -> tuple[RankTarget, ...]:
     """Targets for ranks (pid to rank) that no variable names. ``complete``: no other machine has ranks of the job."""
     host = host_name()
@@ -50,8 +51,8 @@ def unlabelled_targets(
             identity=identity,
             world_size=world,
             host=host,
-            socket=probe_socket(census, pid),
-            environment=tuple(sorted(census[pid].variables.items())),
+            socket=probe_socket(table, pid),
+            environment=tuple(sorted(table[pid].variables.items())),
         )
         for pid, rank in ranks.items()
     ]
@@ -59,9 +60,9 @@ def unlabelled_targets(
     return tuple(sorted([*targets, *missing], key=lambda target: target.rank))
 
 
-def probe_socket(census: Census, pid: int) -> Path | None:
+def probe_socket(table: ProcessTable, pid: int) -> Path | None:
     """The probe's socket of a rank that was started under `hangdoc watch`."""
-    folder = census[pid].variables.get("HANGDOC_PROBE", "")
+    folder = table[pid].variables.get("HANGDOC_PROBE", "")
     if not folder.startswith("/"):
         return None
     own = procfs.namespace_pid(pid, pid)
@@ -72,14 +73,14 @@ def probe_socket(census: Census, pid: int) -> Path | None:
     return None
 
 
-def common_parent(census: Census, parents: Iterable[int]) -> int | None:
+def common_parent(table: ProcessTable, parents: Iterable[int]) -> int | None:
     """The one process that started all ranks, unless it is a shell at a prompt, a manager that
     starts anything or what hangdoc itself runs under."""
     different = set(parents)
     parent = min(different, default=1)
-    if len(different) != 1 or parent not in census or parent in (os.getpid(), *census.ancestors(os.getpid())):
+    if len(different) != 1 or parent not in table or parent in (os.getpid(), *table.ancestors(os.getpid())):
         return None
-    entry = census[parent]
+    entry = table[parent]
     if parent == 1 and entry.comm not in LAUNCHER_NAMES:
         return None
     at_prompt = entry.comm in _SHELLS and not any(not word.startswith("-") for word in entry.argv[1:])

@@ -1,10 +1,15 @@
-"""Everybody on this machine, once: who started whom, for which user, with which of the allow-listed variables."""
+"""All processes of this machine: who started whom, and, where somebody asks, for which user and with which variables.
+
+`watch` reads the table every few seconds and asks for the variables of its own command's processes alone; `attach` asks
+for everybody's.
+"""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read import stacks as py_spy
@@ -17,9 +22,9 @@ _MAPS_BYTES = 4 << 20
 _TORCH_LIBRARIES = (b"/libtorch_cpu.so", b"/libtorch_python.so", b"/libtorch.so")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Entry:
-    """One process. ``environment`` None: not ours to read (or a kernel thread, which has none)."""
+    """One process as its stat line shows it. What costs more is read when it is first asked for, and kept."""
 
     pid: int
     ppid: int
@@ -27,9 +32,6 @@ class Entry:
     """Seconds since boot."""
     state: str = "S"
     comm: str = ""
-    argv: tuple[str, ...] = ()
-    user: int = 0
-    environment: Mapping[str, str] | None = None
     cpu: float = 0.0
     """CPU time in seconds."""
     children_cpu: float = 0.0
@@ -40,6 +42,24 @@ class Entry:
         """Neither a zombie nor dead."""
         return self.state not in "ZX"
 
+    @cached_property
+    def argv(self) -> tuple[str, ...]:
+        """Its command line; empty for the dead and where it cannot be read."""
+        return procfs.argv(self.pid) if self.alive else ()
+
+    @cached_property
+    def environment(self) -> Mapping[str, str] | None:
+        """Its allow-listed variables; None: not ours to read (or a kernel thread, which has none)."""
+        return procfs.environment(self.pid) if self.alive else None
+
+    @cached_property
+    def user(self) -> int:
+        """The id of the user it belongs to; -1 where it is gone."""
+        try:
+            return os.stat(f"/proc/{self.pid}").st_uid  # noqa: PTH116 - as the rest of /proc is read
+        except OSError:
+            return -1
+
     @property
     def variables(self) -> Mapping[str, str]:
         """The environment; empty where it cannot be read."""
@@ -47,7 +67,7 @@ class Entry:
 
 
 @dataclass
-class Census:
+class ProcessTable:
     """All processes by pid, and the dearer questions about single ones, each asked once."""
 
     processes: Mapping[int, Entry]
@@ -135,28 +155,11 @@ class Census:
         return read_link(f"/proc/{pid}/ns/net") or ""
 
 
-def take_census() -> Census:
-    """Read the process table and every environment that may be read: some 0.2 ms a process."""
-    entries = {}
-    for pid, seen in procfs.table().items():
-        alive = seen.state not in "ZX"
-        entries[pid] = Entry(
-            pid=pid,
-            ppid=seen.ppid,
-            started=seen.started,
-            state=seen.state,
-            comm=seen.comm,
-            argv=procfs.argv(pid) if alive else (),
-            user=_owner(pid),
-            environment=procfs.environment(pid) if alive else None,
-            cpu=seen.cpu,
-            children_cpu=seen.children_cpu,
-        )
-    return Census(entries)
-
-
-def _owner(pid: int) -> int:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116 - as the rest of /proc is read
-    except OSError:
-        return -1
+def read_table() -> ProcessTable:
+    """Read the stat line of every process: some 15 µs each."""
+    return ProcessTable(
+        {
+            pid: Entry(pid, seen.ppid, seen.started, seen.state, seen.comm, seen.cpu, seen.children_cpu)
+            for pid, seen in procfs.table().items()
+        }
+    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hangdoc.capture.find.process_table import Census
+from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.read.stacks import PythonThread
 from hangdoc.model.frames import is_library_file, own_frames
 from hangdoc.model.process import Frame, Stack
@@ -39,11 +39,11 @@ def spawned_rank(stack: Stack) -> int | None:
     return None
 
 
-def find_spawned(census: Census, parents: Iterable[int]) -> list[Spawned]:
+def find_spawned(table: ProcessTable, parents: Iterable[int]) -> list[Spawned]:
     """For each of ``parents`` that started ranks by multiprocessing: which. Others are left out."""
-    families = {parent: found for parent in parents if (found := siblings(census, parent))}
+    families = {parent: found for parent in parents if (found := siblings(table, parent))}
     # All at once: each answer takes some 10 ms.
-    answers = census.stacks([pid for family in families.values() for pid in family])
+    answers = table.stacks([pid for family in families.values() for pid in family])
     spawned = []
     for parent, family in families.items():
         mains = {pid: _main_stack(pid, answers[pid]) for pid in family}
@@ -54,24 +54,24 @@ def find_spawned(census: Census, parents: Iterable[int]) -> list[Spawned]:
     return spawned
 
 
-def siblings(census: Census, parent: int) -> list[int]:
+def siblings(table: ProcessTable, parent: int) -> list[int]:
     """Children of ``parent`` that may be ranks: living Python, neither a DataLoader's worker nor a helper."""
-    if not census.is_python(parent):
+    if not table.is_python(parent):
         return []
     return [
         pid
-        for pid in census.children.get(parent, ())[:_MAX_SIBLINGS]
-        if (entry := census[pid]).alive
+        for pid in table.children.get(parent, ())[:_MAX_SIBLINGS]
+        if (entry := table[pid]).alive
         and entry.comm != "pt_data_worker"
-        and _by_multiprocessing(entry.argv, census[parent].argv)
-        and census.is_python(pid)
-        and census.has_torch(pid) is not False
+        and _by_multiprocessing(entry.argv, table[parent].argv)
+        and table.is_python(pid)
+        and table.has_torch(pid) is not False
     ]
 
 
-def unreaped(census: Census, parent: int) -> list[int]:
+def unreaped(table: ProcessTable, parent: int) -> list[int]:
     """Children of ``parent`` that have ended and that it has not asked for yet."""
-    return [pid for pid in census.children.get(parent, ()) if not census[pid].alive]
+    return [pid for pid in table.children.get(parent, ()) if not table[pid].alive]
 
 
 def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job, common_parent, unlabelled_targets
 from hangdoc.capture.find.launchers import Carrier
-from hangdoc.capture.find.process_table import Census
+from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.rendezvous import Meeting
 from hangdoc.capture.find.spawned import Spawned
 from hangdoc.capture.read.sockets import Sockets
@@ -18,82 +18,82 @@ _MAX_STRANGERS = 1024
 
 
 def spawned_jobs(
-    census: Census, found: Sequence[Carrier], families: Sequence[Spawned]
+    table: ProcessTable, found: Sequence[Carrier], families: Sequence[Spawned]
 ) -> tuple[list[Carrier], list[Job]]:
     """The jobs of spawned families, and the carriers left: a launcher's rank that spawned the real ones is none."""
     left = list(found)
     jobs = []
     for family in families:
-        above = {family.parent, *census.ancestors(family.parent)}
+        above = {family.parent, *table.ancestors(family.parent)}
         node = next((carrier for carrier in left if carrier.top in above), None)
         if node is not None and not family.by_torch:
             continue
         if node is not None:
             left.remove(node)
-        jobs.append(_spawned_job(census, family, node))
+        jobs.append(_spawned_job(table, family, node))
     return left, jobs
 
 
-def met_jobs(census: Census, strangers: Sequence[int]) -> list[Job]:
+def met_jobs(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
     """One job for every store that processes with torch meet at; ``strangers`` belong to no job so far."""
-    pids = [pid for pid in sorted(strangers, key=lambda pid: (census[pid].started, pid)) if census.has_torch(pid)]
+    pids = [pid for pid in sorted(strangers, key=lambda pid: (table[pid].started, pid)) if table.has_torch(pid)]
     if not pids:
         return []
-    sockets = census.sockets(pids[:_MAX_STRANGERS])
+    sockets = table.sockets(pids[:_MAX_STRANGERS])
     jobs = []
     left = set(pids)
     for meeting in rendezvous.meetings(sockets, left):
         members = (meeting.clients | {meeting.host}) & left
         if members:
             left -= members
-            jobs.append(_met_job(census, sorted(pid for pid in members if pid is not None), meeting, sockets))
+            jobs.append(_met_job(table, sorted(pid for pid in members if pid is not None), meeting, sockets))
     return jobs
 
 
-def agents_job(census: Census, agent: int) -> Job:
+def agents_job(table: ProcessTable, agent: int) -> Job:
     """The job of a torchrun whose ranks are not there yet, or whose environment we may not read.
 
     The agent starts its ranks one after the other, so their age tells who is who, on the first node.
     """
-    if census[agent].environment is not None:
+    if table[agent].environment is not None:
         return Job("torchrun", agent, ())
-    ranks = [pid for pid in census.children.get(agent, ()) if census[pid].alive and census[pid].environment is None]
+    ranks = [pid for pid in table.children.get(agent, ()) if table[pid].alive and table[pid].environment is None]
     note = Unavailable("ranks", "their environment may not be read: they are numbered in the order they started")
-    targets = unlabelled_targets(census, {pid: rank for rank, pid in enumerate(ranks)}, "order")
+    targets = unlabelled_targets(table, {pid: rank for rank, pid in enumerate(ranks)}, "order")
     return Job("torchrun", agent, targets, frozenset(ranks), (note,))
 
 
-def lone_process(census: Census, pid: int) -> Job | None:
+def lone_process(table: ProcessTable, pid: int) -> Job | None:
     """A process with torch that no rule fits, as a job of its own; None if neither it nor one above it has torch."""
-    family = [pid, *census.ancestors(pid)]
-    pythons = [other for other in family if other in census and census.is_python(other) and census.has_torch(other)]
+    family = [pid, *table.ancestors(pid)]
+    pythons = [other for other in family if other in table and table.is_python(other) and table.has_torch(other)]
     if not pythons:
         return None
     first = pythons[-1]
-    rank, world = _from_locals(census, [first]).get(first, (0, None))
-    targets = unlabelled_targets(census, {first: rank}, "locals" if world else "launcher", world=world, complete=False)
+    rank, world = _from_locals(table, [first]).get(first, (0, None))
+    targets = unlabelled_targets(table, {first: rank}, "locals" if world else "launcher", world=world, complete=False)
     return Job("python", None, targets, frozenset({first}))
 
 
-def _spawned_job(census: Census, family: Spawned, node: Carrier | None) -> Job:
+def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> Job:
     count = max(family.ranks.values()) + 1
     nodes = (node.world_size or 1) if node is not None else 1
     first = node.rank * count if node is not None else 0
     ranks = {pid: first + rank for pid, rank in family.ranks.items()}
-    targets = unlabelled_targets(census, ranks, "locals", world=count * nodes, complete=nodes == 1)
+    targets = unlabelled_targets(table, ranks, "locals", world=count * nodes, complete=nodes == 1)
     launcher = "spawn" if family.by_torch else "multiprocessing"
     inside = frozenset(family.ranks)
-    if any("multiprocessing.forkserver" in word for word in census[family.parent].argv[:6]):
-        return Job(launcher, census[family.parent].ppid, targets, inside | {family.parent})
+    if any("multiprocessing.forkserver" in word for word in table[family.parent].argv[:6]):
+        return Job(launcher, table[family.parent].ppid, targets, inside | {family.parent})
     return Job(launcher, family.parent, targets, inside)
 
 
-def _met_job(census: Census, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
+def _met_job(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
     notes: tuple[Unavailable, ...] = ()
     answer = rendezvous.read(meeting, sockets, pids[0])
     ranks = {} if isinstance(answer, Unavailable) else {pid: rank for pid, rank in answer[1].items() if pid in pids}
     identity = "store"
-    believed = _from_locals(census, [pid for pid in pids if pid not in ranks])
+    believed = _from_locals(table, [pid for pid in pids if pid not in ranks])
     ranks |= {pid: rank for pid, (rank, _) in believed.items() if rank not in ranks.values()}
     if len(ranks) < len(pids):
         identity = "order"
@@ -104,16 +104,16 @@ def _met_job(census: Census, pids: Sequence[int], meeting: Meeting, sockets: Soc
     worlds = [world for _, world in believed.values()]
     world = max([len(pids), *worlds, *(rank + 1 for rank in ranks.values())])
     local = meeting.address.startswith("127.") or meeting.address == "::1"
-    targets = unlabelled_targets(census, ranks, identity, world=world, complete=local)
-    ray = any(census[pid].comm.startswith(_RAY) for pid in pids)
-    root = None if ray else common_parent(census, [census[pid].ppid for pid in pids])
+    targets = unlabelled_targets(table, ranks, identity, world=world, complete=local)
+    ray = any(table[pid].comm.startswith(_RAY) for pid in pids)
+    root = None if ray else common_parent(table, [table[pid].ppid for pid in pids])
     return Job("ray" if ray else "python", root, targets, frozenset(pids), notes)
 
 
-def _from_locals(census: Census, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
+def _from_locals(table: ProcessTable, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
     """Pid to rank and world size of processes that are joining their job now."""
     found: dict[int, tuple[int, int]] = {}
-    for pid, threads in census.stacks(pids).items():
+    for pid, threads in table.stacks(pids).items():
         if isinstance(threads, Unavailable):
             continue
         for thread in threads:

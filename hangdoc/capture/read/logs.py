@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from hangdoc.capture.read import procfs
 from hangdoc.capture.safe.open_files import regular_file
 from hangdoc.capture.safe.text import clean, read_link
 from hangdoc.model.masking import mask_lines
@@ -14,6 +15,8 @@ _MAX_LINES = 40
 _MAX_BYTES = 64 << 10
 _MAX_LINE = 400
 _MAX_TELLING = 8
+_MOST_GENERATIONS = 16
+"""How far above a rank its watcher may run: torchrun, a shell and a wrapper or two lie between them."""
 _TELLING = ("EnforceNotMet", "enforce fail")
 """gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
 
@@ -87,3 +90,17 @@ def _read(file: LogFile) -> tuple[str, ...]:
     if offset and lines:
         del lines[0]  # its beginning lies before the part that was read
     return tuple(clean(line, _MAX_LINE) for line in mask_lines([line.rstrip() for line in lines]))
+
+
+def watcher_logs(pid: int, probe_folder: str) -> tuple[LogFile, ...]:
+    """Where the hangdoc that watches the rank writes to: the first process above it without its probe's variable.
+
+    ``probe_folder``: the rank's HANGDOC_PROBE; '' where nobody watches it.
+    """
+    above: int | None = pid
+    for _ in range(_MOST_GENERATIONS if probe_folder else 0):
+        entry = procfs.stat(above) if above is not None else None
+        above = entry.ppid if entry is not None else None
+        if above is None or (procfs.environment(above) or {}).get("HANGDOC_PROBE") != probe_folder:
+            break
+    return log_files(above) if probe_folder and above is not None and above > 1 else ()

@@ -90,9 +90,8 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
             return
         following = _next(process, kind)
         if following is None:
-            holders = (
-                _holders(case, process) if kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE) else _threads(process)
-            )
+            at_a_file = kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE)
+            holders = _holders(case, process, snapshot.host) if at_a_file else _threads(process)
             yield from map(Step, holders)
             return
         process = following
@@ -177,14 +176,15 @@ def _title(process: Process) -> str:
     return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")
 
 
-def _holders(case: Case, process: Process) -> Sequence[Message]:
-    """Who has the other end, or the lock; [] where nothing is known of it."""
+def _holders(case: Case, process: Process, host: str) -> Sequence[Message]:
+    """Who of ``host`` has the other end, or the lock; [] where nothing is known of it."""
     file = next(iter(process.blocking_files), None)
     if _is_at_a_queue(process):
         return []  # everybody who has the queue holds both ends of its pipe
     if file is None:
         return _lock_owners(case, process)
-    ranks = [r for r, s in case.ranks.items() if s.process is not None and s.process.pid in file.peers]
+    here = {r: s.process for r, s in case.ranks.items() if s.process is not None and s.host == host}
+    ranks = [rank for rank, of_rank in here.items() if of_rank.pid in file.peers]
     if ranks:
         return [[f"{file.target} is held by ", Ranks.of(ranks)]]
     if file.peers:

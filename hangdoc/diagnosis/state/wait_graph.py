@@ -15,6 +15,7 @@ from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.process import ProcessKey
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 IMMOVABLE = GONE | {ActivityKind.STOPPED}
@@ -89,8 +90,8 @@ class _Builder:
         return {r.rank: r for r in self.job.ranks}
 
     @cached_property
-    def owners(self) -> dict[int, int]:
-        """Process id → rank, children included."""
+    def owners(self) -> dict[ProcessKey, int]:
+        """Process → rank, children included."""
         return _owners(self.job)
 
     def wait_of(self, rank: int, activity: Activity) -> Wait | None:
@@ -118,11 +119,12 @@ class _Builder:
             kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD)
             and activity.reason != WaitReason.QUEUE
         ):
-            process = self.snapshots[rank].process
+            host, process = self.snapshots[rank].host, self.snapshots[rank].process
             # What a child waits for, its parent waits for.
             waiting = descendants(process) if process and kind == ActivityKind.WAITING_FOR_CHILD else [process]
             files = [file for each in waiting if each is not None for file in each.blocking_files]
-            held_by = {self.owners[p] for f in files for p in f.peers if p in self.owners} - {rank}
+            holders = {ProcessKey(host, pid) for file in files for pid in file.peers}
+            held_by = {self.owners[holder] for holder in holders if holder in self.owners} - {rank}
             return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
         return None
 
@@ -241,14 +243,14 @@ def _same_place(a: Activity, b: Activity) -> bool:
     return a.operation == b.operation
 
 
-def _owners(job: JobSnapshot) -> dict[int, int]:
-    """Process id → rank, children included."""
-    owners: dict[int, int] = {}
+def _owners(job: JobSnapshot) -> dict[ProcessKey, int]:
+    """Process → rank, children included."""
+    owners: dict[ProcessKey, int] = {}
     for rank in job.ranks:
         queue = [rank.process] if rank.process else []
         while queue:
             process = queue.pop()
-            owners[process.pid] = rank.rank
+            owners[ProcessKey(rank.host, process.pid)] = rank.rank
             queue.extend(process.children)
     return owners
 

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pytest
 from machine import Machine, MadeUp
 
-from hangdoc.capture import elsewhere
-from hangdoc.capture.attach import Met
-from hangdoc.capture.elsewhere import whole_job
+from hangdoc.capture.find import elsewhere
+from hangdoc.capture.find.elsewhere import whole_job
 from hangdoc.capture.find.job import Job
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.joined import Met
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read.sockets import ports_in_use
 from hangdoc.model.store import RendezvousStore
 
@@ -21,7 +21,7 @@ from hangdoc.model.store import RendezvousStore
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(elsewhere, "take_census", made.census)
+    monkeypatch.setattr(elsewhere, "read_table", made.table)
     return made
 
 
@@ -36,7 +36,7 @@ def pids(targets: tuple[RankTarget, ...]) -> dict[int, int | None]:
 
 
 def in_store(monkeypatch: pytest.MonkeyPatch, store: RendezvousStore) -> None:
-    def meet(census: MadeUp, job: Job) -> Met:
+    def meet(table: MadeUp, job: Job) -> Met:
         return Met(job, store)
 
     monkeypatch.setattr(elsewhere, "meet", meet)
@@ -66,7 +66,7 @@ def test_two_nodes_on_one_host(machine: Machine) -> None:
 
 def test_a_whole_job_is_not_looked_for(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     ranks = machine.by_hand([machine.shell(), machine.shell()], 29500)
-    monkeypatch.setattr(elsewhere, "take_census", lambda: pytest.fail("nobody is missing"))
+    monkeypatch.setattr(elsewhere, "read_table", lambda: pytest.fail("nobody is missing"))
     own = [target(machine, rank, pid, 2) for rank, pid in ranks.items()]
     assert whole_job(own).targets == tuple(own)
 

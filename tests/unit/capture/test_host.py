@@ -11,9 +11,10 @@ from typing import NoReturn
 import pytest
 
 from hangdoc.capture import host
-from hangdoc.capture.find.ranks import RankTarget
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import blocked_calls, logs, process_looks, procfs, sockets, sources, stacks
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import ProcessExit

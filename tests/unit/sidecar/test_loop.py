@@ -10,10 +10,10 @@ import pytest
 
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar import loop, snapshots
+from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.loop import Watcher
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Beat
-from hangdoc.sidecar.run import CommandState, Run
 
 MOVING = Beat(2, moved=True, changed=False, searched=False)
 STILL = Beat(2, moved=False, changed=False, searched=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read.probe_client import ProbeCounters
 from hangdoc.capture.read.procfs import Pulse
 from hangdoc.sidecar import progress

@@ -12,7 +12,7 @@ from hangdoc.capture.find import ended_ranks
 from hangdoc.capture.find.ended_ranks import how_they_ended, with_believed_ranks
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.model.process import Frame, Local, Process, ProcessExit, ProcessState, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -29,7 +29,7 @@ def killed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def job_of(machine: Machine, pid: int) -> Job:
-    job = Jobs(machine.census(), near=pid).of(pid)
+    job = Jobs(machine.table(), near=pid).of(pid)
     assert job is not None
     return job
 
@@ -51,7 +51,7 @@ def test_dead_children_that_nobody_reaped(states: str) -> None:
     machine = Machine()
     _, ranks = by_script(machine, states)
     job = job_of(machine, ranks[states.index("S")])
-    targets, ended = how_they_ended(machine.census(), job)
+    targets, ended = how_they_ended(machine.table(), job)
     assert {target.rank: target.pid for target in targets} == ranks
     assert ended == {rank: KILLED for rank, state in enumerate(states) if state == "Z"}
 
@@ -61,14 +61,14 @@ def test_dead_children_that_do_not_fit_name_nobody() -> None:
     script, ranks = by_script(machine, "SZS")
     machine.add(script, state="Z")
     job = job_of(machine, ranks[0])
-    assert how_they_ended(machine.census(), job) == (job.targets, {})
+    assert how_they_ended(machine.table(), job) == (job.targets, {})
 
 
 def test_torchrun_goes_on_only_past_a_success() -> None:
     machine = Machine()
     agent, ranks = machine.torchrun(1, 3, 29500, LOCAL_WORLD_SIZE="3")
     del machine.entries[ranks[1]]
-    _, ended = how_they_ended(machine.census(), job_of(machine, agent))
+    _, ended = how_they_ended(machine.table(), job_of(machine, agent))
     assert {rank: (end.status, end.signal) for rank, end in ended.items()} == {1: (0, None)}
 
 
@@ -76,9 +76,9 @@ def test_a_launcher_that_reaped_a_child_with_some_work_behind_it() -> None:
     machine = Machine()
     script, ranks = by_script(machine, "SSS")
     del machine.entries[ranks[1]]
-    assert how_they_ended(machine.census(), job_of(machine, script))[1] == {}
+    assert how_they_ended(machine.table(), job_of(machine, script))[1] == {}
     machine.entries[script] = replace(machine.entries[script], children_cpu=1.7)
-    _, ended = how_they_ended(machine.census(), job_of(machine, script))
+    _, ended = how_they_ended(machine.table(), job_of(machine, script))
     assert {rank: (end.status, end.signal) for rank, end in ended.items()} == {1: (None, None)}
 
 
@@ -87,13 +87,13 @@ def test_the_main_script_that_is_left_alone() -> None:
     main = machine.add(machine.shell())
     machine.frames[main] = (joining_frame(0, 2),)
     dead = machine.add(main, state="Z")
-    lone = lone_process(machine.census(), main)
+    lone = lone_process(machine.table(), main)
     assert lone is not None
     targets = (*lone.targets, RankTarget(1, None, "expected", 2))
     job = replace(lone, targets=targets)
-    assert how_they_ended(machine.census(), job)[1] == {}  # a helper that cost nothing
+    assert how_they_ended(machine.table(), job)[1] == {}  # a helper that cost nothing
     machine.entries[dead] = replace(machine.entries[dead], cpu=1.5)
-    found, ended = how_they_ended(machine.census(), job)
+    found, ended = how_they_ended(machine.table(), job)
     assert (found[1].pid, ended) == (dead, {1: KILLED})
 
 
@@ -101,7 +101,7 @@ def test_who_was_in_the_store_has_been_there() -> None:
     machine = Machine()
     script, ranks = by_script(machine, "SSS")
     del machine.entries[ranks[2]]
-    _, ended = how_they_ended(machine.census(), job_of(machine, script), joined=(0, 1, 2))
+    _, ended = how_they_ended(machine.table(), job_of(machine, script), joined=(0, 1, 2))
     assert list(ended) == [2]
 
 

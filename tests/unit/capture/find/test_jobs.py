@@ -17,7 +17,7 @@ from hangdoc.model.process import Frame, Local
 
 
 def job_of(machine: Machine, pid: int) -> Job:
-    job = Jobs(machine.census(), near=pid).of(pid)
+    job = Jobs(machine.table(), near=pid).of(pid)
     assert job is not None
     return job
 
@@ -55,9 +55,9 @@ def test_two_torchruns_with_one_script_and_the_run_id_none() -> None:
     (first, ranks), (second, others) = machine.torchrun(shell, 2, 29500), machine.torchrun(shell, 2, 29501)
     assert ranks_of(job_of(machine, ranks[0])) == ranks
     assert ranks_of(job_of(machine, others[0])) == others
-    assert {job.root for job in Jobs(machine.census()).all} == {first, second}
-    assert Jobs(machine.census()).of(shell) is None
-    assert len(Jobs(machine.census()).below(shell)) == 2
+    assert {job.root for job in Jobs(machine.table()).all} == {first, second}
+    assert Jobs(machine.table()).of(shell) is None
+    assert len(Jobs(machine.table()).below(shell)) == 2
 
 
 def test_agents_of_several_nodes_on_one_machine_are_one_job() -> None:
@@ -82,15 +82,14 @@ def test_agents_of_several_nodes_on_one_machine_are_one_job() -> None:
         assert ranks_of(job_of(machine, pid)) == ranks
     for pid in ranks.values():  # in other networks they are two jobs that only look the same
         machine.networks[pid] = "net:[2]" if pid in (ranks[0], ranks[1]) else "net:[3]"
-    assert len(Jobs(machine.census()).all) == 2
+    assert len(Jobs(machine.table()).all) == 2
 
 
 def test_orphans_of_a_launcher_that_was_killed() -> None:
     machine = Machine()
     _, ranks = machine.torchrun(1, 2, 29500)
     for pid in ranks.values():
-        entry = machine.entries[pid]
-        machine.entries[pid] = type(entry)(pid, 1, entry.started, "S", "python", entry.argv, 0, entry.environment)
+        machine.entries[pid] = replace(machine.entries[pid], ppid=1)
     job = job_of(machine, ranks[1])
     assert ranks_of(job) == ranks
     assert job.root not in ranks.values()
@@ -203,12 +202,12 @@ def test_torchrun_in_a_cluster_job() -> None:
     machine = Machine()
     (_, nodes) = machine.slurm(1, "7")
     entry = machine.entries[nodes[0]]
-    machine.entries[nodes[0]] = type(entry)(entry.pid, entry.ppid, 1.0, "S", "pt_elastic", (), 0, entry.environment)
+    machine.entries[nodes[0]] = replace(entry, started=1.0, comm="pt_elastic", argv=())
     ranks = {
         rank: machine.add(nodes[0], RANK=str(rank), WORLD_SIZE="2", MASTER_PORT="1", TORCHELASTIC_RUN_ID="a")
         for rank in range(2)
     }
-    assert len(Jobs(machine.census()).all) == 1
+    assert len(Jobs(machine.table()).all) == 1
     assert ranks_of(job_of(machine, nodes[0])) == ranks
 
 
@@ -216,7 +215,7 @@ def test_programs_of_mpi_without_torch_are_none() -> None:
     machine = Machine()
     launcher, ranks = machine.mpirun(machine.shell(), 2, "a@1")
     machine.without_torch |= set(ranks.values())
-    assert Jobs(machine.census()).of(launcher) is None
+    assert Jobs(machine.table()).of(launcher) is None
 
 
 def test_spawn_asks_only_near_processes() -> None:
@@ -292,7 +291,7 @@ def test_ranks_of_a_fork_server() -> None:
 def test_forked_processes_that_nothing_numbers(values: tuple[dict[str, str], ...]) -> None:
     machine = Machine()
     parent, _ = forked(machine, *values)
-    assert Jobs(machine.census()).of(parent) is None
+    assert Jobs(machine.table()).of(parent) is None
 
 
 def test_an_agent_whose_workers_have_not_come() -> None:
@@ -311,12 +310,12 @@ def test_a_process_alone() -> None:
         ),
     )
     helper = machine.add(pid, torch=False)
-    assert Jobs(machine.census()).of(pid) is None
-    job = lone_process(machine.census(), helper)
+    assert Jobs(machine.table()).of(pid) is None
+    job = lone_process(machine.table(), helper)
     assert job is not None
     assert [(target.rank, target.pid, target.world_size) for target in job.targets] == [(1, pid, 4)]
     machine.without_torch.add(pid)
-    assert lone_process(machine.census(), helper) is None
+    assert lone_process(machine.table(), helper) is None
 
 
 Maker = Callable[[Machine, int, int], tuple[int | None, dict[int, int]]]
@@ -361,7 +360,7 @@ def test_jobs_are_never_mixed(data: st.DataObject) -> None:
         comm = data.draw(st.sampled_from(["pt_data_worker", "python", "sh"]))
         child = machine.add(pid, comm, ("helper",), python=comm != "sh")
         owner[child] = owner[pid]
-    jobs = Jobs(machine.census())
+    jobs = Jobs(machine.table())
     assert len(jobs.all) == len(made)
     for pid, number in owner.items():
         for found in (jobs.of(pid), job_of(machine, pid)):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.find import ranks
-from hangdoc.capture.find.ranks import RankTarget, find_ranks
+from hangdoc.capture.find import promised, ranks
+from hangdoc.capture.find.ranks import find_ranks
 from hangdoc.capture.find.spawned import Spawned, spawned_rank
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.probe_client import ProbeCounters
 from hangdoc.model.process import Frame, Local
@@ -226,10 +227,9 @@ def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.Monke
     for pid in (20, 21, 22):
         tree.add(pid, 10)
     families = [Spawned(10, {20: 0, 21: 1, 22: 2}, by_torch=False)]
-    monkeypatch.setattr(ranks, "take_census", object)
-    monkeypatch.setattr(ranks, "find_spawned", lambda census, parents: families if parents == {10} else [])
-    monkeypatch.setattr(ranks, "siblings", lambda *_: [20, 21, 22])
-    monkeypatch.setattr(ranks, "unreaped", lambda *_: [])
+    monkeypatch.setattr(ranks, "find_spawned", lambda table, parents: families if set(parents) == {10} else [])
+    monkeypatch.setattr(promised, "siblings", lambda *_: [20, 21, 22])
+    monkeypatch.setattr(promised, "unreaped", lambda *_: [])
     answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
     assert pids(find_ranks(10, counters=answers)) == {0: 20, 1: None, 2: 22}  # not asked to read stacks
     found = find_ranks(10, counters=answers, deep=True)
@@ -245,14 +245,13 @@ def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, mo
     tree.add(10, 1)
     for pid in (20, 21):
         tree.add(pid, 10)
-    monkeypatch.setattr(ranks, "take_census", object)
     monkeypatch.setattr(ranks, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
-    monkeypatch.setattr(ranks, "siblings", lambda *_: [20, 21])
-    monkeypatch.setattr(ranks, "unreaped", lambda *_: [])
+    monkeypatch.setattr(promised, "siblings", lambda *_: [20, 21])
+    monkeypatch.setattr(promised, "unreaped", lambda *_: [])
     found = find_ranks(10, counters={20: counters(20, 1)}, deep=True)
     assert pids(found) == {0: None, 1: 20}
     assert found[0].identity == "unseen"  # 21 may be it: nobody says that it never came
-    monkeypatch.setattr(ranks, "siblings", lambda *_: [20])
+    monkeypatch.setattr(promised, "siblings", lambda *_: [20])
     assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity != "unseen"
-    monkeypatch.setattr(ranks, "unreaped", lambda *_: [22])
+    monkeypatch.setattr(promised, "unreaped", lambda *_: [22])
     assert find_ranks(10, counters={20: counters(20, 1)}, deep=True)[0].identity == "unseen"

@@ -13,11 +13,12 @@ import pytest
 from waiting_rank import state, thread, why, worker
 
 from hangdoc.capture import host
-from hangdoc.capture.find.ranks import RankTarget
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.inject import injection, safety
 from hangdoc.capture.inject.safety import refused
 from hangdoc.capture.read import stacks
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe import advice
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.process import ProcessState

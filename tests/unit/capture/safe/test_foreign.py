@@ -18,10 +18,11 @@ from typing import Any
 import pytest
 
 from hangdoc import interpreter
-from hangdoc.capture.find.ranks import RankTarget
-from hangdoc.capture.host import CaptureOptions, CaptureRequest, capture_job
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import probe_client, procfs
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
+from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.capture.safe import foreign
 from hangdoc.model.snapshot import Unavailable
 

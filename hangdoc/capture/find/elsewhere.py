@@ -11,11 +11,11 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hangdoc.capture.attach import ELSEWHERE, living_elsewhere, meet
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.process_table import Census, take_census
-from hangdoc.capture.find.ranks import RankTarget
+from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, meet
+from hangdoc.capture.find.process_table import ProcessTable, read_table
+from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.store import RendezvousStore
@@ -41,31 +41,31 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     world = max((target.world_size or 0 for target in targets), default=0)
     if not seen or len(seen) >= world or world > _LARGEST_WORLD:
         return WholeJob(tuple(targets))
-    census = take_census()
-    own = [target for target in targets if target.pid in census and target.pid not in ended]
-    living = [target for target in own if target.pid is not None and census[target.pid].alive]
+    table = read_table()
+    own = [target for target in targets if target.pid in table and target.pid not in ended]
+    living = [target for target in own if target.pid is not None and table[target.pid].alive]
     if not living:
-        return WholeJob(tuple(_without_those_that_live(census, targets)))
+        return WholeJob(tuple(_without_those_that_live(table, targets)))
     known = {target.rank: target for target in targets}
-    for target in _others(census, living):
+    for target in _others(table, living):
         if target.rank not in seen:
             known[target.rank] = target
     found = WholeJob(tuple(known[rank] for rank in sorted(known)))
     missing = [target.rank for target in found.targets if target.pid is None]
-    return _after_the_store(census, found, living) if missing else found
+    return _after_the_store(table, found, living) if missing else found
 
 
-def _others(census: Census, living: Sequence[RankTarget]) -> list[RankTarget]:
+def _others(table: ProcessTable, living: Sequence[RankTarget]) -> list[RankTarget]:
     """The job's ranks outside of the watched tree, of the same user and readable, if all agree on who is who."""
     witness = living[0]
     assert witness.pid is not None
-    job = Jobs(census, near=witness.pid).of(witness.pid)
+    job = Jobs(table, near=witness.pid).of(witness.pid)
     ranks = {target.pid: target.rank for target in job.targets} if job is not None else {}
     # Numbers that were guessed from the age of processes are no knowledge.
     if job is None or any(ranks.get(target.pid) != target.rank for target in living):
         return []
     own = {target.pid for target in living}
-    user = census[witness.pid].user
+    user = table[witness.pid].user
     return [
         target
         for target in job.targets
@@ -73,15 +73,15 @@ def _others(census: Census, living: Sequence[RankTarget]) -> list[RankTarget]:
         and target.pid not in own
         and target.identity != "order"
         and target.restart == witness.restart
-        and census[target.pid].user == user
-        and census[target.pid].environment is not None
+        and table[target.pid].user == user
+        and table[target.pid].environment is not None
     ]
 
 
-def _after_the_store(census: Census, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
+def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
     """What the job's store tells of the ranks that no process carries: whose listener is gone, who still listens."""
-    present = tuple(target for target in found.targets if target.pid in census)
-    store = meet(census, Job("watched", None, present)).store
+    present = tuple(target for target in found.targets if target.pid in table)
+    store = meet(table, Job("watched", None, present)).store
     if store is None:
         return found
     told = [dict(target.environment) for target in living]
@@ -91,13 +91,13 @@ def _after_the_store(census: Census, found: WholeJob, living: Sequence[RankTarge
     return WholeJob(living_elsewhere(found.targets, store, exits), exits, store)
 
 
-def _without_those_that_live(census: Census, targets: Sequence[RankTarget]) -> list[RankTarget]:
+def _without_those_that_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
     """All ranks of the watched command have ended: those of the same job that others started may live."""
     told = [_shared_by(target) for target in targets]
     shared = [own for own in told if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")]
     alive = {
         target.rank
-        for job in (Jobs(census, near=os.getpid()).all if shared else ())
+        for job in (Jobs(table, near=os.getpid()).all if shared else ())
         for target in job.targets
         if target.pid is not None and _shared_by(target) in shared
     }

@@ -1,0 +1,85 @@
+"""What the job's store says about its ranks: who has joined, and which process joined as which rank."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hangdoc.capture.find import rendezvous
+from hangdoc.capture.find.job import Job
+from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.store import RendezvousStore
+
+ELSEWHERE = "elsewhere"
+"""Identity of a rank that lives where this hangdoc does not look."""
+
+
+@dataclass(frozen=True, slots=True)
+class Met:
+    """A job with what its store says."""
+
+    job: Job
+    store: RendezvousStore | None = None
+    notes: tuple[Unavailable, ...] = ()
+
+
+def meet(table: ProcessTable, job: Job) -> Met:
+    """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
+    pids = set(job.pids)
+    if not pids:
+        return Met(job)
+    agents = {table[pid].ppid for pid in pids if table[pid].ppid in table and table[pid].ppid != 1}
+    sockets = table.sockets([*pids, *agents])
+    told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
+    found = [
+        meeting
+        for address, port in sorted(told)
+        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
+    ] or rendezvous.meetings(sockets, pids)
+    if not found:
+        return Met(job)
+    store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
+    witness = min(pids)
+    if table.network_namespace(witness) != table.network_namespace(os.getpid()):
+        why = "the job lives in another network namespace"
+        return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
+    answer = rendezvous.read(store_at, sockets, witness)
+    if isinstance(answer, Unavailable):
+        return Met(job, None, (answer,))
+    content, ranks = answer
+    if ranks.keys() == pids:
+        job = _renumbered(job, ranks)
+    known = {target.pid: target.rank for target in job.targets if target.pid is not None}
+    return Met(job, rendezvous.described(store_at, content, sockets, known))
+
+
+def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
+    """``job`` with the ranks that its processes joined as: a program may go its own way."""
+    if all(target.pid is None or ranks[target.pid] == target.rank for target in job.targets):
+        return job
+    targets = [
+        replace(target, rank=ranks[target.pid], identity="store") for target in job.targets if target.pid is not None
+    ]
+    missing = [target for target in job.targets if target.pid is None and target.rank not in ranks.values()]
+    return replace(job, targets=tuple(sorted([*targets, *missing], key=lambda target: target.rank)))
+
+
+def _variables(target: RankTarget) -> dict[str, str]:
+    return dict(target.environment)
+
+
+def living_elsewhere(
+    targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
+) -> tuple[RankTarget, ...]:
+    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
+    where we do not look: in another container, or on another host."""
+    joined = set(store.joined or ()) if store is not None else set()
+    return tuple(
+        replace(target, identity=ELSEWHERE)
+        if target.pid is None and target.rank in joined and target.rank not in ended
+        else target
+        for target in targets
+    )

@@ -1,0 +1,91 @@
+"""Which of the ranks that a job promises are there: one process per rank, rivals, and those that nobody is.
+
+`watch` and `attach` find processes in different ways. What follows from the processes is decided here, once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hangdoc.capture.find.process_table import ProcessTable
+from hangdoc.capture.find.spawned import siblings, unreaped
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.model.launch import is_loopback, on_many_hosts
+
+_MAX_ABSENT = 100_000
+"""No larger world is believed: a list of its ranks would fill the memory."""
+
+
+def one_per_rank(found: Iterable[RankTarget], started_by: Mapping[int, int]) -> list[RankTarget]:
+    """Of the latest restart one process per rank, the first that ``found`` names. ``started_by``: pid to pid.
+
+    Another one that the same process started is its rival: a launcher has given one rank to both. For example, a
+    script that starts pids 11, 12 and 13 with RANK=0, 1 and 1 gives rank 1 with pid 12, and 13 as its rival.
+    """
+    every = list(found)
+    latest = max((target.restart for target in every), default=0)
+    chosen: dict[int, RankTarget] = {}
+    for target in every:
+        if target.restart != latest or target.pid is None:
+            continue
+        first = chosen.setdefault(target.rank, target)
+        if first.pid is not None and first.pid != target.pid and _beside(first.pid, target.pid, started_by):
+            chosen[target.rank] = replace(first, rivals=(*first.rivals, target.pid))
+    return list(chosen.values())
+
+
+def _beside(a: int, b: int, started_by: Mapping[int, int]) -> bool:
+    """Did one process start both?"""
+    return a in started_by and started_by[a] == started_by.get(b)
+
+
+def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
+    """Ranks of a job on one machine that the world size promises and nobody is."""
+    world = max((target.world_size or 0 for target in found), default=0)
+    if world > _MAX_ABSENT or any(_many_nodes(dict(target.environment), target, world) for target in found):
+        return []
+    present = {target.rank for target in found}
+    restart = max((target.restart for target in found), default=0)
+    return [
+        RankTarget(rank, None, "expected", world_size=world, restart=restart, host=host)
+        for rank in range(world)
+        if rank not in present
+    ]
+
+
+def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) -> bool:
+    """Whether a rank's environment says that other machines take part."""
+    elastic = "TORCHELASTIC_RUN_ID" in environment
+    other_local = target.local_rank is not None and target.local_rank != target.rank and not elastic
+    return other_local or on_many_hosts(environment, world)
+
+
+def may_be_elsewhere(targets: Iterable[RankTarget]) -> bool:
+    """Whether the other ranks of a job that was started by hand may run on other hosts.
+
+    RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.7 may be half of a job; with MASTER_ADDR=localhost, or with a launcher's
+    count of the ranks on this host, it cannot.
+    """
+    environments = [dict(target.environment) for target in targets]
+    addresses = {environment.get("MASTER_ADDR", "") for environment in environments}
+    counted = any("LOCAL_WORLD_SIZE" in environment for environment in environments)
+    return not counted and any(address and not is_loopback(address) for address in addresses)
+
+
+def with_strangers(
+    targets: Iterable[RankTarget], parents: Collection[int], table: ProcessTable, ended: Container[int] = ()
+) -> tuple[RankTarget, ...]:
+    """``targets``, of which those that nobody is are 'unseen' where a stranger may be one of them.
+
+    A stranger is a child of one of ``parents``, who started the ranks, that is none of them: one that may be a rank
+    and does not say which, or one that has ended and has not been reaped. ``ended``: ranks of which more is known.
+    """
+    every = tuple(targets)
+    open_ranks = {t.rank for t in every if t.pid is None and t.identity == "expected" and t.rank not in ended}
+    pids = {target.pid for target in every if target.pid is not None}
+    if not open_ranks or not any(
+        (set(siblings(table, parent)) | set(unreaped(table, parent))) - pids for parent in parents
+    ):
+        return every
+    return tuple(replace(target, identity="unseen") if target.rank in open_ranks else target for target in every)

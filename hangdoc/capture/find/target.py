@@ -1,0 +1,46 @@
+"""A rank to look at: what a finder hands to the capture."""
+
+from __future__ import annotations
+
+import socket as socket_module
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hangdoc.capture.find.launchers import Carrier
+
+
+@dataclass(frozen=True, slots=True)
+class RankTarget:
+    """A rank to look at. ``pid`` None: expected by the world size, never seen. ``socket``: its probe's."""
+
+    rank: int
+    pid: int | None
+    identity: str
+    """'probe', 'environment', 'launcher', 'locals', 'expected' or 'unseen', as in ``RankSnapshot``."""
+    world_size: int | None = None
+    local_rank: int | None = None
+    restart: int = 0
+    host: str = ""
+    socket: Path | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    rivals: tuple[int, ...] = ()
+    """Pids of other processes, started beside this one, that carry the same rank."""
+
+
+def host_name() -> str:
+    """This machine's name, as ranks are labelled with."""
+    return socket_module.gethostname()
+
+
+def target_of(carrier: Carrier, variables: Mapping[str, str]) -> RankTarget:
+    """What to look at, of a rank that a launcher started."""
+    return RankTarget(
+        rank=carrier.rank,
+        pid=carrier.pid,
+        identity=carrier.identity,
+        world_size=carrier.world_size,
+        local_rank=carrier.local_rank,
+        restart=carrier.restart,
+        environment=tuple(sorted(variables.items())),
+    )

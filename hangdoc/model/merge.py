@@ -1,0 +1,152 @@
+"""Joins what several hosts show of one job: the seam at which other hosts come in.
+
+Each host hands over a ``JobSnapshot`` of its own (``capture_host``). Which host is named first makes no difference, nor
+does joining two of them before the third: a coordinator may merge answers as they arrive.
+
+For example, host a has processes of ranks 0 and 1 and expects rank 2, host b has a process of rank 2: the merged
+snapshot holds the processes of ranks 0, 1 and 2 and the sockets of a and b side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
+
+from hangdoc.model.network import Connection, ListeningPort
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable
+
+_T = TypeVar("_T")
+_MODES = {"watch": 0, "attach": 1, "dump": 2}
+"""A watch knows most about a job, files of flight recorders least."""
+
+
+def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
+    """The job as all hosts together show it. One snapshot merges to itself. ``snapshots`` may not be empty.
+
+    Times are taken as the hosts' clocks say: hosts of one job share a time server, while their looks may be seconds
+    apart. The job was looked at when the last host was, and it has stalled for as long as every host that counts the
+    time (not 0) saw it stall.
+    """
+    if len(snapshots) == 1:
+        return snapshots[0]
+    texts, differing = _sources(snapshots)
+    unavailable = {note for snapshot in snapshots for note in snapshot.unavailable}
+    return JobSnapshot(
+        taken=max(snapshot.taken for snapshot in snapshots),
+        mode=min((snapshot.mode for snapshot in snapshots), key=lambda mode: (_MODES.get(mode, len(_MODES)), mode)),
+        command=_first(snapshot.command for snapshot in snapshots) or (),
+        run_id=_first(snapshot.run_id for snapshot in snapshots) or "",
+        hangdoc_version=_first(snapshot.hangdoc_version for snapshot in snapshots) or "",
+        stalled_for=min((snapshot.stalled_for for snapshot in snapshots if snapshot.stalled_for), default=0.0),
+        stall_after=max(snapshot.stall_after for snapshot in snapshots),
+        give_up_after=max(snapshot.give_up_after for snapshot in snapshots),
+        world_size=max((snapshot.world_size or 0 for snapshot in snapshots), default=0) or None,
+        ended=all(snapshot.ended for snapshot in snapshots),
+        exit_status=_worst(snapshot.exit_status for snapshot in snapshots),
+        launcher=min(
+            (snapshot.launcher for snapshot in snapshots if snapshot.launcher is not None),
+            key=lambda launcher: (launcher.started, repr(launcher)),
+            default=None,
+        ),
+        ranks=_ranks(snapshots),
+        hosts=_hosts(snapshots),
+        log=_first(snapshot.log for snapshot in snapshots),
+        store=max(
+            (snapshot.store for snapshot in snapshots if snapshot.store is not None),
+            key=lambda store: (store.pid is not None, len(store.joined or ()), repr(store)),
+            default=None,
+        ),
+        sources=texts,
+        library_roots=tuple(sorted({root for snapshot in snapshots for root in snapshot.library_roots})),
+        unavailable=tuple(
+            sorted(
+                unavailable | differing,
+                key=lambda note: (note.what, -1 if note.rank is None else note.rank, note.why, note.remedy),
+            )
+        ),
+    )
+
+
+def _first(values: Iterable[_T | None]) -> _T | None:
+    """One of the values that are not empty, always the same one whatever their order."""
+    return min((value for value in values if value), key=repr, default=None)
+
+
+def _worst(statuses: Iterable[int | None]) -> int | None:
+    """The exit status of the launchers together: a failure rather than a success, a signal (negative) first."""
+    known = [status for status in statuses if status is not None]
+    return min(known, key=lambda status: (status == 0, status), default=None)
+
+
+def _ranks(snapshots: Sequence[JobSnapshot]) -> tuple[RankSnapshot, ...]:
+    """Each rank once, as the host knows it that sees most of it."""
+    chosen: dict[int, RankSnapshot] = {}
+    for snapshot in snapshots:
+        for rank in snapshot.ranks:
+            known = chosen.get(rank.rank)
+            if known is None or _knowledge(rank) > _knowledge(known):
+                chosen[rank.rank] = rank
+    return tuple(chosen[rank] for rank in sorted(chosen))
+
+
+def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
+    """Compares what two hosts know of a rank; the largest knows most.
+
+    A process that was looked at counts before one that has ended, that before one that somebody only expects. A later
+    restart counts before an earlier one.
+    """
+    return (
+        rank.process is not None or rank.exit is not None,
+        rank.restart,
+        rank.process is not None and bool(rank.process.looks),
+        rank.process is not None,
+        rank.journal is not None,
+        rank.exit is not None,
+        rank.identity == "elsewhere",  # somebody has seen it join the store
+        repr(rank),
+    )
+
+
+def _hosts(snapshots: Sequence[JobSnapshot]) -> tuple[HostSnapshot, ...]:
+    by_name: dict[str, set[HostSnapshot]] = {}
+    for snapshot in snapshots:
+        for host in snapshot.hosts:
+            by_name.setdefault(host.name, set()).add(host)
+    return tuple(_one_host(name, by_name[name]) for name in sorted(by_name))
+
+
+def _one_host(name: str, looks: set[HostSnapshot]) -> HostSnapshot:
+    """A host that was captured twice (two launchers on it): the sockets of both captures."""
+    if len(looks) == 1:
+        return next(iter(looks))
+    listening = {port for host in looks for port in host.listening}
+    connections = {connection for host in looks for connection in host.connections}
+    cpus = max(host.cpu_count for host in looks)
+    return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus)
+
+
+_Socket = TypeVar("_Socket", ListeningPort, Connection)
+
+
+def _ordered(sockets: set[_Socket]) -> tuple[_Socket, ...]:
+    return tuple(sorted(sockets, key=repr))
+
+
+def _sources(snapshots: Sequence[JobSnapshot]) -> tuple[tuple[SourceText, ...], set[Unavailable]]:
+    """The source texts of all hosts, without files that two hosts have in different versions: whose lines a rank runs
+    cannot be told from the path. Second: a note for each such file, which also keeps it out of later merges."""
+    texts = {text for snapshot in snapshots for text in snapshot.sources}
+    noted = {note for snapshot in snapshots for note in snapshot.unavailable}
+    versions: dict[tuple[str, int], set[SourceText]] = {}
+    for text in texts:
+        versions.setdefault((text.file, text.first_line), set()).add(text)
+    files = {text.file for text in texts}
+    differing = {file for (file, _), found in versions.items() if len({text.text for text in found}) > 1}
+    differing |= {file for file in files if _differs(file) in noted}
+    kept = (text for text in texts if text.file not in differing)
+    ordered = sorted(kept, key=lambda text: (text.file, text.first_line, text.function, text.text))
+    return tuple(ordered), {_differs(file) for file in differing}
+
+
+def _differs(file: str) -> Unavailable:
+    return Unavailable("source", f"{file} is not the same on all hosts", "install the same code on every host")

@@ -1,0 +1,37 @@
+"""The watched command: what identifies it, and whether it still runs."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What the watcher must know of a running command."""
+
+    command: tuple[str, ...]
+    run_id: str
+    launcher: int
+    socket_folder: Path
+
+
+class CommandState:
+    """Whether the command still runs: written by the main thread, read by the watcher's."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self.status: int | None = None
+        """As ``os.waitstatus_to_exitcode`` gives it, once it ended."""
+        self.asked_to_end = False
+        """Somebody sent a signal that ends programs: its death needs no diagnosis."""
+
+    def ended(self, wait_seconds: float = 0.0) -> bool:
+        """Whether the command ended, waiting at most so long for it."""
+        return self._ended.wait(wait_seconds) if wait_seconds > 0 else self._ended.is_set()
+
+    def end(self, status: int) -> None:
+        """The command was reaped."""
+        self.status = status
+        self._ended.set()

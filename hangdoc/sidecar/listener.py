@@ -1,0 +1,40 @@
+"""The interface through which the watcher reports what happens to the job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hangdoc.model.snapshot import JobSnapshot
+
+
+class Listener(Protocol):
+    """Who is told about the job. Called from the watcher's thread, except ``on_start``; may not raise."""
+
+    def on_start(self, pid: int) -> None:
+        """The command runs."""
+
+    def on_nested(self, watcher: int) -> None:
+        """Another hangdoc watches already; the command will be run without us."""
+
+    def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
+        """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
+
+    def may_end(self) -> bool:
+        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
+
+    def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
+        """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
+
+    def on_resume(self, seconds: float) -> None:
+        """The job moves again after so long."""
+
+    def on_end(self, snapshot: JobSnapshot) -> None:
+        """The job ended by itself with a dead or failed rank."""
+
+    def on_abort(self, survivors: Sequence[int]) -> None:
+        """The job was ended as asked; ``survivors`` could not be."""
+
+    def on_blind(self, why: str) -> None:
+        """The watching failed; the job runs on."""
