@@ -130,7 +130,7 @@ class _BuiltinsOnly(pickle.Unpickler):
     def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
         raise ValueError(f"it names {module_name[:100]}.{global_name[:100]}, and a dump names nothing")
 
-    def persistentload_builtins(self, _pid: Any, /) -> NoReturn:
+    def persistent_load(self, _pid: Any, /) -> NoReturn:
         raise ValueError("it refers to something outside itself")
 
 
