@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hangdoc.capture.read import procfs, stacks
 from hangdoc.capture.read.blocked_calls import Call, parse_call
 from hangdoc.capture.read.permission import forbidden
-from hangdoc.capture.read.ptrace_safety import Shut, may_be_held
+from hangdoc.capture.read.ptrace_safety import may_be_held, shut
 from hangdoc.capture.safe.foreign import read_plain
 from hangdoc.capture.safe.text import read_link, read_text
 from hangdoc.model.process import ProcessState, Stack
@@ -77,15 +77,15 @@ def _versions(pid: int) -> Unavailable | None:
     return _recorder(library)
 
 
-def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Shut | None:
+def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Unavailable | None:
     """What speaks against that version of Python."""
     name = f"Python {major}.{minor}"
     if free_threaded:
-        return Shut(f"{name} without a GIL: nothing tells when it is safe", _WATCH)
+        return shut(f"{name} without a GIL: nothing tells when it is safe", _WATCH)
     if (major, minor) > _NEWEST:
-        return Shut(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
+        return shut(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
     if (major, minor) < _OLDEST:
-        return Shut(f"{name} is older than any that torch's flight recorder runs on", _WATCH)
+        return shut(f"{name} is older than any that torch's flight recorder runs on", _WATCH)
     return None
 
 

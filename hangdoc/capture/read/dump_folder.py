@@ -78,7 +78,7 @@ def _read_dump(path: Path, trial: PickleTrial, members: Members, most_calls: int
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         return Unavailable("journal", error.strerror or type(error).__name__, "check the file and its permissions")
-    dump = unpickle(data, foreign=True, trial=trial)
+    dump = unpickle(data, trial)
     if isinstance(dump, Unavailable):
         return dump
     table = StackTable.new()

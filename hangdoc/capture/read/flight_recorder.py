@@ -8,16 +8,15 @@ without a name; one dict stands for each distinct frame, so frames are interned 
 from __future__ import annotations
 
 import contextlib
-import io
 import itertools
 import json
-import pickle
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from hangdoc.capture.safe.bounded import MOST_MEMORY, PickleTrial
+from hangdoc.capture.safe.foreign import load_builtins
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
@@ -65,34 +64,18 @@ _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
 _T = TypeVar("_T")
 
 
-class _RefusedError(ValueError):
-    """The bytes are not what a flight recorder writes."""
-
-
-class _BuiltinsOnly(pickle.Unpickler):
-    """Containers, numbers and text need no class; whoever asks for one is refused."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise _RefusedError(f"it names {module_name[:100]}.{global_name[:100]}, and a dump names nothing")
-
-    def persistent_load(self, _pid: Any, /) -> NoReturn:
-        raise _RefusedError("it refers to something outside itself")
-
-
-def unpickle(data: bytes, *, foreign: bool, trial: PickleTrial | None = None) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``. ``foreign`` data, which any hand may have written, is tried beforehand in a process of
-    bounded memory: in ``trial``'s, or one of its own."""
+def unpickle(data: bytes, trial: PickleTrial | None = None) -> dict[Any, Any] | Unavailable:
+    """The dict in ``data``, which any hand may have written: it is tried beforehand in a process of bounded memory, in
+    ``trial``'s or one of its own."""
     if len(data) > MOST_BYTES:
         return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
-    if foreign:
-        with contextlib.nullcontext(trial) if trial is not None else PickleTrial() as bounded:
-            if not bounded.ends(data):
-                return _unavailable(f"it takes more than {MOST_MEMORY >> 20} MiB of memory, or too long")
+    with contextlib.nullcontext(trial) if trial is not None else PickleTrial() as bounded:
+        if not bounded.ends(data):
+            return _unavailable(f"it takes more than {MOST_MEMORY >> 20} MiB of memory, or too long")
     try:
-        found = _BuiltinsOnly(io.BytesIO(data)).load()
-    except Exception as error:  # whatever a broken pickle makes of itself
-        return _unavailable(f"{type(error).__name__}: {error}"[:300])
-    return found if isinstance(found, dict) else _unavailable(f"it holds {type(found).__name__}, not a dict")
+        return load_builtins(data)
+    except (ValueError, MemoryError) as error:
+        return _unavailable(str(error) or type(error).__name__)
 
 
 def _unavailable(why: str) -> Unavailable:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hangdoc.capture.read import procfs
-from hangdoc.capture.read.ptrace_safety import Shut
+from hangdoc.capture.read.ptrace_safety import shut
 from hangdoc.capture.safe.advice import as_root
 from hangdoc.capture.safe.text import read_link, read_text
+from hangdoc.model.snapshot import Unavailable
 
 _CAP_SYS_PTRACE = 19
 # <linux/proc_ns.h>: the inodes of the first namespaces.
@@ -48,47 +49,47 @@ def own_powers(proc: Path = Path("/proc")) -> Powers:
     )
 
 
-def forbidden(pid: int, powers: Powers | None = None) -> Shut | None:
+def forbidden(pid: int, powers: Powers | None = None) -> Unavailable | None:
     """What forbids to look into the process; None: it may be done. Touches nothing."""
     try:
         # The kernel asks here exactly what it asks before a ptrace attach.
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except (FileNotFoundError, ProcessLookupError):
-        return Shut("the process is gone")
+        return shut("the process is gone")
     except PermissionError:
         return explain(pid, powers or own_powers())
     except OSError as error:
-        return Shut(f"the process may not be read: {error.strerror}")
+        return shut(f"the process may not be read: {error.strerror}")
     return None
 
 
-def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Shut:
+def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable:
     """Which rule shuts us out."""
     folder = proc / str(pid)
     owner = _owner(folder)
     if owner is None:
-        return Shut("the process is gone")
+        return shut("the process is gone")
     if not powers.sys_ptrace and owner != powers.user:
-        return Shut(
+        return shut(
             f"it belongs to user {_name(owner)}, and hangdoc runs as {_name(powers.user)} without CAP_SYS_PTRACE",
             _CAPABILITY_REMEDY if powers.user == 0 else f"run hangdoc as that user, or {as_root()}",
         )
     if powers.yama == 3:
-        return Shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
+        return shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
     if powers.yama == 2 and not powers.sys_ptrace:
-        return Shut("Yama allows it to administrators only (ptrace_scope 2)", as_root())
+        return shut("Yama allows it to administrators only (ptrace_scope 2)", as_root())
     if powers.yama == 1 and not powers.sys_ptrace and not _descends(pid):
-        return Shut(
+        return shut(
             "Yama allows it to a process's ancestors only (ptrace_scope 1)",
             f"{as_root()}; or sudo sysctl kernel.yama.ptrace_scope=0",
         )
     own, its = read_link(str(proc / "self/ns/user")), read_link(str(folder / "ns/user"))
     if its is not None and own != its:
-        return Shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
+        return shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
     if _capabilities(folder, "CapPrm") & ~_capabilities(proc / "self", "CapEff"):
         remedy = _CAPABILITY_REMEDY if powers.user == 0 else as_root()
-        return Shut("it has capabilities that hangdoc has not, and hangdoc has no CAP_SYS_PTRACE", remedy)
-    return Shut(
+        return shut("it has capabilities that hangdoc has not, and hangdoc has no CAP_SYS_PTRACE", remedy)
+    return shut(
         "the kernel forbids it (the process is not dumpable, or a security module or seccomp forbids ptrace)",
         f"{as_root()}; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
     )

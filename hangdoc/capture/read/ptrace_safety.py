@@ -6,36 +6,33 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
 
 from hangdoc.capture.read import procfs
 from hangdoc.model.process import ProcessState
+from hangdoc.model.snapshot import Unavailable
 
 _SETTLE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Shut:
+def shut(why: str, remedy: str = "") -> Unavailable:
     """Why a process may not be held, and what would help."""
-
-    why: str
-    remedy: str = ""
+    return Unavailable("ptrace", why, remedy)
 
 
-def may_be_held(state: ProcessState | None) -> Shut | None:
+def may_be_held(state: ProcessState | None) -> Unavailable | None:
     """What forbids to stop the process, as it was seen.
 
     A tracer hangs on a thread in state D; one that goes away while it waits leaves the stop behind.
     """
     if state is None or state.state in "ZX":
-        return Shut("the process is gone")
+        return shut("the process is gone")
     if state.tracer_pid:
-        return Shut(f"process {state.tracer_pid} traces it (a debugger, strace)", f"detach process {state.tracer_pid}")
+        return shut(f"process {state.tracer_pid} traces it (a debugger, strace)", f"detach process {state.tracer_pid}")
     for thread in state.threads:
         if thread.state in "Tt":
-            return Shut(f"thread {thread.tid} ({thread.name}) is stopped (state T)", "let it go on (SIGCONT) first")
+            return shut(f"thread {thread.tid} ({thread.name}) is stopped (state T)", "let it go on (SIGCONT) first")
         if thread.state in "DZX":
-            return Shut(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", "look again when it left it")
+            return shut(f"thread {thread.tid} ({thread.name}) is in state {thread.state}", "look again when it left it")
     return None
 
 

@@ -84,7 +84,7 @@ def unpickle(data: bytes) -> dict[Any, Any]:
     back JSON; some 100 ms for the 2,000 calls of a flight recorder. Of more calls than ``_MOST_CALLS`` the last count.
     """
     if _limited:
-        return _load(data)
+        return load_builtins(data)
     source, sink = os.memfd_create("pickle", os.MFD_CLOEXEC), os.memfd_create("plain", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(source), "wb") as file:
@@ -112,7 +112,7 @@ def main() -> None:
     _lower(resource.RLIMIT_CPU, _CPU_SECONDS)
     _lower(resource.RLIMIT_FSIZE, _LONGEST_PLAIN)
     try:
-        answer = _plain(_load(sys.stdin.buffer.read()))
+        answer = _plain(load_builtins(sys.stdin.buffer.read()))
         text = json.dumps(answer, skipkeys=True, default=lambda _: None).encode()
     except MemoryError:
         os._exit(1)
@@ -134,7 +134,9 @@ class _BuiltinsOnly(pickle.Unpickler):
         raise ValueError("it refers to something outside itself")
 
 
-def _load(data: bytes) -> dict[Any, Any]:
+def load_builtins(data: bytes) -> dict[Any, Any]:
+    """The dict of builtins in a pickle, read in this process: only where its memory is limited, or where the pickle was
+    tried (``bounded``). Raises ``ValueError`` for whatever else it is, and ``MemoryError``."""
     try:
         found = _BuiltinsOnly(io.BytesIO(data)).load()
     except MemoryError:

@@ -114,7 +114,7 @@ def test_we_may_look_at_ourselves() -> None:
 def test_the_doctor_says_what_yama_means(
     monkeypatch: pytest.MonkeyPatch, shut: bool, yama: int | None, state: str, words: str
 ) -> None:
-    found = permission.Shut("Yama says no", "sudo sysctl") if shut else None
+    found = permission.shut("Yama says no", "sudo sysctl") if shut else None
     monkeypatch.setattr(looking, "forbidden", lambda pid, powers: found)
     check = looking.permission(powers(yama=yama), 77)
     assert check.state == state

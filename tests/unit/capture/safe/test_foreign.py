@@ -278,3 +278,8 @@ def test_notes_that_are_no_plain_files_are_none(tmp_path: Path, planted: str) ->
         path.write_bytes(b"{")
         os.truncate(path, 1 << 40)
     assert read_bye(path) is None
+
+
+def test_a_pickle_may_not_refer_to_anything_outside_itself() -> None:
+    with pytest.raises(ValueError, match="outside itself"):
+        foreign.load_builtins(b"\x80\x02U\x01xQ.")
