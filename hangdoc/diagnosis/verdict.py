@@ -148,18 +148,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
         named = replace(named, why=joined(named.why, parted_now(case, found, found.alternatives[0])))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
-    victims = _victims(case, found)
-    confidence, sure = found.confidence, found.sure
-    if outcome == Outcome.HANG and not found.proved and confidence == Confidence.CERTAIN:
-        confidence = Confidence.LIKELY
-    if named.doubt:
-        confidence, sure = (
-            Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence,
-            f"{sure}; {named.doubt}",
-        )
-    if outcome == Outcome.HANG and not found.proved and case.activities:
-        waited = case.job.stalled_for and not _will_never_go_on(case, found)
-        sure += f"; waited {name_duration(case.job.stalled_for)} for it" if waited else ""
+    confidence, sure = _how_sure(case, found, outcome, named.doubt)
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -168,7 +157,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
         culprits=tuple(sorted(found.culprits)),
         alternatives=found.alternatives,
         culprit_processes=found.processes or tuple(_process(case, rank) for rank in sorted(found.culprits)),
-        victims=victims,
+        victims=_victims(case, found),
         why=writer.write(named.why),
         fix=writer.write(named.fix),
         sure=sure,
@@ -183,6 +172,17 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
         world_size=case.job.world_size or len(case.activities) or None,
         unseen=tuple(sorted(case.hidden | {r for r, rank in case.ranks.items() if rank.identity == UNSEEN})),
     )
+
+
+def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: str) -> tuple[Confidence, str]:
+    """The confidence and its reason: no hang is certain that is not proved, or that has a double."""
+    confidence, sure = found.confidence, found.sure
+    unproved = outcome == Outcome.HANG and not found.proved
+    if confidence == Confidence.CERTAIN and (unproved or doubt):
+        confidence = Confidence.LIKELY
+    sure += f"; {doubt}" if doubt else ""
+    waited = unproved and case.activities and case.job.stalled_for and not _will_never_go_on(case, found)
+    return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
 
 
 def _until_a_hang(case: Case, found: Blame[Explanation]) -> str:

@@ -89,10 +89,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others),
         ),
         joined(
-            [
-                [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)],
-                [_told_counts(rounds), _counters(case, loop)],
-            ],
+            [_ended(loop, left, inside), _told_counts(rounds), _counters(case, loop)],
             ["or a round of it went by the call, at ", cited(skip.guard, skip.file)] if skip is not None else "",
             "or more of its rounds made no call, as under no_sync" if quiet else "",
             out,
@@ -100,6 +97,10 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [_fix_rounds(loop, bool(out), by_library), _fix_skip(skip)],
         doubt,
     )
+
+
+def _ended(loop: Parting, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
+    return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
 def _has_quiet_rounds(case: Case, loop: Parting) -> bool:

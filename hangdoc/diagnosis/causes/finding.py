@@ -1,4 +1,4 @@
-"""What a rule answers, and the words that all rules share."""
+"""What a rule answers, and which ranks and lines of the two sides it speaks of."""
 
 from __future__ import annotations
 
