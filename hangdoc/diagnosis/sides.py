@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.finding import may_run_another, others_of, short, telling, telling_token
 from hangdoc.diagnosis.condition.candidates import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.diagnosis import Divergence, Edit, Repair, Side
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks

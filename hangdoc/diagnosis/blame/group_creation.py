@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.journal import Journal
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack

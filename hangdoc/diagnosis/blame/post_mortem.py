@@ -9,9 +9,9 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.divergences import blame_of
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Gone, Nothing
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 

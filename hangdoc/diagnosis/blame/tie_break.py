@@ -7,13 +7,14 @@ import itertools
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import others_in, partings_of
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import Site
 from hangdoc.model.process import Frame, Stack
 
 

@@ -14,8 +14,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Site, Token
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.frames.landmarks import below_user, words
+from hangdoc.diagnosis.frames.stacks import Site
 
 GAP = 10
 """One call too many or too few."""

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from itertools import takewhile
 
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.stacks import Site, call_site
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 
-Site = tuple[tuple[str, int, str], ...]
 GroupKey = tuple[str, tuple[int, ...]]
 
 # Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
@@ -116,35 +115,6 @@ def met_unlike(history: GroupHistory) -> bool:
         if len({(t.op, t.sizes) for t in met if arrived or (t.pending and not history.inferred)}) > 1:
             return True
     return False
-
-
-def user_stack(stack: Stack) -> Stack:
-    """The user frames, innermost first."""
-    return tuple(f for f in stack if not library(f.file))
-
-
-def site_of(stack: Stack) -> Site:
-    """What identifies a call site: the user frames, or the innermost library frames where there are none
-    (backward on another thread, finalizers)."""
-    frames = user_stack(stack) or stack[:4]
-    # torch records plain code names, py-spy qualified ones.
-    return tuple((f.file, f.line, f.function.rsplit(".", 1)[-1]) for f in frames)
-
-
-def call_site(stack: Stack) -> Site:
-    """``site_of``, and last the library's functions on the way from the user's line to the call; their lines may
-    differ between ranks that do the same, and so may code without a file."""
-    below = list(takewhile(lambda frame: library(frame.file), stack))
-    site = site_of(stack)
-    if not below or len(below) == len(stack):
-        return site
-    way = (f.function.rsplit(".", 1)[-1] for f in reversed(below) if not f.file.startswith("<"))
-    return (*site, ("", 0, " ".join(way)))
-
-
-def lines_of(site: Site) -> Site:
-    """The user's part of a call site: the first call of a compiled function takes another way than the next."""
-    return site[:-1] if site and not site[-1][0] else site
 
 
 def group_label(name: str, description: str) -> str:

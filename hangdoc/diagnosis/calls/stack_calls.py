@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.causes.finding import Finding, capital, others_of, place, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import Fault, follow, is_pool_idle
@@ -13,6 +12,7 @@ from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason

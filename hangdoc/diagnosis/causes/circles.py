@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.calls.history import site_of
 from hangdoc.diagnosis.causes.finding import Finding, capital, place, short, told_values, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.wording import name_ranks

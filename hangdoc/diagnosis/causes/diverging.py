@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
 from hangdoc.diagnosis.causes.finding import (
     Finding,
     call_name,
@@ -34,6 +34,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import library
 from hangdoc.diagnosis.frames.naming import file_name
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks

@@ -6,7 +6,7 @@ import itertools
 import re
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, lines_of, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
@@ -15,6 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import (
     Finding,
@@ -23,6 +23,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks

@@ -6,13 +6,14 @@ stands before the launch runs first on rank 0 and later, in a changed world, on 
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.history import END, user_stack
+from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value
 from hangdoc.model.process import Frame, Stack

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.tie_break import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, condition_text, others_of, place, verb
 from hangdoc.diagnosis.causes.registry import cause
@@ -13,6 +13,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import item_loop, shared_item_loop
 from hangdoc.model.wording import name_ranks
 

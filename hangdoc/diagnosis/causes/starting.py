@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
-from hangdoc.diagnosis.calls.history import Token, user_stack
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.finding import (
     Finding,
     capital,
@@ -21,6 +21,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.naming import file_name
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key

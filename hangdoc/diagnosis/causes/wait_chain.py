@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.naming import file_line
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import (

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.condition.stack_comparison import (
     Callees,
     callees_of,
@@ -19,6 +18,7 @@ from hangdoc.diagnosis.condition.stack_comparison import (
     same_place,
 )
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, Sources
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.values import Values

@@ -9,8 +9,9 @@ from dataclasses import replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Token, distinct
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_LIKE = 16
 

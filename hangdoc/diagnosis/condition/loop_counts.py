@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hangdoc.diagnosis.calls.history import RankProgram, Site, Token, distinct, user_stack
+from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import Parting
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.stacks import Site, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
 from hangdoc.model.process import Frame, Stack

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, Sources, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before
 from hangdoc.model.process import Frame, Stack

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.process import Frame
 

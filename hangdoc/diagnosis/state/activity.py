@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label, site_of, user_stack
+from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.frames.landmarks import is_distributed
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders, wanted
 from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, kind_mark

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
