@@ -6,10 +6,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token, met_unlike
-from hangdoc.diagnosis.calls.stack_calls import ROOTED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.model.kinds import MESSAGES
 
 _ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
@@ -41,8 +41,6 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         if history.inferred and (found := _standing_roots(case, history)) is not None:
             return found
         # A rank that aborted took its journal along.
-        blind = frozenset(history.blind)
-        seen = [rank for rank in history.members if rank not in blind]
         blind = frozenset(history.blind)
         seen = [rank for rank in history.members if rank not in blind]
         if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
@@ -91,7 +89,7 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
     def root(rank: int, token: Token) -> Hashable | None:
         if token.root is not None:
             return history.members[token.root] if token.root < len(history.members) else token.root
-        if not any(word in token.op for word in ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
+        if not operation(token.op).rooted:
             return None
         return number_below_user(case.activities[rank].stack, *_ROOT_LOCALS) if token.pending else None
 

@@ -8,31 +8,18 @@ way through the library below it: of a trainer all calls come from one user line
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.diagnosis.frames.stacks import Site, call_site
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 
 GroupKey = tuple[str, tuple[int, ...]]
-
-# Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
-_UNEVEN_BY_NATURE = (
-    "scatter",
-    "gather",
-    "all_to_all",
-    "alltoall",
-    "broadcast_object",
-    "send",
-    "recv",
-    "barrier",
-)
-# … although their names contain such a word.
-_EVEN = ("all_gather", "reduce_scatter")
 
 END = "end of program"
 
@@ -124,12 +111,6 @@ def group_label(name: str, description: str) -> str:
     return f"group {name}" if name.isdigit() else name
 
 
-@lru_cache(maxsize=1024)
-def demands_equal_sizes(op: str) -> bool:
-    """Must all ranks agree on the sizes of the operation?"""
-    return op.startswith(_EVEN) or not any(word in op for word in _UNEVEN_BY_NATURE)
-
-
 class RankProgram:
     """One rank's calls in program order, over all its groups. ``recording`` is shared by ranks of equal calls."""
 
@@ -174,7 +155,7 @@ class RankProgram:
             sequence=call.sequence,
             op=call.op,
             site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
-            sizes=call.input_sizes if demands_equal_sizes(call.op) else None,
+            sizes=call.input_sizes if operation(call.op).sized else None,
             dtypes=call.input_dtypes,
             pending=not call.completed,
             order=place,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.model.journal import Journal, PointToPoint
 
 _Key = tuple[str, int, int, int]
@@ -39,7 +40,7 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
     issued: dict[_Key, dict[str, list[Alone]]] = {}
     for rank, journal in known.items():
         for message in journal.point_to_points:
-            way = "send" if "send" in message.op else "recv" if "recv" in message.op else ""
+            way = message_way(message.op)
             if not way or message.peer not in known:
                 continue
             ends = (rank, message.peer) if way == "send" else (message.peer, rank)

@@ -13,6 +13,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, GroupKey, RankProgram, Token
+from hangdoc.diagnosis.frames.operations import message_way
 
 _MOST_SETS = 24
 
@@ -201,7 +202,7 @@ def _message(rank: int, program: RankProgram) -> tuple[int, int] | None:
     points = [p for p in program.journal.point_to_points if not p.completed and p.peer >= 0]
     if len(points) != 1:
         return None
-    return (rank, points[0].peer) if "send" in points[0].op else (points[0].peer, rank)
+    return (rank, points[0].peer) if message_way(points[0].op) == "send" else (points[0].peer, rank)
 
 
 def _plays(actor: _Actor, slot: Slot, kind: Hashable) -> bool:

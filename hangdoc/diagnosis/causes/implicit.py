@@ -7,6 +7,7 @@ import re
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, call_name, capital, others_of, place, short, verb, wait_sentence
 from hangdoc.diagnosis.causes.registry import cause
@@ -67,10 +68,7 @@ def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
     theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
     mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
     mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
-    period = next(
-        (n for n in range(1, len(theirs) // 2 + 1) if all(theirs[i] == theirs[i - n] for i in range(n, len(theirs)))), 1
-    )
-    return len(mine) % period != 0
+    return len(mine) % (period(theirs) or 1) != 0
 
 
 def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:

@@ -14,11 +14,9 @@ from hangdoc.diagnosis.condition.stack_comparison import (
     callees_of,
     guards_of,
     has_returned,
-    same_function,
-    same_place,
 )
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import Guard, Sources
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.values import Values
@@ -83,18 +81,15 @@ def parted(
 
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
     """
-    a, b = (list(reversed(user_stack(s))) for s in sides)
+    where = fork(*sides)
+    ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
-    at = 0
-    while at < min(len(a), len(b)) and same_place(a[at], b[at]):
-        at += 1
     found: list[Parting] = []
-    together = at < min(len(a), len(b)) and same_function(a[at], b[at])
-    if together:
-        found += _in_common_function(sources, values, (a[at], b[at]), ranks, callees)
-    for index, chain in enumerate((a, b)):
+    if together is not None:
+        found += _in_common_function(sources, values, together, ranks, callees)
+    for index, chain in enumerate(ways):
         # The other side stands behind the line that this one went in by: it has left every loop further in.
-        other = (a, b)[1 - index]
+        other = ways[1 - index]
         passed = other[at].line > chain[at].line if together else has_returned(sources, other, chain, at)
         for level, frame in enumerate(chain[at + 1 if together else at :], at + 1):
             for guard in guards_of(sources, frame, callees):
@@ -122,12 +117,12 @@ def is_tried(parting: Parting) -> bool:
 
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """The try around a function that side 0 has begun anew, where side 1 has come further in it."""
-    a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), 0)
-    if not at or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    where = fork(*sides)
+    diverged = where.within_function
+    if diverged is None or diverged[0].line >= diverged[1].line:
         return []
     found = []
-    for level, frame in reversed(list(enumerate(b[:at]))):
+    for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
         for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
             parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
             found += [parting] if is_tried(parting) else []
@@ -138,24 +133,25 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
     round that it has behind it, one of them may have been decided otherwise. And the loops further in, innermost
     first: it has left them all."""
-    a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
-    if at is None or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    where = fork(*sides)
+    diverged = where.within_function
+    if diverged is None or diverged[0].line >= diverged[1].line:
         return []
+    at, there = where.common, diverged[1]
     callees = callees_of(sides[1])
-    mine, theirs = guards_of(sources, a[at], callees_of(sides[0])), guards_of(sources, b[at], callees)
+    mine, theirs = guards_of(sources, diverged[0], callees_of(sides[0])), guards_of(sources, there, callees)
     loops = [g for g in theirs if g.kind == "loop" and g in mine]
     if not loops:
         return []
     span = loops[-1].span
     left = [
         Parting(g, f.file, plain(f.function), 1, False, False, 3.0 + level / 100, f.line, uneven=True, level=level)
-        for level, f in enumerate(b[at + 1 :], at + 1)
+        for level, f in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, f, callees)
         if g.kind == "loop"
     ]
     return left[::-1] + [
-        Parting(g, b[at].file, plain(b[at].function), 1, False, False, 0.6, b[at].line, level=at)
+        Parting(g, there.file, plain(there.function), 1, False, False, 0.6, there.line, level=at)
         for g in theirs
         if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]
     ]
