@@ -9,11 +9,9 @@ from hangdoc.diagnosis.calls.history import GroupHistory, Token, met_unlike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.model.kinds import MESSAGES
-
-_ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
-_GROUP_ROOT_LOCALS = ("group_src", "group_dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +69,7 @@ def _standing_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     for rank, tokens in history.tokens.items():
         standing.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
     for alike in standing.values():
-        roots = {rank: number_below_user(case.activities[rank].stack, *_GROUP_ROOT_LOCALS) for rank in alike}
+        roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1:
             return Disagreement("root", history, alike, values)
@@ -91,7 +89,7 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
             return history.members[token.root] if token.root < len(history.members) else token.root
         if not operation(token.op).rooted:
             return None
-        return number_below_user(case.activities[rank].stack, *_ROOT_LOCALS) if token.pending else None
+        return number_below_user(case.activities[rank].stack, *names("root_local")) if token.pending else None
 
     return root
 

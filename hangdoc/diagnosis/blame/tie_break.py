@@ -14,6 +14,7 @@ from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site
 from hangdoc.model.process import Frame, Stack
 
@@ -64,7 +65,7 @@ def interrupting(case: Case, stack: Stack) -> Frame | None:
 
 
 def _interrupts(case: Case, file: str, function: str) -> bool:
-    return function in ("__del__", "_exitfunc") or case.sources.is_signal_handler(file, function)
+    return function in names("runs_at_any_moment") or case.sources.is_signal_handler(file, function)
 
 
 def _was_interrupted(case: Case, gap: Gap | None) -> bool:

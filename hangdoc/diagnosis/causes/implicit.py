@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
@@ -16,6 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import name_ranks
@@ -137,10 +137,6 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
-_STAGE_ENDS = re.compile(r"^on_(?:\w+_)?(?:epoch|batches|fit|train|validation|predict)_end$|_epoch_end$")
-"""Hooks by which trainers tell that a stage is over (Lightning 2.6, transformers 5)."""
-
-
 @cause("HD102", explains=Diverged, order=140)
 def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
@@ -198,7 +194,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _stage_hook(stack: Stack) -> Frame | None:
     """The user's hook for the end of a stage, called by a library."""
     for frame, caller in itertools.pairwise(stack):
-        if not library(frame.file) and library(caller.file) and _STAGE_ENDS.search(plain(frame.function)):
+        if not library(frame.file) and library(caller.file) and pattern("stage_end_hook").search(plain(frame.function)):
             return frame
     return None
 

@@ -22,6 +22,7 @@ from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.naming import file_line
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
@@ -109,7 +110,11 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _shuts_down(case: Case, token: Token) -> bool:
     frame = token.frame
     tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
+    return (
+        tree is not None
+        and frame is not None
+        and any(leads_to(tree, frame.line, name) for name in names("destroys_group"))
+    )
 
 
 @cause("HD112", explains=Diverged, order=130)

@@ -20,6 +20,7 @@ from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.naming import file_name
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
@@ -30,17 +31,10 @@ from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_ranks
 
 _CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
-_NEW_GROUP = frozenset(
-    {"new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "_new_group_with_tag"}
-)
-
-
-# multiprocessing's ways to import the parent's main module in a spawned process (Python 3.4 to 3.14).
-_RUNS_MAIN_AGAIN = frozenset({"_fixup_main_from_path", "_fixup_main_from_name"})
 
 
 def _makes_groups(frame: Frame) -> bool:
-    return plain(frame.function) in _NEW_GROUP
+    return plain(frame.function) in names("makes_group")
 
 
 @cause("HD303", explains=Diverged, order=70)
@@ -141,7 +135,7 @@ def relaunched_worker(case: Case, blame: Blame[Explanation]) -> Finding | None:
             stack = main.frames if helper.last and (main := helper.last.main) else ()
             joined = any("torch/distributed/" in f.file for f in below_user(stack))
             frames = [f for f in user_stack(stack) if not f.file.startswith("<")]
-            if not joined or not frames or not any(plain(f.function) in _RUNS_MAIN_AGAIN for f in stack):
+            if not joined or not frames or not any(plain(f.function) in names("runs_main_again") for f in stack):
                 continue
             others = others_of(case, blame)
             return Finding(

@@ -16,30 +16,13 @@ from hangdoc.diagnosis.condition.stack_comparison import (
     has_returned,
 )
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import Guard, Sources
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
-
-# 'rank' as a word: local_rank, get_rank, rank_zero, myrank; not ranking, franked, pagerank.
-_RANK_WORD = re.compile(
-    r"(?<![a-z])(?:my|this|world|global|local|node|mpi|dp|tp|pp|cp|ep)?rank(?:s|id|\d+)?(?![a-z])", re.IGNORECASE
-)
-_RANK_NAME = re.compile(
-    _RANK_WORD.pattern
-    + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|writer|global_zero|local_main|root|first)\w*"
-    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
-    r"|(?:is_)?(?:world|local)_process_zero"
-    r"|should_save|node_id)(?:$|[._(])",
-    re.IGNORECASE,
-)
-# Conditions that are the same everywhere: they part nobody.
-_WORLD = re.compile(r"world_size|is_initialized|is_available|num_processes|use_ddp|distributed", re.IGNORECASE)
-# Library wrappers that run a function on one rank only.
-_RANK_WRAPPERS = re.compile(r"rank_zero\.py$|rank_zero_only|on_main_process|on_local_main_process")
-
 
 CONDITIONS = ("if", "return", "expression")
 """Kinds of guards that are one test, true on one side and false on the other."""
@@ -102,7 +85,7 @@ def parted(
 
 def is_rank_name(name: str) -> bool:
     """Is it what programs call a rank, or a flag made of it?"""
-    return _RANK_NAME.search(name) is not None
+    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
 def is_left_by_exception(parting: Parting) -> bool:
@@ -212,7 +195,7 @@ def _scored(
     for name in [name for name, it_does in differ.items() if it_does]:
         tested = values.tested(sources, frame.file, frame.function, guard, name)
         differ[name] = _sides_differ(tested, ranks)
-    rank_like = any(_RANK_NAME.search(n) for n in guard.names) or _RANK_WORD.search(guard.condition) is not None
+    rank_like = any(is_rank_name(n) for n in guard.names) or pattern("rank_word").search(guard.condition) is not None
     rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
     differs = any(differ.values())
     if guard.names and all(d is False for d in differ.values()) and guard.kind != "loop":
@@ -237,14 +220,14 @@ def _scored(
         body = guard.condition.startswith(("try:", "with "))
         score = 0.6 if body else 1.2 if guard.condition == "finally:" else 4.5 if guard.taken else 1.4
     elif guard.kind == "decorator":
-        rank_like = _RANK_WRAPPERS.search(guard.condition) is not None
+        rank_like = pattern("runs_on_one_rank").search(guard.condition) is not None
     if differs:
         score += 3
     if rank_like and guard.kind not in ("try",):
         score += 5
-    elif _WORLD.search(guard.condition) and not differs:
+    elif pattern("same_everywhere").search(guard.condition) and not differs:
         score -= 2
-    always = rank_like and all(_RANK_NAME.search(n) or n.isupper() for n in guard.names)
+    always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
     return [
         Parting(
             guard,
@@ -282,7 +265,9 @@ def _equals_rank(per_rank: dict[int, str]) -> bool:
 
 def wrapped_for_one_rank(stack: Stack) -> bool:
     """Does a library wrapper in the stack run the user's function on one rank only (`@rank_zero_only`)?"""
-    return any(_RANK_WRAPPERS.search(f.file) or _RANK_WRAPPERS.search(f.function) for f in stack)
+    return any(
+        pattern("runs_on_one_rank").search(f.file) or pattern("runs_on_one_rank").search(f.function) for f in stack
+    )
 
 
 def describe(
@@ -309,7 +294,7 @@ def describe(
             by_value.setdefault(value, []).append(rank)
         if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
             continue
-        if past and not _RANK_NAME.search(name):
+        if past and not is_rank_name(name):
             continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
     for name, per_rank in values_behind(values, parting, ranks).items() if not past else ():
@@ -334,7 +319,7 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
     found = []
     for name in guard.names:
         per_rank = values.of(parting.file, parting.function, name)
-        if parting.rank_like and not _RANK_NAME.search(name) and not _equals_rank(per_rank):
+        if parting.rank_like and not is_rank_name(name) and not _equals_rank(per_rank):
             continue
         changed = {*assignments(tree, name), *called_methods(tree, name)} if tree is not None else ()
         if not any(first < line <= last for line in changed):

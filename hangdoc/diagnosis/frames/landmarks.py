@@ -7,13 +7,11 @@ from enum import Enum
 from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import is_explicit
 from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import Frame, Stack
-
-# Standard wrappers around somebody else's function: context managers and decorators say nothing of their own.
-_WRAPPERS = ("/contextlib.py", "/functools.py")
 
 
 class Role(Enum):
@@ -97,12 +95,12 @@ def plain(function: str) -> str:
     return function.rsplit(".", 1)[-1]
 
 
-def number_below_user(stack: Stack, *names: str) -> int | None:
+def number_below_user(stack: Stack, *locals_: str) -> int | None:
     """A whole number that a library frame below the user's code holds in a local of one of these names: the root, the
     peer or the tag of the call, from torch.distributed's frames."""
     for frame in below_user(stack):
         for local in frame.locals:
-            if local.name in names and local.value.removeprefix("-").isdecimal():
+            if local.name in locals_ and local.value.removeprefix("-").isdecimal():
                 return int(local.value)
     return None
 
@@ -151,7 +149,7 @@ def is_implicit(stack: Stack) -> bool:
     if len(below) == len(stack):  # a thread of a library's: what started it does not tell
         while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
             below = below[:-1]
-    while below and below[-1].file.endswith(_WRAPPERS):
+    while below and below[-1].file.endswith(names("wrapper_file")):
         below = below[:-1]
     if not below:
         return False

@@ -10,6 +10,7 @@ from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
@@ -90,7 +91,7 @@ def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint
 def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
     if sender.kind != ActivityKind.SEND or sender.peer != receiver.rank:
         return None
-    wanted, sent = number_below_user(receiver.stack, "tag"), number_below_user(sender.stack, "tag")
+    wanted, sent = (number_below_user(each.stack, *names("tag_local")) for each in (receiver, sender))
     if wanted is None or sent is None or wanted == sent:
         return None
     return TagMismatch(receiver.rank, sender.rank, wanted, sent, sender.where, None)

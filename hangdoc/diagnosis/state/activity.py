@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
@@ -165,7 +166,7 @@ def _what(
             return Wait(kind, call_text(pending, program)), pending, None
         op = python_op(stack)
         if message_way(op):
-            peer = number_below_user(stack, "dst", "src", "group_dst", "group_src")
+            peer = number_below_user(stack, *names("peer_local"))
             return Wait(ActivityKind.SEND if message_way(op) == "send" else ActivityKind.RECV, op), None, peer
         if thread is not None and thread.state != "R":
             return Wait(kind, op or words(stack) or "a collective"), None, None
