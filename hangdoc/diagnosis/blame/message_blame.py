@@ -18,6 +18,7 @@ from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
+"""Alternatives in a report: a longer list helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 
-_SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
+_SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
 """A process's sockets close before the kernel has taken it down, so its peers can be seen to fail before it ends."""
 

@@ -151,7 +151,9 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
 
 
 _Place = tuple[Site, str]
+"""Where a call is made, and the description of its group."""
 _Step = tuple[_Place, _Place]
+"""From one call to the next."""
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:

@@ -57,7 +57,10 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
 
 def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
     """The pairs between which something is wrong, with one message of each: its peer has gone by it, or offers another
-    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants."""
+    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants.
+
+    Example: 0 waits for 1 and 1 for 0 with other tags → {(0, 1)}; 0 waits for 1 and 1 for 2 → {(1, 2)}.
+    """
     pending = [each for each in found if not each.message.completed]
     offers: dict[int, set[int]] = {}
     for each in pending:
@@ -71,7 +74,7 @@ def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
 
 
 def common_rank(pairs: Iterable[tuple[int, int]]) -> int | None:
-    """The only rank that is an end of every one of several pairs."""
+    """The only rank that is an end of every one of several pairs. Example: (0, 1) and (1, 2) → 1."""
     pairs = list(pairs)
     common = set.intersection(*(set(pair) for pair in pairs)) if len(pairs) > 1 else set()
     return common.pop() if len(common) == 1 else None

@@ -60,7 +60,10 @@ def apart(history: GroupHistory) -> GroupHistory:
 
 
 def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
+    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it.
+
+    Example: ranks 0 and 1 at line 5, rank 2 at line 7, rank 3 (the culprit) at line 9 → [(2,)].
+    """
     by_site: dict[object, list[int]] = {}
     for rank, tokens in history.tokens.items():
         by_site.setdefault(tokens[0].site, []).append(rank)

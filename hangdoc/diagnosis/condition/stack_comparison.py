@@ -13,6 +13,7 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
     """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
 
     'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
+    Example: main:9 is 'behind' main:3 → save:1, where no loop holds both lines of main.
     """
     where = fork(stack, other)
     if where.frames is None:
@@ -49,7 +50,10 @@ Callees = dict[int, frozenset[str]]
 
 
 def callees_of(stack: Stack) -> Callees:
-    """What each user frame of the stack calls."""
+    """What each user frame of the stack calls.
+
+    Example: main → (library) fit → step: main calls fit and step, step calls nothing.
+    """
     found: Callees = {}
     names: set[str] = set()
     users = {id(frame) for frame in user_stack(stack)}

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.process import Frame
 
 _RECENT = 64
-"""Messages of each rank that are looked at, the latest."""
+"""Messages of each rank that are looked at, the latest; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,9 +15,13 @@ _UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
+"""FUTEX_PRIVATE_FLAG of linux/futex.h."""
 _CPU_SHARE_THAT_MOVES = 0.05
+"""Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
 _BYTES_THAT_MOVE = 4096
+"""One page, chosen by hand: a line of a log is less."""
 _WAKE_UPS_THAT_MOVE = 5
+"""Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
 
 def is_moving(process: Process) -> bool:
