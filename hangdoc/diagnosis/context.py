@@ -10,6 +10,8 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
@@ -127,7 +129,9 @@ class Case:
         for each in self.messages_alone:
             if not each.message.completed:
                 found.setdefault(each.rank, []).append(each)
-        return {rank: sorted(some, key=lambda each: "recv" not in each.message.op) for rank, some in found.items()}
+        return {
+            rank: sorted(some, key=lambda each: message_way(each.message.op) != "recv") for rank, some in found.items()
+        }
 
     def _awaiting(self, activity: Activity) -> Activity:
         """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait
@@ -135,7 +139,7 @@ class Case:
         if activity.reason != WaitReason.UNTOLD or activity.where is None:
             return activity
         line = self.sources.line(activity.where.file, activity.where.line)
-        asynchronous = line is not None and ".wait(" in line
+        asynchronous = line is not None and any(call in line for call in names("wait_call"))
         return (
             replace(activity, kind=ActivityKind.IN_COLLECTIVE, text=_UNNAMED, reason=WaitReason.UNNAMED)
             if asynchronous

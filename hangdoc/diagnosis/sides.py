@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
@@ -12,6 +12,7 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.diagnosis import Divergence, Edit, Repair, Side
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame

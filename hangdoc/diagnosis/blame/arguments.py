@@ -6,14 +6,12 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token, met_unlike
-from hangdoc.diagnosis.calls.stack_calls import ROOTED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.model.kinds import MESSAGES
-
-_ROOT_LOCALS = ("src", "dst", "group_src", "group_dst", "root")
-_GROUP_ROOT_LOCALS = ("group_src", "group_dst")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +39,6 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         if history.inferred and (found := _standing_roots(case, history)) is not None:
             return found
         # A rank that aborted took its journal along.
-        blind = frozenset(history.blind)
-        seen = [rank for rank in history.members if rank not in blind]
         blind = frozenset(history.blind)
         seen = [rank for rank in history.members if rank not in blind]
         if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
@@ -73,7 +69,7 @@ def _standing_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     for rank, tokens in history.tokens.items():
         standing.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
     for alike in standing.values():
-        roots = {rank: number_below_user(case.activities[rank].stack, *_GROUP_ROOT_LOCALS) for rank in alike}
+        roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1:
             return Disagreement("root", history, alike, values)
@@ -91,9 +87,9 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
     def root(rank: int, token: Token) -> Hashable | None:
         if token.root is not None:
             return history.members[token.root] if token.root < len(history.members) else token.root
-        if not any(word in token.op for word in ROOTED) or token.op in ("all_reduce", "all_gather", "reduce_scatter"):
+        if not operation(token.op).rooted:
             return None
-        return number_below_user(case.activities[rank].stack, *_ROOT_LOCALS) if token.pending else None
+        return number_below_user(case.activities[rank].stack, *names("root_local")) if token.pending else None
 
     return root
 

@@ -6,20 +6,12 @@ launchers and schedulers, waits for an answer that cannot come: a hang at once.
 
 from __future__ import annotations
 
-import re
-
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.state.process import blocking_thread, is_terminal, kind_mark
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import OpenFile
-
-_PROMPT = re.compile(r"\b(?:input|getpass|prompt|confirm|Prompt\.ask|Confirm\.ask)\s*\(")
-"""Calls that ask a question: the builtin, getpass and what click, typer and rich call theirs. Whoever reads data from a
-pipe (`for line in sys.stdin`, `json.load(sys.stdin)`) calls none of them: its writer may just be slow."""
-
-_PROMPTING = re.compile(r"prompt|confirm|^ask$|^ask_|trust_remote_code")
-"""Names of library functions that ask: click's and rich's, huggingface's `resolve_trust_remote_code`."""
 
 
 def waits_for_a_person(case: Case, rank: int) -> bool:
@@ -56,7 +48,9 @@ def _asks(case: Case, rank: int) -> bool:
     mark = kind_mark(thread.frames) if thread is not None else None
     if mark is not None and mark.kind in (ActivityKind.TERMINAL, ActivityKind.DEBUGGER):
         return True
-    if thread is not None and any(_PROMPTING.search(plain(frame.function)) for frame in below_user(thread.frames)):
+    if thread is not None and any(
+        pattern("prompting_function").search(plain(frame.function)) for frame in below_user(thread.frames)
+    ):
         return True
     line = case.sources.line(where.file, where.line) if where is not None else None
-    return line is not None and _PROMPT.search(line) is not None
+    return line is not None and pattern("prompt_call").search(line) is not None

@@ -18,7 +18,9 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import ActivityKind, Confidence
 
 _MOST_GROUPS = 8
+"""That are compared pair by pair: 28 pairs."""
 _MOST_JOINED = 3
+"""Pairs of groups whose repairs are joined, and repairs of each: 27 combinations."""
 
 
 def differing_call(case: Case) -> Blame[Disagreement] | None:

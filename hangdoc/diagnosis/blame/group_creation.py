@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator, Mapping
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.journal import Journal
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
 _LABEL = "new_group"
-_CONSTRUCTOR = "_new_process_group_helper"
-"""The frame of torch.distributed that makes a group; its locals are ``group_name`` and ``global_ranks_in_group``."""
-
 _Making = tuple[int, Stack, tuple[int, ...]]
 """A group's number, where the rank makes it, its members as far as they are known."""
 
@@ -132,7 +132,7 @@ def _making(case: Case, rank: int) -> _Making | None:
 
 def _making_on_stack(stack: Stack) -> _Making | None:
     for number, frame in enumerate(stack):
-        if frame.function.rsplit(".", 1)[-1] == _CONSTRUCTOR:
+        if plain(frame.function) in names("group_constructor"):
             values = {local.name: local.value.strip("\"'") for local in frame.locals}
             name = values.get("group_name", "")
             if name.isdigit():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
@@ -31,7 +32,7 @@ def _init_method(stack: Stack) -> str:
     """'file:///mnt/meeting', 'localhost:29500': where `init_process_group(init_method=…)` sends a rank; '' if it does
     not say."""
     for frame in stack:
-        if plain(frame.function) == "init_process_group":
+        if plain(frame.function) in names("joins_job"):
             told = next((local.value.strip("\"'") for local in frame.locals if local.name == "init_method"), "")
             return told.partition("?")[0].removeprefix("tcp://") if told.startswith(("file://", "tcp://")) else ""
     return ""

@@ -7,17 +7,18 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.tie_break import told_ranks
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
+"""Alternatives in a report: a longer list helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,14 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.divergences import blame_of
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Gone, Nothing
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit
 
-_SENT_BY_LAUNCHERS = frozenset({1, 2, 15})
+_SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
 """A process's sockets close before the kernel has taken it down, so its peers can be seen to fail before it ends."""
 
@@ -126,7 +127,7 @@ def _alike(end: ProcessExit, other: ProcessExit) -> bool:
 
 def _in_collective(end: ProcessExit) -> bool:
     """Did the error come out of torch.distributed (a peer hung up, a timeout, a mismatch)?"""
-    return any("torch/distributed/" in f.file or f.function == "_engine_run_backward" for f in end.stack[:6])
+    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
 
 
 def _was_communicating(case: Case, rank: int) -> bool:

@@ -7,13 +7,15 @@ import itertools
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import others_in, partings_of
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import Site
 from hangdoc.model.process import Frame, Stack
 
 
@@ -63,7 +65,7 @@ def interrupting(case: Case, stack: Stack) -> Frame | None:
 
 
 def _interrupts(case: Case, file: str, function: str) -> bool:
-    return function in ("__del__", "_exitfunc") or case.sources.is_signal_handler(file, function)
+    return function in names("runs_at_any_moment") or case.sources.is_signal_handler(file, function)
 
 
 def _was_interrupted(case: Case, gap: Gap | None) -> bool:
@@ -149,7 +151,9 @@ def _is_new_step(program: RankProgram | None, token: Token) -> bool:
 
 
 _Place = tuple[Site, str]
+"""Where a call is made, and the description of its group."""
 _Step = tuple[_Place, _Place]
+"""From one call to the next."""
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:

@@ -14,6 +14,7 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
 MOST_TRIED = 64
+"""Ranks, or places, whose going on is tried: each costs one pass over the graph."""
 
 
 def would_free_all(case: Case) -> list[int]:

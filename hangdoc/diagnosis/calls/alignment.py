@@ -14,19 +14,27 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Site, Token
-from hangdoc.diagnosis.frames.landmarks import below_user, words
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
+from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role
+from hangdoc.diagnosis.frames.stacks import Site
 
+# The prices are chosen by their order alone, and held by the saved cases: to let two calls match that differ in line or
+# sizes is cheaper than a gap, in operation dearer than one gap and cheaper than two.
 GAP = 10
-"""One call too many or too few."""
+"""One call too many or too few: the unit."""
 _BOTH_SIDES_OWN = 4
+"""Two lines of which neither side knows the other's: probably two arms of one condition. Less than half a gap."""
 _SITE = 8
+"""Two lines of which one side knows both: less than a gap, or a shift would never be seen as different lines."""
 _SIZES = 8
+"""One line, other sizes: as two lines."""
 _OPERATION = 15
+"""Between one gap and two: matched only where a deletion and an insertion are the alternative."""
 _IMPOSSIBLE = 21
 """More than a deletion and an insertion: these two calls are known not to match."""
 
 _MOST_STARTS = 6
+"""Behaviours from which a repair is tried, the most common first; each costs an alignment with all others."""
 _MOST_PLACES = 100_000
 """Of the search: behaviours that need more have little in common."""
 
@@ -110,7 +118,10 @@ def crossed_before(alignment: Alignment) -> Token | None:
 
 
 def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
-    """Ranks with equal behaviour together, the most common first, longer ones before shorter."""
+    """Ranks with equal behaviour together, the most common first, longer ones before shorter.
+
+    Example: ranks 0 and 2 of [A, B] and rank 1 of [A] → (0, 2) with [A, B], (1,) with [A].
+    """
     blind = frozenset(history.blind)
     # Ranks of equal programs share one list of tokens: it is read once.
     lists: dict[tuple[int, bool], list[int]] = {}
@@ -155,7 +166,8 @@ def _end(history: GroupHistory, rank: int, calls: Sequence[Token]) -> Token:
 def repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[Alignment]:
     """The cheapest alignments, one per different set of culprits; empty when nothing needs repair.
 
-    ``ended`` are ranks that will never issue another call.
+    ``ended`` are ranks that will never issue another call. Example: [A, B] | [A, B] | [A, X, B] →
+    one alignment, whose gap deletes X of rank 2.
     """
     return cheapest(all_repairs(history, ended))
 
@@ -264,7 +276,7 @@ class Pairing:
 def _one_library_call(a: Token, b: Token) -> bool:
     """Did both synchronise gradients, in one place of the library's code? That is due once in a step, wherever the
     backward() stands. A forward that communicates may as well be one too many (a validation)."""
-    return "backward" in (words(a.stack) or "") and below_user(a.stack) == below_user(b.stack)
+    return has_role(a.stack, Role.BACKWARD) and below_user(a.stack) == below_user(b.stack)
 
 
 def _belong_together(pair: tuple[int, int], times: int, partners: dict[int, dict[int, None]]) -> bool:
@@ -282,15 +294,18 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
 
     A best-first search: calls that match at no cost are passed at once, so the work grows with the repair and not
     with the length of the sequences.
+
+    Example: left A B C, right A C, where B and C are other operations → [('insert', 1, 1)], 2.
     """
     rows, columns = len(left.kinds), len(right.kinds)
     i = _common(left.kinds, right.kinds)
     if i in (rows, columns):
         return [], i
     pair = Pairing(left, right).cost
+    # A place is (calls of the left one passed, calls of the right one passed).
     cheapest: dict[tuple[int, int], int] = {(i, i): 0}
     came: dict[tuple[int, int], tuple[int, int]] = {}
-    # Among equally cheap places the one furthest on goes first.
+    # (cost, minus how far on, place): among equally cheap places the one furthest on goes first.
     queue: list[tuple[int, int, int, int]] = [(0, 0, i, i)]
     ends: list[tuple[int, int]] = []
     limit: int | None = None

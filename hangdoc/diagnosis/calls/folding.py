@@ -16,6 +16,7 @@ _COLUMNS = tuple(map(attrgetter, ("sequence", "group", "completed")))
 _arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
 # Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
 _LAST = 16
+"""Calls at the end whose arguments are compared; chosen by hand."""
 _stack = attrgetter("stack")
 _thread = attrgetter("thread_id")
 _place = attrgetter("line", "function", "file")

@@ -8,32 +8,18 @@ way through the library below it: of a trainer all calls come from one user line
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
-from itertools import takewhile
+from functools import cached_property
 
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.operations import operation
+from hangdoc.diagnosis.frames.stacks import Site, call_site
 from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 
-Site = tuple[tuple[str, int, str], ...]
 GroupKey = tuple[str, tuple[int, ...]]
-
-# Operations whose tensors differ between ranks in correct programs (roots, variable sizes): never compare sizes.
-_UNEVEN_BY_NATURE = (
-    "scatter",
-    "gather",
-    "all_to_all",
-    "alltoall",
-    "broadcast_object",
-    "send",
-    "recv",
-    "barrier",
-)
-# … although their names contain such a word.
-_EVEN = ("all_gather", "reduce_scatter")
 
 END = "end of program"
 
@@ -118,46 +104,11 @@ def met_unlike(history: GroupHistory) -> bool:
     return False
 
 
-def user_stack(stack: Stack) -> Stack:
-    """The user frames, innermost first."""
-    return tuple(f for f in stack if not library(f.file))
-
-
-def site_of(stack: Stack) -> Site:
-    """What identifies a call site: the user frames, or the innermost library frames where there are none
-    (backward on another thread, finalizers)."""
-    frames = user_stack(stack) or stack[:4]
-    # torch records plain code names, py-spy qualified ones.
-    return tuple((f.file, f.line, f.function.rsplit(".", 1)[-1]) for f in frames)
-
-
-def call_site(stack: Stack) -> Site:
-    """``site_of``, and last the library's functions on the way from the user's line to the call; their lines may
-    differ between ranks that do the same, and so may code without a file."""
-    below = list(takewhile(lambda frame: library(frame.file), stack))
-    site = site_of(stack)
-    if not below or len(below) == len(stack):
-        return site
-    way = (f.function.rsplit(".", 1)[-1] for f in reversed(below) if not f.file.startswith("<"))
-    return (*site, ("", 0, " ".join(way)))
-
-
-def lines_of(site: Site) -> Site:
-    """The user's part of a call site: the first call of a compiled function takes another way than the next."""
-    return site[:-1] if site and not site[-1][0] else site
-
-
 def group_label(name: str, description: str) -> str:
     """How people call the group: its description where torch gave it one ('default_pg'), else its name."""
     if description and description != "undefined":
         return description
     return f"group {name}" if name.isdigit() else name
-
-
-@lru_cache(maxsize=1024)
-def demands_equal_sizes(op: str) -> bool:
-    """Must all ranks agree on the sizes of the operation?"""
-    return op.startswith(_EVEN) or not any(word in op for word in _UNEVEN_BY_NATURE)
 
 
 class RankProgram:
@@ -204,7 +155,7 @@ class RankProgram:
             sequence=call.sequence,
             op=call.op,
             site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
-            sizes=call.input_sizes if demands_equal_sizes(call.op) else None,
+            sizes=call.input_sizes if operation(call.op).sized else None,
             dtypes=call.input_dtypes,
             pending=not call.completed,
             order=place,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.model.journal import Journal, PointToPoint
 
 _Key = tuple[str, int, int, int]
@@ -39,7 +40,7 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
     issued: dict[_Key, dict[str, list[Alone]]] = {}
     for rank, journal in known.items():
         for message in journal.point_to_points:
-            way = "send" if "send" in message.op else "recv" if "recv" in message.op else ""
+            way = message_way(message.op)
             if not way or message.peer not in known:
                 continue
             ends = (rank, message.peer) if way == "send" else (message.peer, rank)
@@ -56,7 +57,10 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
 
 def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
     """The pairs between which something is wrong, with one message of each: its peer has gone by it, or offers another
-    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants."""
+    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants.
+
+    Example: 0 waits for 1 and 1 for 0 with other tags → {(0, 1)}; 0 waits for 1 and 1 for 2 → {(1, 2)}.
+    """
     pending = [each for each in found if not each.message.completed]
     offers: dict[int, set[int]] = {}
     for each in pending:
@@ -70,7 +74,7 @@ def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
 
 
 def common_rank(pairs: Iterable[tuple[int, int]]) -> int | None:
-    """The only rank that is an end of every one of several pairs."""
+    """The only rank that is an end of every one of several pairs. Example: (0, 1) and (1, 2) → 1."""
     pairs = list(pairs)
     common = set.intersection(*(set(pair) for pair in pairs)) if len(pairs) > 1 else set()
     return common.pop() if len(common) == 1 else None

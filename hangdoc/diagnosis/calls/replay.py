@@ -13,8 +13,10 @@ from functools import cached_property
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, GroupKey, RankProgram, Token
+from hangdoc.diagnosis.frames.operations import message_way
 
 _MOST_SETS = 24
+"""Sets of culprits that are tried, the smallest first: each costs one replay of the job."""
 
 Slot = tuple[int, int | tuple[int, int]]
 """One meeting: which group (its place among the histories, -1: a message) and which number in it (or which pair)."""
@@ -51,6 +53,8 @@ def completing(
 ) -> list[Alignment]:
     """Of the repairs found group by group, one alignment for each smallest set of ranks with which every call
     completes; empty where no set that one group suggests is enough.
+
+    Example: group 1 may be mended on rank 0 or rank 1, group 2 on rank 1 or rank 2 → the repair on rank 1.
     """
     sets: dict[tuple[int, ...], Alignment] = {}
     for alignment in sorted((a for group in found for a in group), key=lambda a: a.when):
@@ -201,7 +205,7 @@ def _message(rank: int, program: RankProgram) -> tuple[int, int] | None:
     points = [p for p in program.journal.point_to_points if not p.completed and p.peer >= 0]
     if len(points) != 1:
         return None
-    return (rank, points[0].peer) if "send" in points[0].op else (points[0].peer, rank)
+    return (rank, points[0].peer) if message_way(points[0].op) == "send" else (points[0].peer, rank)
 
 
 def _plays(actor: _Actor, slot: Slot, kind: Hashable) -> bool:

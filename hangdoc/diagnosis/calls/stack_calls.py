@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, site_of
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.frames.operations import operation
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
 
-ROOTED = ("broadcast", "scatter", "reduce", "gather")
-"""Collectives whose members are through as soon as their own part is done: all but the root, or the root alone."""
 UNKNOWN_GROUP = "process group"
 
 
@@ -60,7 +60,10 @@ def apart(history: GroupHistory) -> GroupHistory:
 
 
 def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it."""
+    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it.
+
+    Example: ranks 0 and 1 at line 5, rank 2 at line 7, rank 3 (the culprit) at line 9 → [(2,)].
+    """
     by_site: dict[object, list[int]] = {}
     for rank, tokens in history.tokens.items():
         by_site.setdefault(tokens[0].site, []).append(rank)
@@ -75,7 +78,7 @@ def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tupl
     """The others, where the culprits stand in a call that some members leave before it is complete: they may have
     been there as well, all but one."""
     ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
-    rooted = all(op.startswith(ROOTED) and not op.startswith("reduce_scatter") for op in ops)
+    rooted = all(operation(op).rooted for op in ops)
     others = tuple(rank for rank in history.tokens if rank not in culprits)
     return [(rank,) for rank in others] if rooted and len(others) > 1 else []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -13,6 +12,8 @@ from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idl
 from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
@@ -124,7 +125,6 @@ _UNANSWERABLE = _Outside(
     "ask only if sys.stdin.isatty()",
 )
 
-_EXIT_HOOKS = "_exit_function"
 """Of multiprocessing: what its children run in place of the interpreter's own."""
 
 _FAILED = _Outside(
@@ -330,7 +330,9 @@ def _at_exit(case: Case, rank: int) -> bool:
     main = process.last.main if process is not None and process.last is not None else None
     if main is None or not main.frames:
         return False
-    if any(frame.file.endswith("/multiprocessing/util.py") for frame in main.frames if frame.function == _EXIT_HOOKS):
+    if any(
+        frame.file.endswith("/multiprocessing/util.py") for frame in main.frames if frame.function in names("exit_hook")
+    ):
         return True
     outermost = main.frames[-1]
     if outermost.function.endswith("_bootstrap"):
@@ -344,7 +346,7 @@ def _is_lock(case: Case, rank: int) -> bool:
     if activity.reason != WaitReason.UNTOLD:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
-    return line is not None and any(word in line.lower() for word in (".acquire(", "lock", ".join("))
+    return line is not None and any(word in line.lower() for word in names("lock_word"))
 
 
 def _waiting(case: Case, blame: Blame[OutsideWait]) -> Message:

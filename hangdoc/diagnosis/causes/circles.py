@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.calls.history import site_of
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, lines_of, user_stack
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
@@ -28,6 +28,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_line, user_stack
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame
@@ -332,9 +333,10 @@ def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
-    ways = [list(reversed(token.stack)) for token in (gap.mine, gap.theirs)]
-    at = next((x for x, y in zip(*ways, strict=False) if (x.file, x.line) != (y.file, y.line)), None)
-    inside = at is not None and library(at.file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
+    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, with_library=True).frames
+    inside = (
+        diverged is not None and library(diverged[0].file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
+    )
     return "they part within a library, whose loops and conditions were not read" if inside else ""
 
 

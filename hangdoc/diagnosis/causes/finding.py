@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import fork, same_line, user_stack
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Message
 from hangdoc.model.process import Frame
@@ -32,10 +32,7 @@ def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:
     a, b = (side[0] if side else None for side in sides)
     if a is None or b is None or (a.file, a.line) != (b.file, b.line):
         return a, b
-    for left, right in zip(reversed(sides[0]), reversed(sides[1]), strict=False):
-        if (left.file, left.line) != (right.file, right.line):
-            return left, right
-    return a, b
+    return fork(sides[0], sides[1], same=same_line).frames or (a, b)
 
 
 def telling_token(gap: Gap) -> Frame | None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import re
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, lines_of, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
@@ -16,6 +16,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.model.message import Does, Message, Ranks, Sentence, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -68,10 +70,7 @@ def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
     theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
     mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
     mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
-    period = next(
-        (n for n in range(1, len(theirs) // 2 + 1) if all(theirs[i] == theirs[i - n] for i in range(n, len(theirs)))), 1
-    )
-    return len(mine) % period != 0
+    return len(mine) % (period(theirs) or 1) != 0
 
 
 def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
@@ -155,10 +154,6 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
     )
 
 
-_STAGE_ENDS = re.compile(r"^on_(?:\w+_)?(?:epoch|batches|fit|train|validation|predict)_end$|_epoch_end$")
-"""Hooks by which trainers tell that a stage is over (Lightning 2.6, transformers 5)."""
-
-
 @cause("HD102", explains=Diverged, order=140)
 def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
@@ -225,7 +220,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _stage_hook(stack: Stack) -> Frame | None:
     """The user's hook for the end of a stage, called by a library."""
     for frame, caller in itertools.pairwise(stack):
-        if not library(frame.file) and library(caller.file) and _STAGE_ENDS.search(plain(frame.function)):
+        if not library(frame.file) and library(caller.file) and pattern("stage_end_hook").search(plain(frame.function)):
             return frame
     return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -15,6 +15,8 @@ from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -107,7 +109,11 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _shuts_down(case: Case, token: Token) -> bool:
     frame = token.frame
     tree = case.sources.function(frame.file, frame.line) if frame is not None else None
-    return tree is not None and frame is not None and leads_to(tree, frame.line, "destroy_process_group")
+    return (
+        tree is not None
+        and frame is not None
+        and any(leads_to(tree, frame.line, name) for name in names("destroys_group"))
+    )
 
 
 @cause("HD112", explains=Diverged, order=130)

@@ -6,19 +6,19 @@ stands before the launch runs first on rank 0 and later, in a changed world, on 
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.history import END, user_stack
+from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value
 from hangdoc.model.message import Condition, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
-
-_LAUNCH_CALLS = frozenset({"launch", "_launch", "_call_children_scripts"})
 
 
 def rerun_by_rank_zero(case: Case) -> bool:
@@ -40,7 +40,7 @@ def launch_stack(case: Case) -> Stack:
         stacks = [journal.stack(g.created_at) for g in journal.groups if g.created_at >= 0] if journal else []
         stacks.append(case.activities[rank].stack)
         for stack in stacks:
-            if any(plain(f.function) in _LAUNCH_CALLS for f in below_user(stack)):
+            if any(plain(f.function) in names("launches_ranks") for f in below_user(stack)):
                 return user_stack(stack)
     return ()
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.tie_break import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, user_stack
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, place
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.stack_comparison import same_function, same_place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import fork, same_function
 from hangdoc.diagnosis.source.queries import item_loop, shared_item_loop
 from hangdoc.model.message import Condition, Does, Ranks, sentence
 
@@ -97,11 +97,10 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | N
     condition explains it, or they are tested, and both sides have made both calls."""
     if gap.mine is None or gap.theirs is None:
         return None
-    mine, theirs = (list(reversed(user_stack(token.stack))) for token in (gap.mine, gap.theirs))
-    at = next((i for i, (x, y) in enumerate(zip(mine, theirs, strict=False)) if not same_place(x, y)), 0)
-    if not at:
+    where = fork(gap.mine.stack, gap.theirs.stack)
+    if where.frames is None or not where.common:
         return None
-    a, b, caller = mine[at], theirs[at], mine[at - 1]
+    (a, b), caller = where.frames, where.mine[where.common - 1]
     tree = case.sources.function(caller.file, caller.line)
     found = None
     if tree is not None and blame.found.parting is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
-from hangdoc.diagnosis.calls.history import Token, user_stack
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
@@ -12,6 +12,8 @@ from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
@@ -20,17 +22,10 @@ from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, sen
 from hangdoc.model.process import Frame
 
 _CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
-_NEW_GROUP = frozenset(
-    {"new_group", "new_subgroups", "new_subgroups_by_enumeration", "split_group", "_new_group_with_tag"}
-)
-
-
-# multiprocessing's ways to import the parent's main module in a spawned process (Python 3.4 to 3.14).
-_RUNS_MAIN_AGAIN = frozenset({"_fixup_main_from_path", "_fixup_main_from_name"})
 
 
 def _makes_groups(frame: Frame) -> bool:
-    return plain(frame.function) in _NEW_GROUP
+    return plain(frame.function) in names("makes_group")
 
 
 @cause("HD303", explains=Diverged, order=70)
@@ -132,7 +127,7 @@ def relaunched_worker(case: Case, blame: Blame[Explanation]) -> Finding | None:
             stack = main.frames if helper.last and (main := helper.last.main) else ()
             joined = any("torch/distributed/" in f.file for f in below_user(stack))
             frames = [f for f in user_stack(stack) if not f.file.startswith("<")]
-            if not joined or not frames or not any(plain(f.function) in _RUNS_MAIN_AGAIN for f in stack):
+            if not joined or not frames or not any(plain(f.function) in names("runs_main_again") for f in stack):
                 continue
             others = others_of(case, blame)
             return Finding(

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import PurePosixPath
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import (

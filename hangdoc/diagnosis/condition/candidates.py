@@ -9,42 +9,27 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.condition.stack_comparison import (
     Callees,
     callees_of,
     guards_of,
     has_returned,
-    same_function,
-    same_place,
 )
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import Guard, Sources
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.diagnosis import Branch, BranchValue
 from hangdoc.model.process import Frame, Stack
 
-# 'rank' as a word: local_rank, get_rank, rank_zero, myrank; not ranking, franked, pagerank.
-_RANK_WORD = re.compile(
-    r"(?<![a-z])(?:my|this|world|global|local|node|mpi|dp|tp|pp|cp|ep)?rank(?:s|id|\d+)?(?![a-z])", re.IGNORECASE
-)
-_RANK_NAME = re.compile(
-    _RANK_WORD.pattern
-    + r"|(?:^|[._])(?:is_(?:main|master|primary|chief|leader|writer|global_zero|local_main|root|first)\w*"
-    r"|(?:main|master|primary|chief|leader|coordinator)(?:_process)?|process_index|local_process_index|proc_id"
-    r"|(?:is_)?(?:world|local)_process_zero"
-    r"|should_save|node_id)(?:$|[._(])",
-    re.IGNORECASE,
-)
-# Conditions that are the same everywhere: they part nobody.
-_WORLD = re.compile(r"world_size|is_initialized|is_available|num_processes|use_ddp|distributed", re.IGNORECASE)
-# Library wrappers that run a function on one rank only.
-_RANK_WRAPPERS = re.compile(r"rank_zero\.py$|rank_zero_only|on_main_process|on_local_main_process")
-
-
 CONDITIONS = ("if", "return", "expression")
 """Kinds of guards that are one test, true on one side and false on the other."""
+# Scores order the guards, and their distances are chosen by hand and held by the saved cases: a condition on the rank
+# (+5) goes before an except suite (4.5), a loop that one side has left (3, counted 4) and values that differ (+3), and
+# those before a plain condition (1, 0.01 more for each level further in); an early return (-0.2), a try body that was
+# left early (0.6) and a condition that is the same everywhere (-2) come last.
 _COUNTED = 0.3
 """More for a test of a remainder (`step % every`): what goes by most of the time and then not is likelier to have
 changed sides than what lets everything through."""
@@ -81,20 +66,18 @@ def parted(
 ) -> list[Parting]:
     """The guards that can have parted the sides, most telling first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: one
+    side in `if rank == 0: save()`, the other at the barrier behind it → the `if`, ``guarded`` by the first side.
     """
-    a, b = (list(reversed(user_stack(s))) for s in sides)
+    where = fork(*sides)
+    ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
-    at = 0
-    while at < min(len(a), len(b)) and same_place(a[at], b[at]):
-        at += 1
     found: list[Parting] = []
-    together = at < min(len(a), len(b)) and same_function(a[at], b[at])
-    if together:
-        found += _in_common_function(sources, values, (a[at], b[at]), ranks, callees)
-    for index, chain in enumerate((a, b)):
+    if together is not None:
+        found += _in_common_function(sources, values, together, ranks, callees)
+    for index, chain in enumerate(ways):
         # The other side stands behind the line that this one went in by: it has left every loop further in.
-        other = (a, b)[1 - index]
+        other = ways[1 - index]
         passed = other[at].line > chain[at].line if together else has_returned(sources, other, chain, at)
         for level, frame in enumerate(chain[at + 1 if together else at :], at + 1):
             for guard in guards_of(sources, frame, callees):
@@ -107,7 +90,7 @@ def parted(
 
 def is_rank_name(name: str) -> bool:
     """Is it what programs call a rank, or a flag made of it?"""
-    return _RANK_NAME.search(name) is not None
+    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
 def is_left_by_exception(parting: Parting) -> bool:
@@ -122,12 +105,12 @@ def is_tried(parting: Parting) -> bool:
 
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """The try around a function that side 0 has begun anew, where side 1 has come further in it."""
-    a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), 0)
-    if not at or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    where = fork(*sides)
+    diverged = where.within_function
+    if diverged is None or diverged[0].line >= diverged[1].line:
         return []
     found = []
-    for level, frame in reversed(list(enumerate(b[:at]))):
+    for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
         for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
             parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
             found += [parting] if is_tried(parting) else []
@@ -138,24 +121,25 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
     round that it has behind it, one of them may have been decided otherwise. And the loops further in, innermost
     first: it has left them all."""
-    a, b = (list(reversed(user_stack(s))) for s in sides)
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
-    if at is None or not same_function(a[at], b[at]) or a[at].line >= b[at].line:
+    where = fork(*sides)
+    diverged = where.within_function
+    if diverged is None or diverged[0].line >= diverged[1].line:
         return []
+    at, there = where.common, diverged[1]
     callees = callees_of(sides[1])
-    mine, theirs = guards_of(sources, a[at], callees_of(sides[0])), guards_of(sources, b[at], callees)
+    mine, theirs = guards_of(sources, diverged[0], callees_of(sides[0])), guards_of(sources, there, callees)
     loops = [g for g in theirs if g.kind == "loop" and g in mine]
     if not loops:
         return []
     span = loops[-1].span
     left = [
         Parting(g, f.file, plain(f.function), 1, False, False, 3.0 + level / 100, f.line, uneven=True, level=level)
-        for level, f in enumerate(b[at + 1 :], at + 1)
+        for level, f in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, f, callees)
         if g.kind == "loop"
     ]
     return left[::-1] + [
-        Parting(g, b[at].file, plain(b[at].function), 1, False, False, 0.6, b[at].line, level=at)
+        Parting(g, there.file, plain(there.function), 1, False, False, 0.6, there.line, level=at)
         for g in theirs
         if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]
     ]
@@ -216,7 +200,7 @@ def _scored(
     for name in [name for name, it_does in differ.items() if it_does]:
         tested = values.tested(sources, frame.file, frame.function, guard, name)
         differ[name] = _sides_differ(tested, ranks)
-    rank_like = any(_RANK_NAME.search(n) for n in guard.names) or _RANK_WORD.search(guard.condition) is not None
+    rank_like = any(is_rank_name(n) for n in guard.names) or pattern("rank_word").search(guard.condition) is not None
     rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
     differs = any(differ.values())
     if guard.names and all(d is False for d in differ.values()) and guard.kind != "loop":
@@ -241,14 +225,14 @@ def _scored(
         body = guard.condition.startswith(("try:", "with "))
         score = 0.6 if body else 1.2 if guard.condition == "finally:" else 4.5 if guard.taken else 1.4
     elif guard.kind == "decorator":
-        rank_like = _RANK_WRAPPERS.search(guard.condition) is not None
+        rank_like = pattern("runs_on_one_rank").search(guard.condition) is not None
     if differs:
         score += 3
     if rank_like and guard.kind not in ("try",):
         score += 5
-    elif _WORLD.search(guard.condition) and not differs:
+    elif pattern("same_everywhere").search(guard.condition) and not differs:
         score -= 2
-    always = rank_like and all(_RANK_NAME.search(n) or n.isupper() for n in guard.names)
+    always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
     return [
         Parting(
             guard,
@@ -286,7 +270,9 @@ def _equals_rank(per_rank: dict[int, str]) -> bool:
 
 def wrapped_for_one_rank(stack: Stack) -> bool:
     """Does a library wrapper in the stack run the user's function on one rank only (`@rank_zero_only`)?"""
-    return any(_RANK_WRAPPERS.search(f.file) or _RANK_WRAPPERS.search(f.function) for f in stack)
+    return any(
+        pattern("runs_on_one_rank").search(f.file) or pattern("runs_on_one_rank").search(f.function) for f in stack
+    )
 
 
 def describe(
@@ -313,7 +299,7 @@ def describe(
             by_value.setdefault(value, []).append(rank)
         if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
             continue
-        if past and not _RANK_NAME.search(name):
+        if past and not is_rank_name(name):
             continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
     for name, per_rank in values_behind(values, parting, ranks).items() if not past else ():
@@ -338,7 +324,7 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
     found = []
     for name in guard.names:
         per_rank = values.of(parting.file, parting.function, name)
-        if parting.rank_like and not _RANK_NAME.search(name) and not _equals_rank(per_rank):
+        if parting.rank_like and not is_rank_name(name) and not _equals_rank(per_rank):
             continue
         changed = {*assignments(tree, name), *called_methods(tree, name)} if tree is not None else ()
         if not any(first < line <= last for line in changed):

@@ -9,10 +9,12 @@ from dataclasses import replace
 from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Site, Token, distinct
+from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Token, distinct
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_LIKE = 16
+"""Other programs that are compared, the first that were seen: each is read for every candidate."""
 
 
 def settle(case: Case, alignment: Alignment) -> Alignment:
@@ -157,7 +159,10 @@ def passages(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Each way from one call of another site to the next one that is known from before or from ``others``: the places
     of the two, the later one first (-1: the beginning), how many calls of ``site`` lie between them, and how many
-    there always were. Ways that this one always goes alike are left out."""
+    there always were. Ways that this one always goes alike are left out.
+
+    Example: of a, x, b, a, x, b, a, b and the site x the last way from a to b yields (7, 6, 0, 1).
+    """
     theirs, own = _counts(others, site), _counts([sites], site)
     before: dict[Way, list[int]] = {}
     for order, start, way, count in _ways(sites, site):

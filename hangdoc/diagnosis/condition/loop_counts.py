@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hangdoc.diagnosis.calls.history import RankProgram, Site, Token, distinct, user_stack
+from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
+from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.candidates import Parting
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
 from hangdoc.model.process import Frame, Stack
@@ -120,9 +122,7 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
     if (frame.file, plain(frame.function)) != (parting.file, parting.function):
         return False
     sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, parting) and t.site == inside.site]
-    turn = next(
-        (n for n in range(2, len(sizes) // 2 + 1) if all(sizes[i] == sizes[i - n] for i in range(n, len(sizes)))), 0
-    )
+    turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
     programs = _programs(case, left)
@@ -163,21 +163,18 @@ def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: 
 
 def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
     """Both come from the loop's body: is the first one's way in front of the other's, with no inner loop to repeat?"""
-    ways = [list(reversed(user_stack(each))) for each in (stack, other)]
-    for a, b in zip(*ways, strict=False):
-        if (a.file, plain(a.function)) != (b.file, plain(b.function)):
-            return False
-        if a.line == b.line:
-            continue
-        tree = case.sources.function(b.file, b.line)
-        if tree is None or a.line > b.line:
-            return False
-        here, there, known = (
-            {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (a.line, b.line, loop.guard.line)
-        )
-        own = (b.file, plain(b.function)) == (loop.file, loop.function)
-        return not (here & there) - ({*known, loop.guard.place} if own else set())
-    return False
+    diverged = fork(stack, other).within_function
+    if diverged is None:
+        return False
+    a, b = diverged
+    tree = case.sources.function(b.file, b.line)
+    if tree is None or a.line > b.line:
+        return False
+    here, there, known = (
+        {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (a.line, b.line, loop.guard.line)
+    )
+    own = (b.file, plain(b.function)) == (loop.file, loop.function)
+    return not (here & there) - ({*known, loop.guard.place} if own else set())
 
 
 def goes_round_alike(case: Case, loop: Parting) -> bool:

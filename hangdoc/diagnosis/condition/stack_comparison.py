@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import Guard, Sources, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before
 from hangdoc.model.process import Frame, Stack
@@ -13,43 +13,33 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
     """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
 
     'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
+    Example: main:9 is 'behind' main:3 → save:1, where no loop holds both lines of main.
     """
-    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
-    at = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if not same_place(x, y)), None)
-    if at is None:
+    where = fork(stack, other)
+    if where.frames is None:
         return None
-    if has_returned(sources, a, b, at):
-        parting = a[at - 1], b[at - 1]
-    elif same_function(a[at], b[at]) and a[at].line > b[at].line:
-        parting = a[at], b[at]
+    diverged = where.within_function
+    if has_returned(sources, where.mine, where.theirs, where.common):
+        compared = where.mine[where.common - 1], where.theirs[where.common - 1]
+    elif diverged is not None and diverged[0].line > diverged[1].line:
+        compared = diverged
     else:
         return None
-    if sources.function(parting[0].file, parting[0].line) is None:
+    if sources.function(compared[0].file, compared[0].line) is None:
         return "perhaps"
     callees = {**callees_of(stack), **callees_of(other)}
-    loops = [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in parting]
+    loops = [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in compared]
     return "perhaps" if loops[0] & loops[1] else "behind"
 
 
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
     """What counts the rounds of the loops that both are in, at different lines: file, function, names."""
-    a, b = (list(reversed(user_stack(s))) for s in (stack, other))
-    parting = next(((x, y) for x, y in zip(a, b, strict=False) if not same_place(x, y)), None)
-    if parting is None or not same_function(*parting):
+    diverged = fork(stack, other).within_function
+    if diverged is None:
         return "", "", frozenset()
-    mine, theirs = (guards_of(sources, frame, callees_of(s)) for frame, s in zip(parting, (stack, other), strict=True))
+    mine, theirs = (guards_of(sources, frame, callees_of(s)) for frame, s in zip(diverged, (stack, other), strict=True))
     names = frozenset(name for g in mine if g.kind == "loop" and g in theirs for name in g.rounds)
-    return parting[0].file, parting[0].function, names
-
-
-def same_place(a: Frame, b: Frame) -> bool:
-    """Do both stand at one line of one function?"""
-    return same_function(a, b) and a.line == b.line
-
-
-def same_function(a: Frame, b: Frame) -> bool:
-    """Are both in one function?"""
-    return a.file == b.file and plain(a.function) == plain(b.function)
+    return diverged[0].file, diverged[0].function, names
 
 
 _WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
@@ -60,7 +50,10 @@ Callees = dict[int, frozenset[str]]
 
 
 def callees_of(stack: Stack) -> Callees:
-    """What each user frame of the stack calls."""
+    """What each user frame of the stack calls.
+
+    Example: main → (library) fit → step: main calls fit and step, step calls nothing.
+    """
     found: Callees = {}
     names: set[str] = set()
     users = {id(frame) for frame in user_stack(stack)}
@@ -89,7 +82,7 @@ def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     return guards_in_expression(tree, frame.line, called) if within else guards(tree, frame.line, called)
 
 
-def has_returned(sources: Sources, chain: list[Frame], other: list[Frame], at: int) -> bool:
+def has_returned(sources: Sources, chain: Stack, other: Stack, at: int) -> bool:
     """Two chains of user frames, outermost first, that part at ``at`` into two calls of one line: is the call that
     ``chain`` is in made only when the one that ``other`` is in has returned: `outer(inner())`?"""
     if not at or at >= min(len(chain), len(other)):

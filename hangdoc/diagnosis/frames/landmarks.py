@@ -2,59 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
-from importlib import resources
-from typing import Any
 
 from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.operations import is_explicit
+from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import Frame, Stack
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-# Calls whose name says that they communicate: whoever writes one of these asked for a collective.
-_EXPLICIT = frozenset(
-    [
-        "barrier",
-        "all_reduce",
-        "all_gather",
-        "all_gather_object",
-        "all_gather_into_tensor",
-        "all_to_all",
-        "all_to_all_single",
-        "broadcast",
-        "broadcast_object_list",
-        "gather",
-        "gather_object",
-        "reduce",
-        "reduce_scatter",
-        "reduce_scatter_tensor",
-        "scatter",
-        "scatter_object_list",
-        "monitored_barrier",
-        "send",
-        "recv",
-        "isend",
-        "irecv",
-        "batch_isend_irecv",
-        "wait_for_everyone",
-        "gather_for_metrics",
-        "pad_across_processes",
-        "reduce_tensor",
-        "wait",
-        "wait_tensor",
-    ]
-)
-
-
-# Standard wrappers around somebody else's function: context managers and decorators say nothing of their own.
-_WRAPPERS = ("/contextlib.py", "/functools.py")
 
 
 class Role(Enum):
@@ -91,13 +48,6 @@ class Landmark:
         return "*" in self.functions or function in self.functions
 
 
-@lru_cache(maxsize=1)
-def _document() -> dict[str, list[dict[str, Any]]]:
-    return tomllib.loads(
-        resources.files("hangdoc.diagnosis.frames").joinpath("landmarks.toml").read_text(encoding="utf-8")
-    )
-
-
 @lru_cache(maxsize=2)
 def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
     return tuple(
@@ -113,7 +63,7 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             entry.get("stage", ""),
             entry.get("reasons", ""),
         )
-        for entry in _document()[kind]
+        for entry in table("landmarks")[kind]
     )
 
 
@@ -124,7 +74,7 @@ def _lookup(file: str, function: str) -> Landmark | None:
 
 @lru_cache(maxsize=1)
 def _servants() -> tuple[str, ...]:
-    return tuple(entry["name"] for entry in _document()["thread"])
+    return tuple(entry["name"] for entry in table("landmarks")["thread"])
 
 
 def serves_another_thread(name: str) -> bool:
@@ -145,12 +95,12 @@ def plain(function: str) -> str:
     return function.rsplit(".", 1)[-1]
 
 
-def number_below_user(stack: Stack, *names: str) -> int | None:
+def number_below_user(stack: Stack, *locals_: str) -> int | None:
     """A whole number that a library frame below the user's code holds in a local of one of these names: the root, the
     peer or the tag of the call, from torch.distributed's frames."""
     for frame in below_user(stack):
         for local in frame.locals:
-            if local.name in names and local.value.removeprefix("-").isdecimal():
+            if local.name in locals_ and local.value.removeprefix("-").isdecimal():
                 return int(local.value)
     return None
 
@@ -199,11 +149,11 @@ def is_implicit(stack: Stack) -> bool:
     if len(below) == len(stack):  # a thread of a library's: what started it does not tell
         while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
             below = below[:-1]
-    while below and below[-1].file.endswith(_WRAPPERS):
+    while below and below[-1].file.endswith(names("wrapper_file")):
         below = below[:-1]
     if not below:
         return False
-    if plain(below[-1].function) in _EXPLICIT:
+    if is_explicit(plain(below[-1].function)):
         return False
     marks = [mark for mark in (landmark(f) for f in below) if mark]
     if any(mark.implicit for mark in marks):

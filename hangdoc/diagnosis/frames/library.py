@@ -9,12 +9,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import lru_cache
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import JobSnapshot
 
-# What lies in these places lies in torch, wherever that is.
-_INSIDE_TORCH = ("/torch/distributed/distributed_c10d.py", "/torch/autograd/graph.py", "/torch/nn/modules/module.py")
 _MOST_STACKS = 512
 
 _roots: ContextVar[tuple[str, ...]] = ContextVar("library roots", default=())
@@ -48,7 +47,7 @@ def roots_of(job: JobSnapshot) -> tuple[str, ...]:
         found.update(
             frame.file[: frame.file.rindex(end)] + "/torch"
             for frame in stack
-            for end in _INSIDE_TORCH
+            for end in names("inside_torch")
             if frame.file.endswith(end)
         )
     return tuple(sorted(root for root in found if root and not is_library_file(f"{root}/module.py")))

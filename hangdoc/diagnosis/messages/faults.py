@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import site_of, user_stack
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.operations import message_way
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
@@ -62,8 +64,8 @@ def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMisma
     waiting = known[0] if known else pending_p2p(case.ranks[receiver.rank], receiver.stack)
     if theirs is None or mine is None or waiting is None or waiting.peer != sender.rank:
         return None
-    sends = [m for m in theirs.point_to_points if m.op == "send" and m.peer == receiver.rank]
-    recvs = [m for m in mine.point_to_points if m.op == "recv" and m.peer == sender.rank]
+    sends = [m for m in theirs.point_to_points if message_way(m.op) == "send" and m.peer == receiver.rank]
+    recvs = [m for m in mine.point_to_points if message_way(m.op) == "recv" and m.peer == sender.rank]
     # Of what has completed, the partner may be forgotten.
     counted = theirs.has_all_messages and mine.has_all_messages
     left = Counter(m.tag for m in sends if counted or not m.completed)
@@ -89,7 +91,7 @@ def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint
 def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
     if sender.kind != ActivityKind.SEND or sender.peer != receiver.rank:
         return None
-    wanted, sent = number_below_user(receiver.stack, "tag"), number_below_user(sender.stack, "tag")
+    wanted, sent = (number_below_user(each.stack, *names("tag_local")) for each in (receiver, sender))
     if wanted is None or sent is None or wanted == sent:
         return None
     return TagMismatch(receiver.rank, sender.rank, wanted, sent, sender.where, None)
@@ -117,9 +119,9 @@ def wrong_peer(case: Case) -> WrongPeer | None:
         for message in journal.point_to_points if journal is not None else ():
             if message.peer < 0:
                 return None
-            if message.op == "send":
+            if message_way(message.op) == "send":
                 sends.add((rank, message.peer))
-            elif message.op == "recv":
+            elif message_way(message.op) == "recv":
                 recvs.add((message.peer, rank))
     # Between two ranks that have spoken before, the partner may only be late.
     sent, wanted = list(sends - recvs), list(recvs - sends)
@@ -141,7 +143,7 @@ def wrong_peer(case: Case) -> WrongPeer | None:
 
 def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
     for message in reversed(journal.point_to_points) if journal is not None else ():
-        if op in message.op and message.peer == peer and journal is not None:
+        if message_way(message.op) == op and message.peer == peer and journal is not None:
             return next(iter(user_stack(journal.stack(message.stack))), None)
     return None
 

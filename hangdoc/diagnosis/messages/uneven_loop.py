@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.process import Frame
 
 _RECENT = 64
-"""Messages of each rank that are looked at, the latest."""
+"""Messages of each rank that are looked at, the latest; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)

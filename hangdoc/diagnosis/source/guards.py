@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.model.snapshot import SourceText
 
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
-_REGISTERS = ("signal.signal", "weakref.finalize", "gc.callbacks.append", "atexit.register")
-_EXITS = ("exit", "quit", "sys.exit", "os._exit", "os.abort")
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
@@ -73,7 +71,7 @@ class Sources:
         """Is the function registered in that file to be called by the interpreter at any moment?"""
         return any(
             isinstance(node, ast.Call)
-            and dotted(node.func) in _REGISTERS
+            and dotted(node.func) in names("registers_handler")
             and any(dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
             for _, tree in self.trees(file)
             for node in ast.walk(tree)
@@ -123,16 +121,12 @@ def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> li
         node = inner
 
 
-_TELLING_DECORATORS = re.compile(
-    r"(?:^|\.)(?:lru_cache|cache|cached\w*|memoize\w*|rank_zero_only|on_(?:local_)?main_process)(?:$|\()"
-)
-"""Those that decide whether a call of the function runs it: where its result is kept, or on one rank only."""
-
-
 def _decorators(node: ast.AST) -> list[Guard]:
     texts = [(each, text_of(each)) for each in getattr(node, "decorator_list", ())]
     return [
-        _guard("decorator", each, f"@{text}", True, None, 0) for each, text in texts if _TELLING_DECORATORS.search(text)
+        _guard("decorator", each, f"@{text}", True, None, 0)
+        for each, text in texts
+        if pattern("decides_about_call").search(text)
     ]
 
 
@@ -195,10 +189,6 @@ def has_blocks(node: ast.stmt) -> bool:
     return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
 
 
-_SWALLOWS = re.compile(r"(?:^|\.)suppress\(")
-"""Of contextlib: a `try` with an empty handler."""
-
-
 def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     """The guard that a compound statement puts on one of its blocks."""
     if isinstance(node, ast.If) and name in ("body", "orelse"):
@@ -213,7 +203,7 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
         return None
     if isinstance(node, ast.With | ast.AsyncWith):
         texts = [text_of(item.context_expr) for item in node.items]
-        swallows = next((text for text in texts if _SWALLOWS.search(text)), None)
+        swallows = next((text for text in texts if pattern("swallows_exceptions").search(text)), None)
         return _guard("try", node, f"with {swallows}:", True, None, depth) if swallows else None
     if isinstance(node, ast.ExceptHandler):
         what = f"except {text_of(node.type)}:" if node.type else "except:"
@@ -293,7 +283,7 @@ def _jumps_out(handler: ast.ExceptHandler) -> bool:
 def _leaves(statement: ast.stmt) -> bool:
     """Does the statement end the block: return, continue, break, raise, or an exit of the process?"""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
-        return dotted(statement.value.func) in _EXITS
+        return dotted(statement.value.func) in names("exits_process")
     return isinstance(statement, _JUMPS)
 
 

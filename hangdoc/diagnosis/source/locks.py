@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.history import user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Sources, dotted, holds
 from hangdoc.model.process import Frame, Process, Stack, Thread
 

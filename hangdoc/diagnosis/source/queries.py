@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import (
     FUNCTIONS,
     LOOPS,
@@ -47,15 +48,12 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
     return found
 
 
-_QUIET = {"no_sync", "accumulate", "nullcontext", "set_requires_gradient_sync", "require_backward_grad_sync"}
-
-
 def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line turn the synchronisation of gradients off for some rounds (DDP's and Accelerate's
     no_sync, FSDP2's set_requires_gradient_sync)?"""
     loop = _loop_at(tree, line)
     nodes = ast.walk(loop) if loop is not None else ()
-    return any(getattr(n, "attr", getattr(n, "id", "")) in _QUIET for n in nodes)
+    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in nodes)
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
@@ -106,13 +104,6 @@ def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
     return next((i for i, block in enumerate(blocks) if any(holds(s, line) for s in block)), -1)
 
 
-_PARTS_OF_A_MODEL = {
-    *("parameters", "named_parameters", "buffers", "named_buffers"),
-    *("modules", "named_modules", "children", "named_children"),
-}
-"""Of torch.nn.Module: every rank has the same model."""
-
-
 def ends_alike(tree: ast.AST, line: int) -> bool:
     """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
     loop = _loop_at(tree, line)
@@ -121,7 +112,7 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     call = loop.iter if loop is not None else None
     if isinstance(call, ast.Tuple | ast.List):
         return not any(isinstance(each, ast.Starred) for each in call.elts)
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in _PARTS_OF_A_MODEL:
+    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names("model_part"):
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
@@ -194,14 +185,10 @@ def tries_again(tree: ast.AST, tried: int) -> bool:
     return False
 
 
-_SETTERS = {"set", "multi_set", "compare_set"}
-"""Of torch.distributed's stores."""
-
-
 def store_sets(tree: ast.AST) -> list[int]:
     """Lines of calls that may set a key of a store: `store.set(key, value)`."""
     calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
-    return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in _SETTERS and len(n.args) > 1)
+    return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in names("store_setter") and len(n.args) > 1)
 
 
 def is_retry_loop(tree: ast.AST, line: int) -> bool:

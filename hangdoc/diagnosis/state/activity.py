@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label, site_of, user_stack
+from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.operations import message_way
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
@@ -18,9 +21,6 @@ UNSEEN = "unseen"
 """Identity of a rank that some process of the job may be that does not say which it is."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
-
-# The innermost frames decide; deeper ones belong to whoever called.
-_P2P = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv", "recv_object_list", "send_object_list"})
 
 
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
@@ -147,7 +147,7 @@ def _what(
     if kind in (None, ActivityKind.IN_COLLECTIVE):
         pointed = pending_p2p(rank, stack)
         if pointed is not None and (pending is None or pointed.created_ns >= pending.created_ns):
-            verb = ActivityKind.SEND if pointed.op in ("send", "isend") else ActivityKind.RECV
+            verb = ActivityKind.SEND if message_way(pointed.op) == "send" else ActivityKind.RECV
             if pointed.op == "monitored_barrier":
                 return Wait(ActivityKind.IN_COLLECTIVE, "monitored_barrier"), None, None
             arrow = "to" if verb == ActivityKind.SEND else "from"
@@ -165,9 +165,9 @@ def _what(
         if pending is not None:
             return Wait(kind, call_text(pending, program)), pending, None
         op = python_op(stack)
-        if op in _P2P:
-            peer = number_below_user(stack, "dst", "src", "group_dst", "group_src")
-            return Wait(ActivityKind.SEND if "send" in op else ActivityKind.RECV, op), None, peer
+        if message_way(op):
+            peer = number_below_user(stack, *names("peer_local"))
+            return Wait(ActivityKind.SEND if message_way(op) == "send" else ActivityKind.RECV, op), None, peer
         if thread is not None and thread.state != "R":
             return Wait(kind, op or words(stack) or "a collective"), None, None
     rest = at_rest(process, thread, stack)
@@ -179,7 +179,7 @@ def _what(
 
 def in_message(activity: Activity, message: PointToPoint, journal: Journal | None) -> Activity:
     """The activity of a rank that waits for this message, unless it says so already."""
-    verb = ActivityKind.SEND if "send" in message.op else ActivityKind.RECV
+    verb = ActivityKind.SEND if message_way(message.op) == "send" else ActivityKind.RECV
     if (activity.kind, activity.peer) == (verb, message.peer) or journal is None:
         return activity
     text = f"{message.op} {'to' if verb == ActivityKind.SEND else 'from'} rank {message.peer}"

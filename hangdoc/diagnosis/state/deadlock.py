@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import user_stack
-from hangdoc.diagnosis.frames.landmarks import is_distributed
+from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders, wanted
 from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, kind_mark
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread
-
-_WORKER = ("concurrent/futures/thread.py", "_worker")
-_FUTURE = ("concurrent/futures/_base.py", ("result", "exception", "wait", "as_completed"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,19 +37,19 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
         return None
     if not all(_waits_for_a_thread(process, thread, sources) for thread in pythons):
         return None
-    workers = [thread for thread in pythons if _is_at(thread, *_WORKER)]
-    if workers and _is_at(threads[0], *_FUTURE) and all(_is_at(thread, *_FUTURE) for thread in workers):
+    workers = [thread for thread in pythons if _is_at(thread, "pool_worker_file", "pool_worker")]
+    if (
+        workers
+        and _is_at(threads[0], "future_file", "waits_for_future")
+        and all(_is_at(thread, "future_file", "waits_for_future") for thread in workers)
+    ):
         return Deadlock(pool=tuple(where for thread in workers if (where := _where(thread)) is not None))
     return Deadlock()
 
 
-_NATIVE = ("pt_", "gloo", "cuda", "nccl", "NCCL", "python")
-"""Names of native threads that hold no lock of Python's (torch 2.13, gloo, CUDA, NCCL); OpenMP's have the process's."""
-
-
 def _may_call_python(process: Process, thread: Thread) -> bool:
     """Is it a thread of some library's, which may run a callback that ends the wait?"""
-    return not thread.name.startswith(_NATIVE) and thread.name != process.comm
+    return not thread.name.startswith(names("threads_without_locks", of="native")) and thread.name != process.comm
 
 
 def waits_for_own_child(process: Process) -> bool:
@@ -105,6 +103,6 @@ def _is_probe(thread: Thread) -> bool:
     return bool(thread.frames) and thread.frames[-1].file.endswith("/hangdoc_probe_serve.py")
 
 
-def _is_at(thread: Thread, file: str, function: str | tuple[str, ...]) -> bool:
-    names = (function,) if isinstance(function, str) else function
-    return any(f.file.endswith(file) and f.function.rpartition(".")[2] in names for f in thread.frames)
+def _is_at(thread: Thread, files: str, functions: str) -> bool:
+    """Is the thread in one of these functions of these files, entries of the table of names?"""
+    return any(f.file.endswith(names(files)) and plain(f.function) in names(functions) for f in thread.frames)

@@ -3,10 +3,10 @@ the calls that the others have to make before they can answer that one."""
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import held, holders, one_owner, wanted
 from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
@@ -56,13 +56,10 @@ def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process],
     )
 
 
-_DATABASE_CALLS = re.compile(r"\.(?:execute|executemany|executescript|commit)\(")
-
-
 def holds_database(activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
-    """The ranks that hold a lock on some file, where this one sleeps in a call on a database: SQLite waits for a lock
-    by trying again, and nothing but the sleep is to be seen (SQLite 3.40)."""
+    """The ranks that hold a lock on some file, where this one sleeps in a call on a database: it waits for a
+    lock by trying again."""
     line = sources.line(activity.where.file, activity.where.line) if activity.where is not None else None
-    if activity.kind != ActivityKind.SLEEPING or line is None or not _DATABASE_CALLS.search(line):
+    if activity.kind != ActivityKind.SLEEPING or line is None or not pattern("database_call").search(line):
         return frozenset()
     return frozenset(rank for rank, process in others.items() if process.locked_files)

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import user_stack
 from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
-
-# Kernel functions that a waiting thread sits in (/proc/PID/wchan, Linux 5 and 6).
-_SLEEP_CHANNELS = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
-_PIPE_CHANNELS = ("anon_pipe_read", "anon_pipe_write", "pipe_read", "pipe_write", "pipe_wait")
-_OPEN_CHANNELS = ("wait_for_partner", "fifo_open")
-_LOCK_CHANNELS = ("flock_lock", "fcntl_setlk", "posix_lock", "locks_lock_inode_wait")
-_TERMINAL = re.compile(r"^/dev/(?:pts/|tty|console|hvc)")
 
 _UNTOLD = "blocked in a native call (a lock, a socket or a library)"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
+"""FUTEX_PRIVATE_FLAG of linux/futex.h."""
 _CPU_SHARE_THAT_MOVES = 0.05
+"""Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
 _BYTES_THAT_MOVE = 4096
+"""One page, chosen by hand: a line of a log is less."""
 _WAKE_UPS_THAT_MOVE = 5
+"""Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
 
 def is_moving(process: Process) -> bool:
@@ -47,10 +44,8 @@ def is_moving(process: Process) -> bool:
         then = before.get(thread.tid, thread)
         if thread.cpu - then.cpu > gap / 2:
             return True
-        # A collective that moves data wakes gloo's workers all the time; in a hang they sleep through. Its event
-        # loop, gloo_tcp_loop, wakes a hundred times a second whatever happens (torch 2.13).
         if (
-            thread.name == "pt_gloo_runloop"
+            thread.name in names("threads_that_move_data", of="native")
             and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
         ):
             return True
@@ -157,24 +152,24 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
         found = _on_file(file, channel)
         if found is not None:
             return found
-    if channel.startswith(_SLEEP_CHANNELS):
+    if channel.startswith(names("sleep", of="kernel")):
         return Wait(ActivityKind.SLEEPING, "in time.sleep or a polling loop")
-    if channel.startswith(_LOCK_CHANNELS):
+    if channel.startswith(names("file_lock", of="kernel")):
         return Wait(ActivityKind.FILE_LOCK, "waiting for a file lock")
-    if channel.startswith((*_PIPE_CHANNELS, *_OPEN_CHANNELS)):
+    if channel.startswith((*names("pipe", of="kernel"), *names("pipe_open", of="kernel"))):
         return Wait(ActivityKind.PIPE, "waiting for the other end of a pipe")
     return None
 
 
 def is_terminal(file: OpenFile) -> bool:
     """Is it a terminal, by its name? To ask the device itself would mean to open it."""
-    return _TERMINAL.match(file.target) is not None
+    return pattern("terminal", of="kernel").match(file.target) is not None
 
 
 def _on_file(file: OpenFile, channel: str) -> Wait | None:
-    if file.operation in ("wait4", "waitid"):
+    if file.operation in names("wait_for_child", of="kernel"):
         return Wait(ActivityKind.WAITING_FOR_CHILD, f"waiting for {file.target}")
-    if file.operation in ("flock", "fcntl") or channel.startswith(_LOCK_CHANNELS):
+    if file.operation in names("lock_file", of="kernel") or channel.startswith(names("file_lock", of="kernel")):
         return Wait(ActivityKind.FILE_LOCK, f"waiting for the lock on {file.target}")
     if file.fd == 0 and file.operation == "read":
         return Wait(ActivityKind.TERMINAL, f"reading its standard input ({file.target})")
@@ -182,9 +177,9 @@ def _on_file(file: OpenFile, channel: str) -> Wait | None:
         return Wait(ActivityKind.TERMINAL, f"reading the terminal ({file.target})")
     if file.target.startswith("pipe:"):
         return Wait(ActivityKind.PIPE, f"waiting on a pipe ({file.operation} {file.target})")
-    if file.operation in ("open", "openat") and channel.startswith(_OPEN_CHANNELS):
+    if file.operation in names("open_file", of="kernel") and channel.startswith(names("pipe_open", of="kernel")):
         return Wait(ActivityKind.PIPE, f"opening {file.target} (no process has its other end open)")
-    if file.operation in ("poll", "ppoll", "select", "pselect6", "epoll_wait", "epoll_pwait", "futex"):
+    if file.operation in names("wait_for_many", of="kernel"):
         return None
     return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {file.target}")
 

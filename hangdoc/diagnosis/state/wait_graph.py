@@ -261,7 +261,10 @@ def distinct_waits(waits: tuple[Wait, ...]) -> Collection[Wait]:
 
 
 def _stuck(waits: tuple[Wait, ...], movable: frozenset[int]) -> frozenset[int]:
-    """The waiters that no future step of the others sets free."""
+    """The waiters that no future step of the others sets free.
+
+    Example: 0 waits for 1, 1 for 0 and 2, 3 for 2, and 2 is free to go on → 3 gets free, 0 and 1 are stuck.
+    """
     # Ranks that wait for the same others share one object: it is counted down once for all of them.
     waiters: dict[int, list[int]] = {}
     left: dict[int, int] = {}

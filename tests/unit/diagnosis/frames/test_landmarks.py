@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.calls.history import call_site, lines_of, site_of
 from hangdoc.diagnosis.frames.landmarks import advice, is_implicit, landmark, words
+from hangdoc.diagnosis.frames.stacks import call_site, lines_of, site_of
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.process import Frame, Stack
 

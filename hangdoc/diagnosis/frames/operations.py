@@ -1,0 +1,58 @@
+"""What is known of the operations of torch.distributed: the reader of ``operations.toml``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hangdoc.diagnosis.frames.tables import table
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """What its name says of an operation; the defaults hold for one that nobody knows."""
+
+    sized: bool = True
+    """Must all ranks agree on the sizes?"""
+    rooted: bool = False
+    """Is a member through as soon as its own part is done?"""
+    message: str = ""
+    """'send' or 'recv' where one rank passes something to another."""
+    explicit: bool = True
+
+
+@lru_cache(maxsize=1)
+def _known() -> dict[str, Operation]:
+    return {
+        name: Operation(
+            entry.get("sized", True), entry.get("rooted", False), entry.get("message", ""), entry.get("explicit", True)
+        )
+        for entry in table("operations")["operation"]
+        for name in entry["names"]
+    }
+
+
+@lru_cache(maxsize=1024)
+def operation(name: str) -> Operation:
+    """What is known of an operation: by its name, else by how that begins, else by what it contains.
+
+    Examples: 'all_gather_into_tensor_coalesced' begins with 'all_gather_into_tensor' and is sized as that is;
+    '_broadcast_oop' contains 'broadcast' and is rooted. Words in place of a name ('DDP forward broadcasting …') tell
+    by their beginning alone.
+    """
+    known = _known()
+    fits = [each for each in known if name.startswith(each)]
+    if not fits and " " not in name:
+        fits = [each for each in known if each in name]
+    return known[max(fits, key=len)] if fits else Operation()
+
+
+def is_explicit(function: str) -> bool:
+    """Does a call of this function ask for communication by its very name?"""
+    found = _known().get(function)
+    return found is not None and found.explicit
+
+
+def message_way(name: str) -> str:
+    """'send' or 'recv' for an operation that passes a message, else ''."""
+    return operation(name).message

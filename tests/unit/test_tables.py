@@ -1,0 +1,98 @@
+"""The tables of names and operations, and the small mechanisms that read stacks and sizes by them."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoc.diagnosis.calls.periods import period
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.frames.native_frames import native_wait
+from hangdoc.diagnosis.frames.operations import Operation, is_explicit, message_way, operation
+from hangdoc.diagnosis.frames.stacks import fork, same_line
+from hangdoc.diagnosis.frames.tables import table
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Frame, Stack
+
+
+@pytest.mark.parametrize(
+    ("name", "sized", "rooted", "message"),
+    [
+        ("all_reduce", True, False, ""),
+        ("all_gather_into_tensor_coalesced", True, False, ""),
+        ("_reduce_scatter_base", False, False, ""),
+        ("allgather_coalesced", False, True, ""),
+        ("_broadcast_oop", True, True, ""),
+        ("scatter_object_list", False, True, ""),
+        ("reduce_scatter_tensor_coalesced", True, False, ""),
+        ("alltoall_base", False, False, ""),
+        ("recv_anysource", False, False, "recv"),
+        ("batch_isend_irecv", False, False, "send"),
+        ("DDP forward broadcasting module buffers", True, False, ""),
+        ("broadcasting parameters and buffers from rank 0", True, True, ""),
+        ("nobody_knows", True, False, ""),
+    ],
+)
+def test_operations_are_known_by_their_names(name: str, sized: bool, rooted: bool, message: str) -> None:
+    found = operation(name)
+    assert (found.sized, found.rooted, message_way(name)) == (sized, rooted, message)
+
+
+def test_only_a_name_in_the_table_asks_for_communication() -> None:
+    assert is_explicit("all_reduce")
+    assert not is_explicit("all_reduce_my_metrics")
+    assert not is_explicit("send_object_list")
+    assert operation("nobody_knows") == Operation()
+
+
+@pytest.mark.parametrize("of", ["names", "native", "kernel"])
+def test_every_entry_says_where_it_comes_from(of: str) -> None:
+    for name, entry in table(of).items():
+        for each in entry if isinstance(entry, list) else [entry]:
+            assert each["source"], name
+        if isinstance(entry, dict):
+            assert ("names" in entry) != ("pattern" in entry), name
+            assert names(name, of=of) if "names" in entry else pattern(name, of=of)
+
+
+def test_the_first_native_wait_that_matches_counts() -> None:
+    stack = (Frame("", 0, "__poll"), Frame("", 0, "c10d::TCPStore::get(std::string)"))
+    assert native_wait(stack) == (ActivityKind.STORE_WAIT, "waiting for a key of the rendezvous store")
+
+
+def stack(*frames: tuple[str, int]) -> Stack:
+    """A stack of user frames, written outermost first."""
+    return tuple(Frame("/job/train.py", line, function) for function, line in reversed(frames))
+
+
+def test_a_fork_is_where_two_ways_differ_first() -> None:
+    found = fork(stack(("main", 3), ("fit", 7), ("save", 1)), stack(("main", 3), ("fit", 9)))
+    assert found.common == 1
+    assert found.within_function == found.frames
+    assert [frame.line for frame in found.frames or ()] == [7, 9]
+
+
+def test_a_fork_into_two_functions_is_within_none() -> None:
+    found = fork(stack(("main", 3), ("fit", 7)), stack(("main", 3), ("save", 7)))
+    assert found.frames is not None
+    assert found.within_function is None
+    assert fork(found.mine[::-1], found.theirs[::-1], same=same_line).frames is None
+
+
+def test_a_way_that_ends_does_not_differ() -> None:
+    found = fork(stack(("main", 3)), stack(("main", 3), ("fit", 7)))
+    assert (found.common, found.frames) == (1, None)
+    assert fork((), ()).frames is None
+
+
+def test_library_frames_count_only_where_asked() -> None:
+    inner = Frame("/env/lib/python3.11/site-packages/x.py", 1, "x")
+    mine, theirs = (inner, *stack(("main", 3))), (Frame(inner.file, 2, "x"), *stack(("main", 3)))
+    assert fork(mine, theirs).frames is None
+    assert fork(mine, theirs, with_library=True).frames == (mine[0], theirs[0])
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [("abbabba", 3), ("aaaa", 1), ("ab", 0), ("abac", 0), ("", 0), ("abab", 2)]
+)
+def test_sizes_that_come_round_again_have_a_period(values: str, expected: int) -> None:
+    assert period(values) == expected
