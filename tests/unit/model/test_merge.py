@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import permutations
 
 import pytest
-from cases import DATA
+from cases import case
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -91,7 +91,7 @@ def verdict(job: JobSnapshot) -> tuple[object, ...]:
     ],
 )
 def test_a_job_on_two_hosts_gets_the_verdict_that_it_gets_on_one(name: str) -> None:
-    job = load_snapshot(DATA / f"{name}.hangdoc")
+    job = load_snapshot(case(name))
     hosts = on_two_hosts(job, {rank.rank for rank in job.ranks if rank.rank % 2 == 0})
     pids = [{process.pid for rank in host.ranks for process in family(rank.process)} for host in hosts]
     assert pids[0] & pids[1]
@@ -99,7 +99,7 @@ def test_a_job_on_two_hosts_gets_the_verdict_that_it_gets_on_one(name: str) -> N
 
 
 def test_a_lock_is_held_by_a_process_of_the_same_host() -> None:
-    job = load_snapshot(DATA / "flock_over_barrier.hangdoc")
+    job = load_snapshot(case("flock_over_barrier"))
     (holder, _) = job.ranks
     stranger = replace(job, ranks=(replace(holder, rank=2, host="b"),), hosts=(), launcher=None)
     waits = {wait.waiter: wait.on for wait in Case(merge([job, stranger])).graph.waits}
