@@ -13,7 +13,7 @@ from hangdoc.diagnosis.calls.history import GroupHistory
 from hangdoc.diagnosis.causes.finding import telling
 from hangdoc.diagnosis.causes.phrases import call_name, place
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.library import looking_at
+from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.model.message import Message, Ranks, joined
 from hangdoc.model.snapshot import JobSnapshot
@@ -35,11 +35,7 @@ class Lead:
 
 def parted(job: JobSnapshot) -> Lead | None:
     """The first proved parting in the journals, None where there is none."""
-    with looking_at(job):
-        return _parted(job)
-
-
-def _parted(job: JobSnapshot) -> Lead | None:
+    job = with_library_frames(job)
     case = Case(job)
     for history in case.histories:
         if history.inferred or history.blind or len(history.members) < 2:

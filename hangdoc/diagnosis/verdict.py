@@ -17,7 +17,7 @@ from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
-from hangdoc.diagnosis.frames.library import looking_at
+from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
@@ -33,9 +33,9 @@ from hangdoc.model.writing import Writer
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
-    with looking_at(job):
-        names = file_names(job)
-        return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
+    job = with_library_frames(job)
+    names = file_names(job)
+    return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:

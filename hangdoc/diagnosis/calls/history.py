@@ -12,7 +12,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.diagnosis.frames.stacks import Site, call_site
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -52,7 +52,7 @@ class Token:
     @property
     def frame(self) -> Frame | None:
         """The innermost user frame."""
-        return next((f for f in self.stack if not library(f.file)), None)
+        return next((f for f in self.stack if not is_library(f)), None)
 
 
 @dataclass(slots=True)

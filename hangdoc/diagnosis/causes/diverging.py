@@ -27,7 +27,7 @@ from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_line, user_stack
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
@@ -335,7 +335,7 @@ def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which line issued the call was not seen"
     diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, with_library=True).frames
     inside = (
-        diverged is not None and library(diverged[0].file) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
+        diverged is not None and is_library(diverged[0]) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
     )
     return "they part within a library, whose loops and conditions were not read" if inside else ""
 

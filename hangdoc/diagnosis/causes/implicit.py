@@ -15,7 +15,7 @@ from hangdoc.diagnosis.condition.stack_comparison import is_behind
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.model.message import Does, Message, Ranks, Sentence, sentence
@@ -220,7 +220,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _stage_hook(stack: Stack) -> Frame | None:
     """The user's hook for the end of a stage, called by a library."""
     for frame, caller in itertools.pairwise(stack):
-        if not library(frame.file) and library(caller.file) and pattern("stage_end_hook").search(plain(frame.function)):
+        if not is_library(frame) and is_library(caller) and pattern("stage_end_hook").search(plain(frame.function)):
             return frame
     return None
 

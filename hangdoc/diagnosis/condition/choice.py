@@ -11,7 +11,7 @@ from hangdoc.diagnosis.condition.divergence_point import has_partner_behind, is_
 from hangdoc.diagnosis.condition.loop_counts import began_its_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.queries import ways_out, works_before
 from hangdoc.model.process import Stack
 
@@ -147,9 +147,7 @@ def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
 
 def _awaited(gap: Gap) -> bool:
     """Does a side wait for an asynchronous call? Its line is not the one that issued the call."""
-    return any(
-        token is not None and token.stack and not library(token.stack[0].file) for token in (gap.mine, gap.theirs)
-    )
+    return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
 
 
 def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import is_explicit
 from hangdoc.diagnosis.frames.tables import table
@@ -87,7 +87,7 @@ def serves_another_thread(name: str) -> bool:
 
 def landmark(frame: Frame) -> Landmark | None:
     """The landmark of one frame; None for user code and unknown library code."""
-    return _lookup(frame.file, plain(frame.function)) if library(frame.file) else None
+    return _lookup(frame.file, plain(frame.function)) if is_library(frame) else None
 
 
 def plain(function: str) -> str:
@@ -108,7 +108,7 @@ def number_below_user(stack: Stack, *locals_: str) -> int | None:
 def below_user(stack: Stack) -> Stack:
     """The library frames between the innermost user frame and the end of the stack, innermost first."""
     for index, frame in enumerate(stack):
-        if not library(frame.file):
+        if not is_library(frame):
             return stack[:index]
     return stack
 
@@ -132,7 +132,7 @@ def has_role(stack: Stack, role: Role) -> bool:
 
 def stage(stack: Stack) -> Landmark | None:
     """The stage of a trainer's loop that the library is in below the user's code, the innermost."""
-    frames = (frame for frame in below_user(stack) if library(frame.file))
+    frames = (frame for frame in below_user(stack) if is_library(frame))
     found = (next((s for s in _table("stage") if s.matches(f.file, plain(f.function))), None) for f in frames)
     return next((s for s in found if s is not None), None)
 

@@ -1,43 +1,87 @@
-"""Whose code is a file: the user's, or a library's? Installed ones are known by their paths; a torch or a Python that
-was built where its sources lie is known by what the ranks said, or by the files on their stacks.
+"""Whose code is a frame: the user's, or a library's?
+
+Installed libraries are known by their paths. A torch or a Python that was built where its sources lie is known by what
+the ranks said, or by the files on their stacks: its frames are marked once, when a diagnosis begins.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, TypeVar
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.frames import is_library_file
-from hangdoc.model.process import Stack
-from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.model.journal import Journal
+from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Stack, Thread
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _MOST_STACKS = 512
+"""Ranks whose stacks are searched for folders: all ranks run the same torch."""
 
-_roots: ContextVar[tuple[str, ...]] = ContextVar("library roots", default=())
+_T = TypeVar("_T")
 
 
-def library(path: str) -> bool:
-    """Is it library code: standard, installed or generated, in the job that is being looked at?"""
-    return _library(path, _roots.get())
+@dataclass(frozen=True, slots=True)
+class LibraryFrame(Frame):
+    """A frame of library code that its path does not show to be any."""
+
+
+def is_library(frame: Frame) -> bool:
+    """Is it library code: standard, installed or generated?"""
+    return isinstance(frame, LibraryFrame) or _by_path(frame.file)
 
 
 @lru_cache(maxsize=65536)
-def _library(path: str, roots: tuple[str, ...]) -> bool:
+def _by_path(path: str) -> bool:
     # Remembered: a snapshot names the same few files a hundred thousand times.
-    return is_library_file(path, roots)
+    return is_library_file(path)
 
 
-@contextmanager
-def looking_at(job: JobSnapshot) -> Iterator[None]:
-    """Let ``library`` know this job's folders of library code."""
-    token = _roots.set(roots_of(job))
-    try:
-        yield
-    finally:
-        _roots.reset(token)
+def with_library_frames(job: JobSnapshot) -> JobSnapshot:
+    """``job`` with the frames marked that lie below its odd folders of library code; itself where it has none.
+
+    Example: root /home/me/pytorch/torch → the frame of /home/me/pytorch/torch/nn/functional.py becomes a
+    ``LibraryFrame``.
+    """
+    roots = roots_of(job)
+    return _Marking(roots).of(job) if roots else job
+
+
+_WITH_FRAMES: dict[type, tuple[str, ...]] = {
+    JobSnapshot: ("launcher", "ranks"),
+    RankSnapshot: ("process", "exit", "journal", "first_store"),
+    Process: ("looks", "children"),
+    ProcessState: ("threads",),
+    Thread: ("frames",),
+    ProcessExit: ("stack",),
+    Journal: ("stacks", "failed_at", "handled_at"),
+}
+"""The parts of a snapshot that hold frames."""
+
+
+class _Marking:
+    def __init__(self, roots: tuple[str, ...]) -> None:
+        self._roots = roots
+        self._known: dict[int, Any] = {}
+        """By identity: journals share their stacks, and they live as long as the job that is marked."""
+
+    def of(self, value: _T) -> _T:
+        result: Any = self._any(value)
+        return result  # type: ignore[no-any-return]
+
+    def _any(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            known = self._known.get(id(value))
+            if known is None:
+                known = self._known[id(value)] = tuple(map(self._any, value))
+            return known
+        if isinstance(value, Frame):
+            ours = is_library_file(value.file, self._roots) and not is_library_file(value.file)
+            return LibraryFrame(value.file, value.line, value.function, value.locals) if ours else value
+        names_of = _WITH_FRAMES.get(type(value), ())
+        return replace(value, **{name: self._any(getattr(value, name)) for name in names_of}) if names_of else value
 
 
 def roots_of(job: JobSnapshot) -> tuple[str, ...]:
@@ -54,7 +98,7 @@ def roots_of(job: JobSnapshot) -> tuple[str, ...]:
 
 
 def _stacks(job: JobSnapshot) -> Iterator[Stack]:
-    """Some of each rank's stacks: all ranks run the same torch."""
+    """Some of each rank's stacks."""
     for rank in job.ranks[:_MOST_STACKS]:
         last = rank.process.last if rank.process is not None else None
         if last is not None and last.main is not None:

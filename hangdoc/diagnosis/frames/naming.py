@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.model.process import Process, Stack
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import FileNames
@@ -18,9 +18,9 @@ _MOST_JOURNALS = 512
 
 
 def file_names(job: JobSnapshot) -> FileNames:
-    """The names of this job's files. Inside ``looking_at``: library code has no part in it."""
-    files = {frame.file for stack in _stacks(job) for frame in stack}
-    return FileNames((file for file in files if not library(file)), _working_directory(job))
+    """The names of this job's files, those of libraries left out."""
+    one_of = {frame.file: frame for stack in _stacks(job) for frame in stack}
+    return FileNames((file for file, frame in one_of.items() if not is_library(frame)), _working_directory(job))
 
 
 def _working_directory(job: JobSnapshot) -> str:

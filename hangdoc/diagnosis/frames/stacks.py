@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.library import library
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.model.process import Frame, Stack
 
 Site = tuple[tuple[str, int, str], ...]
@@ -17,7 +17,7 @@ Site = tuple[tuple[str, int, str], ...]
 
 def user_stack(stack: Stack) -> Stack:
     """The user frames, innermost first."""
-    return tuple(f for f in stack if not library(f.file))
+    return tuple(f for f in stack if not is_library(f))
 
 
 def site_of(stack: Stack) -> Site:
@@ -31,7 +31,7 @@ def site_of(stack: Stack) -> Site:
 def call_site(stack: Stack) -> Site:
     """``site_of``, and last the library's functions on the way from the user's line to the call; their lines may
     differ between ranks that do the same, and so may code without a file."""
-    below = list(takewhile(lambda frame: library(frame.file), stack))
+    below = list(takewhile(is_library, stack))
     site = site_of(stack)
     if not below or len(below) == len(stack):
         return site

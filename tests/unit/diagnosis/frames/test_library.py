@@ -8,8 +8,9 @@ import pytest
 from cases import case
 
 from hangdoc import api
-from hangdoc.diagnosis.frames.library import library, looking_at, roots_of
+from hangdoc.diagnosis.frames.library import LibraryFrame, is_library, roots_of, with_library_frames
 from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import JobSnapshot
 
 INSTALLED = "/python/lib/python3.11/site-packages/torch/"
@@ -35,14 +36,22 @@ def test_the_verdict_is_the_same(name: str, said: bool) -> None:
     assert (found.verdict, found.why, found.culprits) == (expected.verdict, expected.why, expected.culprits)
 
 
-def test_what_is_known_of_one_job_is_forgotten_with_it() -> None:
-    file = f"{CHECKOUT}nn/functional.py"
-    assert not library(file)
-    with looking_at(moved("uneven_batches", said=True)):
-        assert library(file)
-        assert not library("/home/someone/pytorch/train.py")
-    assert not library(file)
+def test_what_is_known_of_one_job_is_known_of_its_frames_alone() -> None:
+    frame = Frame(f"{CHECKOUT}nn/functional.py", 7, "linear")
+    assert not is_library(frame)
+    job = moved("uneven_batches", said=True)
+    marked = {frame.file for frame in frames(with_library_frames(job)) if isinstance(frame, LibraryFrame)}
+    assert marked
+    assert all(file.startswith(CHECKOUT) for file in marked)
+    assert {f.file for f in frames(job)} == {f.file for f in frames(with_library_frames(job))}
+    assert not any(isinstance(frame, LibraryFrame) for frame in frames(job))
+
+
+def frames(job: JobSnapshot) -> list[Frame]:
+    return [frame for rank in job.ranks if rank.journal for stack in rank.journal.stacks for frame in stack]
 
 
 def test_an_ordinary_installation_needs_no_roots() -> None:
-    assert roots_of(api.load(case("uneven_batches"))) == ()
+    job = api.load(case("uneven_batches"))
+    assert roots_of(job) == ()
+    assert with_library_frames(job) is job
