@@ -14,9 +14,9 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 
-import hangdoc
 from hangdoc.capture.inject import safety
 from hangdoc.capture.inject.exchange import Exchange
 from hangdoc.capture.inject.gdb import Gdb, GdbError, console, evaluation, find_gdb
@@ -29,7 +29,7 @@ from hangdoc.capture.safe.text import clean
 from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
-_PROBE_FOLDER = Path(hangdoc.__file__).resolve().parent / "probe"
+_PROBE_FOLDER = Path(str(files("hangdoc.probe")))
 _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks", "_details", "_serve"))
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
