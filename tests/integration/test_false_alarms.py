@@ -54,7 +54,10 @@ def told(diagnosis: Diagnosis) -> tuple[tuple[int, ...], str]:
 def test_a_slow_but_healthy_job_ends_by_itself(
     program: str, expected: tuple[tuple[int, ...], str], watch: Watch
 ) -> None:
-    assert {told(diagnosis) for diagnosis in stalls(watch, program)} == {expected}
+    # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody.
+    found = {told(diagnosis) for diagnosis in stalls(watch, program)}
+    assert found - {((), "")} == {expected} - {((), "")}
+    assert found
 
 
 def test_each_good_reason_to_stand_still_is_named(watch: Watch) -> None:
