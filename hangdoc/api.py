@@ -98,4 +98,6 @@ def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:
     from hangdoc.diagnosis import diagnose as diagnose_snapshot
     from hangdoc.model.snapshot import JobSnapshot
 
-    return diagnose_snapshot(job if isinstance(job, JobSnapshot) else load(job))
+    if isinstance(job, JobSnapshot):
+        return diagnose_snapshot(job)
+    return diagnose_snapshot(load(job), saved=True)

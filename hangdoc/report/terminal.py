@@ -265,9 +265,14 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
     if others:
         sets = " or ".join(name_ranks(ranks) for ranks in others[:4])
-        yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
+        yield Row(
+            "or else",
+            (Piece(f"It could also be {sets}: the data fits {'both' if len(others) == 1 else 'all of them'}."),),
+        )
     # Where everybody stands now is in the rows above.
-    evidence = [item for item in diagnosis.evidence if item.kind != "stack" or diagnosis.divergence is None]
+    evidence = [
+        item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
+    ]
     for index, item in enumerate(evidence[:MAX_EVIDENCE]):
         whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
         text = f"{item.text}  ({item.kind}{whose})"
@@ -284,7 +289,7 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
     branch = diagnosis.divergence.branch if diagnosis.divergence else None
     if branch is None:
         return
-    label = "parted by" if diagnosis.why else "why"
+    label = "condition" if diagnosis.why else "why"
     place = f"{_Paths(diagnosis).short(branch.file)}:{branch.line}"
     if place not in diagnosis.why:
         yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
@@ -301,7 +306,7 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
         if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
             by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
-    if label == "parted by" and all(len(values) == 1 for values in by_name.values()):
+    if label == "condition" and all(len(values) == 1 for values in by_name.values()):
         label = "with"  # one side's value, or the same on both
     for name, values in by_name.items():
         yield Row(label, (Piece(f"{name} = {' | '.join(values)}"),))
