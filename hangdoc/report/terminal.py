@@ -19,6 +19,8 @@ MAX_ROWS = 12
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 MAX_PIDS = 4
+_CHILDREN = {"dataloader-worker": "DataLoader worker", "child": "child process"}
+"""Roles of the processes that a rank has started, in words."""
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -215,16 +217,23 @@ def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[
 def _processes(diagnosis: Diagnosis) -> Iterator[Row]:
     """Where to look at the culprits: their process ids and hosts."""
     by_host: dict[str, list[str]] = {}
+    children: dict[str, list[str]] = {}
+    own = [item for item in diagnosis.culprit_processes if item.role not in _CHILDREN]
     for item in diagnosis.culprit_processes:
-        if item.pid is not None:
-            who = f" (rank {item.rank})" if item.rank is not None and len(diagnosis.culprit_processes) > 1 else ""
-            by_host.setdefault(item.host, []).append(f"{item.pid}{who}")
+        if item.pid is None:
+            continue
+        whose = f"rank {item.rank}" if item.rank is not None and len(own) > 1 else ""
+        if item.role in _CHILDREN:
+            owner = f"{whose}'s" if whose else "its"
+            name = f"{owner} {_CHILDREN[item.role]} {item.pid}"
+            children.setdefault(item.host, []).append(name)
+        else:
+            by_host.setdefault(item.host, []).append(f"{item.pid} ({whose})" if whose else str(item.pid))
     told = []
     for host, pids in by_host.items():
         more = f" and {len(pids) - MAX_PIDS} more" if len(pids) > MAX_PIDS else ""
-        told.append(
-            f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}" + (f" on {host}" if host else "")
-        )
+        named = f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}"
+        told.append("; ".join([named + (f" on {host}" if host else ""), *children.get(host, [])[:MAX_PIDS]]))
     if told:
         yield Row("", ())
         yield Row("process", (Piece("; ".join(told[:MAX_PIDS]) + ("; …" if len(told) > MAX_PIDS else "")),))

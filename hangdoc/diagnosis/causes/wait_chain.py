@@ -71,14 +71,20 @@ def follow(case: Case, rank: int) -> list[Step]:
 
 
 def ends_at(case: Case, rank: int) -> CulpritProcess | None:
-    """The process at the end of the chain, None where the rank itself is it."""
+    """The child at which the chain ends, None where the rank itself is to blame, or something that is no child.
+
+    Example: the rank waits for its DataLoader worker, which reads from a server that is silent → the worker. Where
+    the worker reads from a pipe whose other end the rank holds, None.
+    """
     last = None
     for step in _steps(case, rank):
+        if step.fault is Fault.OWN_PIPE:
+            return None
         last = step.process
     if last is None:
         return None
-    role = last.role if last.role in ("rank", "launcher", "dataloader-worker") else "child"
-    return CulpritProcess(None, last.pid, case.ranks[rank].host, role, case.job.run_id)
+    role = last.role if last.role == "dataloader-worker" else "child"
+    return CulpritProcess(rank, last.pid, case.ranks[rank].host, role, case.job.run_id)
 
 
 def _steps(case: Case, rank: int) -> Iterator[Step]:
@@ -91,8 +97,11 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
         following = _next(process, kind)
         if following is None:
             at_a_file = kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE)
-            holders = _holders(case, process, snapshot.host) if at_a_file else _threads(process)
-            yield from map(Step, holders)
+            if at_a_file:
+                yield from map(Step, _holders(case, process, snapshot.host))
+            else:  # the chain stays in the process
+                child = process if process is not snapshot.process else None
+                yield from (Step(told, child) for told in _threads(process))
             return
         process = following
         kind, state = state_of(process)
