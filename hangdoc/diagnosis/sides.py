@@ -110,4 +110,5 @@ def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
     start = "Removing" if gap.kind == "delete" else "Adding"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
     calls = f"all {matching} calls match" if matching > 1 else "the calls match"
-    return [f"{start} the `{gap.token.op}`", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]
+    call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op  # a library's words are no name
+    return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]

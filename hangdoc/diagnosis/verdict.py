@@ -26,7 +26,7 @@ from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
-from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.message import Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
@@ -136,8 +136,8 @@ def _blind(case: Case, told: Finding, writer: Writer) -> Diagnosis:
     return Diagnosis(
         outcome=Outcome.BLIND,
         verdict=writer.write(told.verdict),
-        why=writer.write(told.why),
-        fix=writer.write(told.fix),
+        why=writer.write(Sentences(told.why)),
+        fix=writer.write(Sentences(told.fix)),
         evidence=(),
         unavailable=case.job.unavailable,
         command=case.job.command,
@@ -162,8 +162,8 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(named.why),
-        fix=writer.write(named.fix),
+        why=writer.write(Sentences(named.why)),
+        fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, writer),
         divergence=divergence(case, found),

@@ -109,7 +109,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     run = place(token.frame) or "that line"
     fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
-        fix = "let every rank come to it, or none: look at what is called on some ranks only"
+        fix = "let every rank reach it, or none: look at what is called on some ranks only"
     return Finding(
         "HD109",
         finding.verdict,
@@ -148,7 +148,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
         ),
         [
             [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits, " than on ", others],
-            [counts_told(case, blame), ": it went through fewer rounds there, or was told to stop"],
+            [counts_told(case, blame), ": it ran fewer rounds there, or was stopped"],
         ],
         "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
     )
@@ -178,8 +178,8 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others_of(case, blame)) if hooks[1] else "",
         ),
         [
-            ["the loop that the library runs", below, " went round fewer times on ", Ranks(ended)],
-            ": the data ended earlier there, or a hook or a flag told it to stop",
+            ["the loop that the library runs", below, " ran fewer rounds on ", Ranks(ended)],
+            ": its data ended earlier there, or a hook or a flag stopped it",
         ],
         "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
         "decides by)",
@@ -209,7 +209,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [
             "each stage of the loop that the library runs communicates by itself: ",
-            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " meets "],
+            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
             [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {told}"],
         ],
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "

@@ -135,7 +135,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     told: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        told.append([f"it once went by its {skipped.op}", at(skipped.frame)])
+        told.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         told.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])

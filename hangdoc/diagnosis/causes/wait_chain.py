@@ -27,6 +27,7 @@ from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import RankSnapshot
+from hangdoc.model.wording import reads_as_state
 
 
 class Fault(Enum):
@@ -225,7 +226,10 @@ def _threads(process: Process) -> list[Message]:
             continue
         mark = kind_mark(thread.frames)
         told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
-        doing = f" ({told.words})" if told is not None else ""
-        name = thread.name or str(thread.tid)
-        found.append([f"its thread {name} is at ", line_of(frames[0]), doing])
+        name, line = thread.name or str(thread.tid), line_of(frames[0])
+        if told is None:
+            found.append([f"its thread `{name}` is at ", line])
+        else:
+            link = "" if reads_as_state(told.words) else "in "
+            found.append([f"its thread `{name}` is {link}{told.words} (", line, ")"])
     return found[:_MOST_THREADS]
