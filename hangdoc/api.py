@@ -98,6 +98,4 @@ def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:
     from hangdoc.diagnosis import diagnose as diagnose_snapshot
     from hangdoc.model.snapshot import JobSnapshot
 
-    if isinstance(job, JobSnapshot):
-        return diagnose_snapshot(job)
-    return diagnose_snapshot(load(job), saved=True)
+    return diagnose_snapshot(job if isinstance(job, JobSnapshot) else load(job))

@@ -65,8 +65,6 @@ class Case:
     """One snapshot under diagnosis. Everything is derived from ``job`` and nothing changes it."""
 
     job: JobSnapshot
-    saved: bool = False
-    """Was the snapshot read from a file? Then "in 29 minutes" would be wrong by the time that has passed since."""
 
     @cached_property
     def ranks(self) -> dict[int, RankSnapshot]:

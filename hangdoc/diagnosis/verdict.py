@@ -32,19 +32,16 @@ from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
 
-def diagnose(job: JobSnapshot, *, saved: bool = False) -> Diagnosis:
-    """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence.
-
-    ``saved``: it was read from a file, so times are told by the clock, not as "in 5 min".
-    """
+def diagnose(job: JobSnapshot) -> Diagnosis:
+    """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     with looking_at(job):
         names = file_names(job)
-        return replace(_diagnose(job, Writer(names), saved), file_names=names.told_apart())
+        return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
 
 
-def _diagnose(job: JobSnapshot, writer: Writer, saved: bool) -> Diagnosis:
+def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _over_where_all_have_ended(job)
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))), saved)
+    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
     if not case.activities:
         waiting = waiting_for_nodes(job)
         return _assemble(case, waiting, _outcome(case, waiting), writer) if waiting is not None else _nobody(job)
