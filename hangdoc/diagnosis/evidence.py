@@ -67,7 +67,9 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
     if joined and gap is not None and gap.token.op == "new_group":
         return []
-    lines = [Evidence("journal", history.members, f"{what} {history.label}{' together' if joined else ''}: {text}")]
+    text = f"{what} {history.label}{' together' if joined else ''}: {text}"
+    # One number everywhere is the number that the rows of the report show already.
+    lines = [Evidence("journal", history.members, text, decides=joined or len(issued) > 1)]
     if gap is not None and gap.token.op != END:
         now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
         since = now - gap.token.sequence

@@ -132,9 +132,9 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """No source showed anything of the culprits."""
     if any(case.ranks[rank].identity != UNSEEN for rank in blame.culprits):
         return None
-    what: Message = ["nothing is known of ", Ranks(blame.culprits)]
-    why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
-    why += "does not"
+    what: Message = [Does(blame.culprits, "was", "were"), " not found"]
+    why = "no process says that it is this rank; one that has not joined yet, has ended or is on another machine "
+    why += "does not say so"
     fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
     return Finding("", _with_waiting(case, blame, what), why, fix)
 
