@@ -267,7 +267,7 @@ def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]
     by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
     if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
-    sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
+    sure = f"{told_ranks(waiting)} may have skipped what the others wait for"
     return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
