@@ -54,7 +54,7 @@ class Writer:
             case Sentence(clauses, end):
                 return _as_sentence(self._joined(clauses, "; "), end)
             case Sentences(Joined(parts, "; ")):
-                return " ".join(_as_sentence(said, ".") for part in parts if (said := self.write(part)))
+                return self._joined([Sentences(part) for part in parts], " ")
             case Sentences(said):
                 return _as_sentence(self.write(said), ".")
             case _:

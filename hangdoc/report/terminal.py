@@ -273,7 +273,8 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
         yield Row("repair", (Piece(diagnosis.repair.text),))
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
     if others:
-        sets = " or ".join(name_ranks(ranks) for ranks in others[:4])
+        *most, last = (name_ranks(ranks) for ranks in others[:4])
+        sets = f"{', '.join(most)} or {last}" if most else last
         yield Row(
             "or else",
             (Piece(f"It could also be {sets}: the data fits {'both' if len(others) == 1 else 'all of them'}."),),

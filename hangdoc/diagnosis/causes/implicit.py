@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Message, Ranks, Sentence, sentence
+from hangdoc.model.message import Does, Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
 
@@ -114,8 +114,8 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
         "HD109",
         finding.verdict,
         [
-            [line_of(token.frame) or f"What thread {token.thread} does", " does not look like communication, but "],
-            [f"it is: {library} is a collective of all ranks. ", Sentence([finding.why], end="")],
+            [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
+            [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
         [fix, cure],
     )
@@ -127,11 +127,13 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verd
     return Finding(
         "HD109",
         verdict,
-        [
-            [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
-            [counts_told(case, blame), ": what it works on is not the same there, is set up differently, "],
-            "or was left out of other rounds (no_sync)",
-        ],
+        joined(
+            [
+                [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
+                counts_told(case, blame),
+            ],
+            "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
+        ),
         "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
         "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
     )
@@ -146,10 +148,13 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
             [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
             where_they_wait(case, others_of(case, blame)),
         ),
-        [
-            [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits, " than on ", others],
-            [counts_told(case, blame), ": it ran fewer rounds there, or was stopped"],
-        ],
+        joined(
+            [
+                [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
+                [" than on ", others, counts_told(case, blame)],
+            ],
+            "it ran fewer rounds there, or was stopped",
+        ),
         "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
     )
 

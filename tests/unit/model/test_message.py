@@ -148,6 +148,8 @@ def test_a_sentence_leaves_names_alone(text: str, said: str) -> None:
 
 def test_each_of_several_facts_is_a_sentence() -> None:
     assert WRITE(Sentences(joined("the loop ended", "", "it wrote: done"))) == "The loop ended. It wrote: done."
+    nested = joined(joined("one", "two"), "three")
+    assert WRITE(Sentences(nested)) == "One. Two. Three."
     assert WRITE(Sentences(["a loop ", joined("ended", "left")])) == "A loop ended; left."
 
 
