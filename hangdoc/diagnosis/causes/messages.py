@@ -176,10 +176,9 @@ def _conditions(case: Case, stack: Stack) -> list[Message]:
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in told]
-            told = told[-2:]  # what stands nearest to the message
-            are = "is" if len(told) == 1 else "are"
+            told = told[-2:]  # the conditions nearest to the message
             return [
-                [f"on the way there {are} ", Joined(told, " and ")] if told else "",
+                ["whether it is called depends on ", Joined(told, " and ")] if told else "",
                 ["its loop can be left at ", Joined(left[:2], " or ")] if left else "",
             ]
     return []
