@@ -49,4 +49,4 @@ def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:
         open_ = sentence(f"the reason is open: {dumps} not say how many ranks the job has", "collect the rest")
         return Finding("", joined(stand, open_, between=" "), "gloo's dumps do not name the members of a group", _FIX)
     remedy = "attach to the job, or run it under `hangdoc watch`"
-    return Finding("", joined(stand, "Why the job stands is open.", between=" "), why, remedy)
+    return Finding("", joined(stand, "The reason for the stall is open.", between=" "), why, remedy)

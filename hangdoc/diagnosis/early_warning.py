@@ -74,9 +74,9 @@ def _tell(case: Case, history: GroupHistory, gap: Gap) -> Message:
     ago = f" {name_duration(since)} ago" if since >= 1 else ""
     return joined(
         [
-            [Ranks(gap.ranks), " and ", Ranks(others), f" parted{ago} at call #{gap.token.sequence} of "],
+            [Ranks(gap.ranks), " and ", Ranks(others), f" diverged{ago} at call #{gap.token.sequence} of "],
             [f"{history.label}: {call_name(gap.mine)} at ", place(mine)],
-            [f" against {call_name(gap.theirs)} at ", place(theirs)],
+            [f", {call_name(gap.theirs)} at ", place(theirs)],
         ],
-        "this will hang or corrupt",
+        "this will hang or corrupt data",
     )

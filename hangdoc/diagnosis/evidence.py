@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
@@ -32,7 +33,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
 def _launcher(found: Blame[Explanation]) -> list[Evidence]:
     if not isinstance(found.found, WaitingForNodes):
         return []
-    told = f"the agent, process {found.found.agent}, is in torchrun's rendezvous waiting for nodes"
+    told = f"the agent (process {found.found.agent}) waits in torchrun's rendezvous"
     return [Evidence("stack", (), told)]
 
 
@@ -66,15 +67,17 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
     if joined and gap is not None and gap.token.op == "new_group":
         return []
-    lines = [Evidence("journal", history.members, f"{what} {history.label}{' together' if joined else ''}: {text}")]
+    text = f"{what} {history.label}{' together' if joined else ''}: {text}"
+    # One number everywhere is the number that the rows of the report show already.
+    lines = [Evidence("journal", history.members, text, decides=joined or len(issued) > 1)]
     if gap is not None and gap.token.op != END:
         now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
-        behind = now - gap.token.sequence
+        since = now - gap.token.sequence
         then = "end" if case.job.ended else "hang"
-        if behind > 0:
+        if since > 0:
             where = "" if joined else f"at call #{gap.token.sequence}, "
-            ago = f"{behind} call{'s' if behind > 1 else ''} before the {then}"
-            lines.append(Evidence("journal", gap.ranks, f"the sequences parted {where}{ago}"))
+            ago = f"{since} call{'s' if since > 1 else ''} before the {then}"
+            lines.append(Evidence("journal", gap.ranks, f"the ranks diverged {where}{ago}"))
     return lines
 
 
@@ -99,17 +102,14 @@ def _ports(case: Case) -> list[Evidence]:
     short = [r for r in sorted(case.ranks) if r not in members or listening[members[r]] < needed[r]]
     if store_inside and not short and has == needs - 1:
         store_inside, needs = False, has  # no rank lacks one: the store is in a process that was not looked at
-    what = f"{has} listening ports on the ranks, {needs} needed (one for each rank and group"
-    what += ", one for the store)" if store_inside else "; the store's is in the launcher)"
+    sockets = f"{has} listening socket{'' if has == 1 else 's'}"
     if has >= needs and not short:
         joining = any(a.kind == ActivityKind.STORE_WAIT for a in case.activities.values())
-        means = (
-            "so no rank is missing"
-            if joining
-            else "so every rank has set up its groups and the fault is in the code path"
-        )
-        return [Evidence("port", tuple(case.ranks), f"{what}: complete, {means}")]
-    return [Evidence("port", tuple(short), f"{what}: {name_ranks(short)} fell short, so it ended or never initialised")]
+        means = "no rank is missing" if joining else "every rank has set up its process groups"
+        return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
+    own = "its own" if len(short) == 1 else "all of theirs"
+    means = f": {name_ranks(short)} never opened {own}, or ended" if short else ""
+    return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{means}")]
 
 
 def _gloo_groups(case: Case, rank: int) -> int:
@@ -145,7 +145,9 @@ def _timeout(case: Case) -> list[Evidence]:
     if not ends or case.job.ended:
         return []
     left, rank = min(ends)
-    return [Evidence("journal", (rank,), f"PyTorch's own timeout ends the job in {name_duration(left)}")]
+    # By the clock as well: "in 29 min" alone would be wrong of a snapshot that is read again the next morning.
+    then = time.strftime("%H:%M:%S", time.gmtime(case.job.taken + left))
+    return [Evidence("journal", (rank,), f"PyTorch times out at {then} UTC, {name_duration(left)} after this look")]
 
 
 def _logs(case: Case, found: Blame[Explanation]) -> list[Evidence]:

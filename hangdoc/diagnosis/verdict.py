@@ -13,6 +13,7 @@ from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_member
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.unnamed import parted_now
+from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
 from hangdoc.diagnosis.evidence import gather
@@ -25,7 +26,7 @@ from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
-from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.message import Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
@@ -132,8 +133,8 @@ def _blind(case: Case, told: Finding, writer: Writer) -> Diagnosis:
     return Diagnosis(
         outcome=Outcome.BLIND,
         verdict=writer.write(told.verdict),
-        why=writer.write(told.why),
-        fix=writer.write(told.fix),
+        why=writer.write(Sentences(told.why)),
+        fix=writer.write(Sentences(told.fix)),
         evidence=(),
         unavailable=case.job.unavailable,
         command=case.job.command,
@@ -156,10 +157,10 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
         cause=catalogue_cause(named.code) if named.code else None,
         culprits=tuple(sorted(found.culprits)),
         alternatives=found.alternatives,
-        culprit_processes=found.processes or tuple(_process(case, rank) for rank in sorted(found.culprits)),
+        culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(named.why),
-        fix=writer.write(named.fix),
+        why=writer.write(Sentences(named.why)),
+        fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, writer),
         divergence=divergence(case, found),
@@ -197,6 +198,15 @@ def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:
     if not found.culprits:
         return ()
     return tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
+
+
+def _culprit_processes(case: Case, found: Blame[Explanation]) -> tuple[CulpritProcess, ...]:
+    """The culprits' processes; behind each the child that its wait was followed to, where that is the real cause."""
+    processes: list[CulpritProcess] = []
+    for rank in sorted(found.culprits):
+        child = ends_at(case, rank) if isinstance(found.found, OutsideWait) else None
+        processes += [_process(case, rank), *([child] if child is not None else [])]
+    return tuple(processes)
 
 
 def _process(case: Case, rank: int) -> CulpritProcess:

@@ -124,6 +124,8 @@ class Evidence:
     """'journal', 'stack', 'process', 'socket', 'port', 'store', 'log', 'locals', 'source'."""
     ranks: tuple[int, ...]
     text: str
+    decides: bool = True
+    """Would it change the reader's mind? A terminal leaves out what would not; the JSON report has everything."""
 
 
 @dataclass(frozen=True, slots=True)

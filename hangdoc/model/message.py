@@ -106,7 +106,17 @@ class Sentence:
     end: str = "."
 
 
-Part: TypeAlias = "Place | Condition | Ranks | Verb | Does | Values | States | Joined | Sentence"
+@dataclass(frozen=True, slots=True)
+class Sentences:
+    """One fact a sentence: what ``joined`` put together becomes sentences, anything else is one.
+
+    Example: joined("the loop ended early", "it last wrote: done") becomes 'The loop ended early. It last wrote: done.'
+    """
+
+    said: Message
+
+
+Part: TypeAlias = "Place | Condition | Ranks | Verb | Does | Values | States | Joined | Sentence | Sentences"
 Message: TypeAlias = "str | Part | Sequence[Message]"
 """A part, or parts one behind the other. '' and () say nothing."""
 

@@ -14,6 +14,7 @@ from hangdoc.model.message import (
     Place,
     Ranks,
     Sentence,
+    Sentences,
     States,
     Values,
     Verb,
@@ -51,8 +52,11 @@ class Writer:
             case Joined(parts, between):
                 return self._joined(parts, between)
             case Sentence(clauses, end):
-                said = self._joined(clauses, "; ")
-                return f"{said[:1].upper()}{said[1:]}{end}" if said else ""
+                return _as_sentence(self._joined(clauses, "; "), end)
+            case Sentences(Joined(parts, "; ")):
+                return self._joined([Sentences(part) for part in parts], " ")
+            case Sentences(said):
+                return _as_sentence(self.write(said), ".")
             case _:
                 return "".join(self.write(part) for part in message)
 
@@ -72,6 +76,13 @@ class Writer:
         told = largest_first if more == 1 else largest_first[: states.most]
         clauses = [f"{self.write(Does(ranks, one, many))} {rest}" for (one, many, rest), ranks in told]
         return self._joined([*clauses, f"{more} more ranks are elsewhere" if more > 1 else ""], "; ")
+
+
+def _as_sentence(said: str, end: str) -> str:
+    """'Rank 2 waits.' of 'rank 2 waits'; what begins with the name of a file or function keeps its letters."""
+    word = said.partition(" ")[0].rstrip(",;:").replace("'", "").replace("-", "")
+    first = said[:1].upper() if word.isalpha() else said[:1]
+    return f"{first}{said[1:]}{'' if said.endswith(end) else end}" if said else ""
 
 
 def _folded(by_rank: Mapping[int, _Said]) -> list[tuple[_Said, tuple[int, ...]]]:

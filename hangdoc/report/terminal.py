@@ -19,6 +19,8 @@ MAX_ROWS = 12
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 MAX_PIDS = 4
+_CHILDREN = {"dataloader-worker": "DataLoader worker", "child": "child process"}
+"""Roles of the processes that a rank has started, in words."""
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -215,16 +217,23 @@ def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[
 def _processes(diagnosis: Diagnosis) -> Iterator[Row]:
     """Where to look at the culprits: their process ids and hosts."""
     by_host: dict[str, list[str]] = {}
+    children: dict[str, list[str]] = {}
+    own = [item for item in diagnosis.culprit_processes if item.role not in _CHILDREN]
     for item in diagnosis.culprit_processes:
-        if item.pid is not None:
-            who = f" (rank {item.rank})" if item.rank is not None and len(diagnosis.culprit_processes) > 1 else ""
-            by_host.setdefault(item.host, []).append(f"{item.pid}{who}")
+        if item.pid is None:
+            continue
+        whose = f"rank {item.rank}" if item.rank is not None and len(own) > 1 else ""
+        if item.role in _CHILDREN:
+            owner = f"{whose}'s" if whose else "its"
+            name = f"{owner} {_CHILDREN[item.role]} {item.pid}"
+            children.setdefault(item.host, []).append(name)
+        else:
+            by_host.setdefault(item.host, []).append(f"{item.pid} ({whose})" if whose else str(item.pid))
     told = []
     for host, pids in by_host.items():
         more = f" and {len(pids) - MAX_PIDS} more" if len(pids) > MAX_PIDS else ""
-        told.append(
-            f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}" + (f" on {host}" if host else "")
-        )
+        named = f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}"
+        told.append("; ".join([named + (f" on {host}" if host else ""), *children.get(host, [])[:MAX_PIDS]]))
     if told:
         yield Row("", ())
         yield Row("process", (Piece("; ".join(told[:MAX_PIDS]) + ("; …" if len(told) > MAX_PIDS else "")),))
@@ -264,10 +273,16 @@ def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
         yield Row("repair", (Piece(diagnosis.repair.text),))
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
     if others:
-        sets = " or ".join(name_ranks(ranks) for ranks in others[:4])
-        yield Row("or else", (Piece(f"{sets} could be to blame as well: the facts allow both"),))
+        *most, last = (name_ranks(ranks) for ranks in others[:4])
+        sets = f"{', '.join(most)} or {last}" if most else last
+        yield Row(
+            "or else",
+            (Piece(f"It could also be {sets}: the data fits {'both' if len(others) == 1 else 'all of them'}."),),
+        )
     # Where everybody stands now is in the rows above.
-    evidence = [item for item in diagnosis.evidence if item.kind != "stack" or diagnosis.divergence is None]
+    evidence = [
+        item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
+    ]
     for index, item in enumerate(evidence[:MAX_EVIDENCE]):
         whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
         text = f"{item.text}  ({item.kind}{whose})"
@@ -284,7 +299,7 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
     branch = diagnosis.divergence.branch if diagnosis.divergence else None
     if branch is None:
         return
-    label = "parted by" if diagnosis.why else "why"
+    label = "condition" if diagnosis.why else "why"
     place = f"{_Paths(diagnosis).short(branch.file)}:{branch.line}"
     if place not in diagnosis.why:
         yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
@@ -301,7 +316,7 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
         if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
             by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
-    if label == "parted by" and all(len(values) == 1 for values in by_name.values()):
+    if label == "condition" and all(len(values) == 1 for values in by_name.values()):
         label = "with"  # one side's value, or the same on both
     for name, values in by_name.items():
         yield Row(label, (Piece(f"{name} = {' | '.join(values)}"),))

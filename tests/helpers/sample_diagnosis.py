@@ -39,7 +39,7 @@ SAMPLE = Diagnosis(
     sure="call sequences of all 4 ranks seen",
     repair=Repair(
         (Edit(2, "delete", "all_gather", EVALUATE),),
-        "without the all_gather at train.py:88 on rank 2 all 1042 calls match",
+        "Removing the `all_gather` at train.py:88 on rank 2 makes all 1042 calls match.",
     ),
     divergence=Divergence(
         (

@@ -24,7 +24,7 @@ def test_a_parting_is_told_before_the_hang_and_only_where_there_is_one(watch: Wa
         assert finished.document is None, finished.explain()
         return
     assert len(told) == 1, finished.explain()
-    assert "parted" in told[0]
+    assert "diverged" in told[0]
     source = PROGRAM.read_text().splitlines()
     once_too_often = 2 + next(n for n, line in enumerate(source) if "rank == 1" in line)
     for line in (once_too_often, once_too_often + 1):

@@ -159,7 +159,7 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         return None
     if not case.programs:
-        return Blame(AllArrived(), sure="all stand in the same call; what parted them lies before, out of sight")
+        return Blame(AllArrived(), sure="all are in the same call; they diverged earlier, out of sight")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
 
 
@@ -267,7 +267,7 @@ def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]
     by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
     if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
-    sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
+    sure = f"{told_ranks(waiting)} may have skipped what the others wait for"
     return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
@@ -307,7 +307,11 @@ def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
 
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
     if _never_seen(case, ranks):
-        told = "the launcher starts every rank on this host" if all_on_this_host(case.job) else "the ranks meet here"
+        told = (
+            "the launcher starts every rank on this host"
+            if all_on_this_host(case.job)
+            else "the rendezvous is on this host"
+        )
         return f"{told}, and no process carries {told_ranks(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"

@@ -164,7 +164,7 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
-        sure += f"; rank {own.rank} may have parted from them earlier, at call #{own.sequence}"
+        sure += f"; rank {own.rank} may have diverged earlier, at call #{own.sequence}"
     return Blame(
         Diverged(chosen, tuple(partings), late),
         chosen.culprits,

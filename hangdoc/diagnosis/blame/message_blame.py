@@ -96,7 +96,7 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
         return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     skipped = left_out(case) if found is None else None
     if skipped is not None:
-        sure = f"rank {skipped.rank} once went by a {skipped.op} that it had always made there"
+        sure = f"rank {skipped.rank} once skipped a {skipped.op} that it had always made there"
         missing = MissingPartner(skipped, left_loop(case, skipped.rank))
         return Blame(missing, (skipped.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     if found is None:

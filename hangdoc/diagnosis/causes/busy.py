@@ -17,7 +17,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
-from hangdoc.model.message import Does, Joined, Message, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 
@@ -111,7 +111,7 @@ _KINDS = {
     ),
     ActivityKind.SHUTTING_DOWN: _Outside(
         "HD701",
-        "at its end and does not exit: {text}",
+        "{text}",
         "a thread that is not a daemon, or an exit hook, still runs",
         "end the thread before the main thread returns, or make it a daemon",
     ),
@@ -129,8 +129,8 @@ _UNANSWERABLE = _Outside(
 
 _FAILED = _Outside(
     "HD701",
-    "and does not exit: {text}",
-    "its program is over, by an exception; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
+    "{text}",
+    "an exception ended its program; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
     "the launcher does not see the failure and lets the others wait",
     "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
 )
@@ -139,7 +139,7 @@ _LEFT_ALONE = _Outside(
     "HD505",
     "{text}",
     "no other thread of the process is left that runs the program's code: the one that was to fill, set or release it "
-    "has ended, perhaps by an exception that only its traceback on stderr tells, or the waiting thread holds it itself",
+    "has ended, perhaps by an exception that shows only on stderr, or the waiting thread holds it itself",
     "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
     "give waits a timeout",
 )
@@ -222,11 +222,11 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 _LOST_TASK = _Outside(
     "HD509",
-    "{text}, whose workers all wait for work",
-    "nobody works on what it waits for. So it is when a worker has died: its task is lost with it, and "
-    "multiprocessing.Pool puts another in its place without a word",
-    "find out why the worker died (`dmesg` tells of the kernel's OOM killer; os._exit and crashes in native code leave "
-    "nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
+    "{text}",
+    "nobody works on what it waits for. That is how it looks after a worker died: its task is lost, and "
+    "multiprocessing.Pool silently starts another worker",
+    "find out why the worker died (`dmesg` shows kills by the kernel's OOM killer; os._exit and crashes in native code "
+    "leave nothing), or use concurrent.futures.ProcessPoolExecutor, which raises BrokenProcessPool",
 )
 
 
@@ -240,7 +240,7 @@ def _polls(case: Case, activity: Activity) -> Message:
         return ""
     loop, *inner = around[at:]
     by = [_quoted(where, g) for g in inner if g.kind in (*CONDITIONS, "try") and g.condition != "try:"]
-    every_time: Message = [": it comes by ", Joined(by[-2:], " and "), " every time"] if by else ""
+    every_time: Message = [", and passes ", Joined(by[-2:], " and "), " every time"] if by else ""
     return ["it polls in ", _quoted(where, loop), ", which has not ended", every_time]
 
 
@@ -275,18 +275,13 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     steps = [] if known is _LOST_TASK else follow(case, rank)
     known = _seen_closer(case, rank, known, steps)
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
-    doing, chain = known.doing.format(text=activity.text), [step.told for step in steps]
+    chain: list[Message] = [step.told for step in steps]
+    if known is _LOST_TASK:
+        chain = ["all of its workers wait for work"]
     return Finding(
         known.code,
-        sentence(
-            [
-                [Does(same, "is", "are"), " ", _end_of_the_program(case, rank) if known is _FAILED else "", doing],
-                at(activity.where) if known is not _FAILED else "",
-            ],
-            *chain,
-            _waiting(case, blame),
-        ),
-        joined(known.why, *chain),
+        sentence(*_what_it_does(case, rank, same, known, chain), _waiting(case, blame)),
+        known.why,
         next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), known.fix),
     )
 
@@ -315,12 +310,26 @@ def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _
     return _FAILED if failed and known is _KINDS[ActivityKind.SHUTTING_DOWN] else known
 
 
-def _end_of_the_program(case: Case, rank: int) -> Message:
-    """'at its end, by ValueError at train.py:9 load(), '."""
+def _what_it_does(case: Case, rank: int, same: tuple[int, ...], known: _Outside, chain: list[Message]) -> list[Message]:
+    """The clauses on the culprits, and on what their wait leads to.
+
+    Examples: 'rank 1 is waiting for a child process at train.py:9 main()', 'child process 4711 (sort) is …'; 'rank 1
+    finished but cannot exit: its thread `uploader` is waiting on a queue (train.py:31)'.
+    """
+    activity = case.activities[rank]
+    doing: Message = [known.doing.format(text=activity.text), at(activity.where)]
+    if known.code != "HD701":
+        return [[Does(same, "is", "are"), " ", doing], *chain]
+    how: Message = _how_it_failed(case, rank) if known is _FAILED else "finished"
+    return [[Ranks(same), " ", how, " but cannot exit: ", joined(*chain) if chain else ["it is ", doing]]]
+
+
+def _how_it_failed(case: Case, rank: int) -> Message:
+    """'failed with ValueError at train.py:9 load()'."""
     journal = case.ranks[rank].journal
     if journal is None:
-        return ""
-    return [f"at its end, by {journal.failure}", at(next(iter(user_stack(journal.failed_at)), None)), ", "]
+        return "failed"
+    return [f"failed with {journal.failure}", at(next(iter(user_stack(journal.failed_at)), None))]
 
 
 def _at_exit(case: Case, rank: int) -> bool:

@@ -78,7 +78,7 @@ def _odd_rounds(case: Case, loop: UnevenLoop) -> Message:
 
 def _rounds(loop: UnevenLoop) -> Message:
     condition = Condition(loop.guard.condition, loop.at.file, loop.at.line)
-    return [condition, f" does not go round equally often: {loop.name} = ", Values(loop.values, " | ")]
+    return [condition, f" does not run equally often: {loop.name} = ", Values(loop.values, " | ")]
 
 
 @cause("HD201", explains=WaitCycle, order=280)
@@ -118,7 +118,7 @@ def _places(ring: tuple[Activity, ...]) -> Message:
 def _behind(case: Case, ring: tuple[Activity, ...]) -> Message:
     """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
     behind = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
-    return [" ", sentence([Does(behind, "waits", "wait"), " behind them"])] if behind else ""
+    return [" ", sentence([Does(behind, "waits", "wait"), " for them"])] if behind else ""
 
 
 def _both_ways(case: Case, activity: Activity) -> bool:

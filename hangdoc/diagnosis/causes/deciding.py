@@ -37,7 +37,7 @@ def partings_told(
     also = also_on_the_way(partings)
     if also:
         either = Joined([condition, *(cited(p.guard, p.file) for p in also)], " or ")
-        return [either, " decided otherwise on ", Ranks(sides[0]), " than on ", Ranks(sides[1])]
+        return [either, " went differently on ", Ranks(sides[0]), " than on ", Ranks(sides[1])]
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
     kind = parting.guard.kind
     if kind in CONDITIONS:
@@ -60,7 +60,7 @@ def _truth(case: Case, parting: Parting, gap: Gap | None, here: tuple[int, ...],
     loop = item_of(case, parting, gap)
     if loop is not None:
         item: Message = [f" was {taken} on ", Ranks(here), ", for an item of ", loop]
-        return [item, "; ", Ranks(there), " decided otherwise, or ", Verb(there, "has", "have"), " no such item"]
+        return [item, "; ", Ranks(there), " went the other way, or ", Verb(there, "has", "have"), " no such item"]
     truths: list[Message] = [[f"{taken} on ", Ranks(here)], [f"{not taken} on ", Ranks(there)]]
     if parting.guarded == 1:
         truths.reverse()  # the culprits' side first

@@ -48,14 +48,14 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     return Finding(
         "HD103",
         sentence(
-            [Does(culprits, "tries", "try"), " again what communicates (", where, ")"],
+            [Does(culprits, "retries", "retry"), " a block that communicates (", where, ")"],
             where_they_wait(case, others_of(case, blame)),
         ),
         [
-            ["only an exception leads to another round of ", cited(loop.guard, loop.file)],
-            [", and it came on ", Ranks(culprits), " alone", _told_counts(rounds)],
+            ["only an exception starts another round of ", cited(loop.guard, loop.file)],
+            [", and only ", Ranks(culprits), " had one", _told_counts(rounds)],
         ],
-        "try again only what does not communicate, or let all ranks agree (all_reduce a flag) on trying again",
+        "retry only what does not communicate, or let all ranks agree to retry (all_reduce a flag)",
     )
 
 
@@ -84,14 +84,14 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         sentence(
             [
                 Ranks(culprits),
-                [" ", how if early else [Verb(culprits, "goes", "go"), " round the loop once more"]],
+                [" ", how if early else [Verb(culprits, "runs", "run"), " the loop once more"]],
                 [" (", Place(loop.file, loop.guard.line), ")"],
             ],
             where_they_wait(case, others),
         ),
         joined(
             [_ended(loop, left, inside), _told_counts(rounds), _counters(case, loop)],
-            ["or a round of it went by the call, at ", cited(skip.guard, skip.file)] if skip is not None else "",
+            ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)] if skip is not None else "",
             "or more of its rounds made no call, as under no_sync" if quiet else "",
             out,
         ),
@@ -130,7 +130,7 @@ def _fix_skip(skip: Parting | None) -> str:
     if skip is None:
         return ""
     if skip.guard.kind not in CONDITIONS:
-        return "; or see to it that no rank goes by the call in one of its rounds"
+        return "; or make sure that no rank skips the call in one of its rounds"
     condition = skip.guard.condition.removeprefix("if ").removesuffix(":")
     return f"; or let all ranks agree on `{condition}` in every round"
 
@@ -212,11 +212,11 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         "HD104" if found.what == "arguments" else "HD105",
         sentence(
             [
-                [Does(culprits, "calls", "call"), " ", call_at(token), f" with other {what} than "],
+                [Does(culprits, "calls", "call"), " ", call_at(token), f" with different {what} than "],
                 [Ranks.of(set(found.values) - set(culprits)), ": ", told],
             ]
         ),
-        [f"{token.op}{number} needs the same {what} on every rank and got ", told],
+        [f"every rank has to pass the same {what} to {token.op}{number}: it got ", told],
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
@@ -246,7 +246,7 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         sentence(
             [
                 ["two threads of ", Ranks.of(several), " communicate on one group, and their order differs "],
-                ["between ranks: ", call_at(gap.mine), " meets ", call_at(gap.theirs)],
+                ["between ranks: ", call_at(gap.mine), " is paired with ", call_at(gap.theirs)],
             ]
         ),
         "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
@@ -312,7 +312,7 @@ def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
 def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     culprits, past, line = blame.culprits, blame.found.past, telling_token(gap)
     skips: Message = "skipped" if past else Verb(culprits, "skips", "skip")
-    what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", [" of ", place(line)] if line else ""]
+    what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", [" at ", place(line)] if line else ""]
     if gap.mine is None or gap.mine.frame is None or past:
         return what
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
@@ -324,7 +324,7 @@ def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which method the others ran was not seen"
     first = blame.found.parting
     if first is not None and _stands_before_a_loop(first, blame.found.partings):
-        return "a loop behind it with no round at all looks the same"
+        return "a loop after it with no round at all looks the same"
     if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.found.partings):
         return "a loop that ended early looks the same"
     if item_of(case, blame.found.parting, blame.found.gap):
@@ -337,7 +337,7 @@ def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     inside = (
         diverged is not None and is_library(diverged[0]) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
     )
-    return "they part within a library, whose loops and conditions were not read" if inside else ""
+    return "they diverge within a library, whose loops and conditions were not read" if inside else ""
 
 
 def _stands_before_a_loop(first: Parting, partings: Sequence[Parting]) -> bool:
@@ -369,8 +369,8 @@ def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)
     theirs = [call_name(gap.theirs), " at ", place(there)] if gap.theirs else _now(case, others)
     return [
-        [Does(blame.culprits, "is", "are"), " in ", mine, " where ", Does(others, "is", "are"), " in ", theirs],
-        ": one call too many, or one missing on the other side",
+        [Does(blame.culprits, "is", "are"), " in ", mine, ", ", Does(others, "is", "are"), " in ", theirs],
+        ": one side made an extra call, or the other skipped one",
     ]
 
 
@@ -380,25 +380,38 @@ def _now(case: Case, ranks: tuple[int, ...]) -> Message:
 
 def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """Both calls, where no condition can be told."""
-    mine = _issued(gap.mine) if gap.mine else _now(case, blame.culprits)
-    theirs = _issued(gap.theirs) if gap.theirs else "nothing yet"
+    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
+    mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
+    theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
-        ["the call sequences part at ", mine, " against ", theirs, counts_told(case, blame)],
-        "the condition that parted them could not be seen",
+        *_agreed(case, blame, gap, [mine, ", ", theirs, counts_told(case, blame)]),
+        "the condition that decided it could not be seen",
     )
 
 
+def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
+    """'all ranks agree up to call #5', 'at #6, rank 0 called …', where both sides' calls have one number."""
+    mine, theirs, found = gap.mine, gap.theirs, blame.found.alignment
+    same = mine and theirs and (mine.group, mine.sequence) == (theirs.group, theirs.sequence)
+    if not same or mine is None or found is None or found.history.inferred or found.first is not gap:
+        return [calls]
+    everyone = "all ranks" if len(found.history.members) >= len(case.ranks) else "the ranks of the group"
+    before = f"{everyone} agree up to call #{mine.sequence - 1}" if mine.sequence > 1 else ""
+    return [before, [f"at #{mine.sequence}, " if before else "at the first call, ", calls]]
+
+
 def _issued(token: Token) -> Message:
-    where: Message = [" at ", line_of(token.frame)] if token.frame is not None else f" of thread {token.thread}"
+    where: Message = [" from ", line_of(token.frame)] if token.frame is not None else f" in thread {token.thread}"
     return [token.op, where]
 
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     parting: Parting | None = blame.found.parting
     call = gap.token.op
-    the_call: Message = [f"the {call} of ", line_of(telling_token(gap)) or f"thread {gap.token.thread}"]
+    line = line_of(telling_token(gap))
+    the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
-        return ["let every rank of the group issue ", the_call, ", or none"]
+        return ["call ", the_call, " on every rank of the group, or on none"]
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
     if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"

@@ -57,10 +57,9 @@ def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
         return None
     return Finding(
         "HD703",
-        [
-            [Does(dead, "was", "were"), f" {exit_text(case.ranks[dead[0]])} while exiting: "],
-            "the program itself had ended.",
-        ],
+        sentence(
+            [Does(dead, "was", "were"), f" {exit_text(case.ranks[dead[0]])} while exiting: the program had ended"],
+        ),
         "Python was shutting down; a native thread that then still touches a Python object is ended by force, which "
         "C++ code may answer with abort",
         "the work of the rank was done; to end well, let the group's threads end before Python does: drop the wrapped "
@@ -116,7 +115,7 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
             _where_the_others_were(case, others),
         ),
         f"gloo ends a rank that receives more bytes than its own tensor has: {said}; either the tensors differ, or one "
-        "side is a call behind, and two different calls have met",
+        "side is one call late and two different calls were paired",
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first), and the same calls in "
         "the same order",
     )
@@ -177,7 +176,7 @@ def _never_joined(case: Case) -> Message:
         return ""
     return [
         ["it never joined: the launch at ", place(launch[0]), " runs this program again for the other ranks, "],
-        "from its first line, in a world that rank 0 may have changed meanwhile",
+        "from its first line, when rank 0 may already have changed what it depends on",
     ]
 
 

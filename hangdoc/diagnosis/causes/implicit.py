@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Message, Ranks, Sentence, sentence
+from hangdoc.model.message import Does, Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
 
@@ -109,13 +109,13 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     run = place(token.frame) or "that line"
     fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
-        fix = "let every rank come to it, or none: look at what is called on some ranks only"
+        fix = "let every rank reach it, or none: look at what is called on some ranks only"
     return Finding(
         "HD109",
         finding.verdict,
         [
-            [line_of(token.frame) or f"What thread {token.thread} does", " does not look like communication, but "],
-            [f"it is: {library} is a collective of all ranks. ", Sentence([finding.why], end="")],
+            [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
+            [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
         [fix, cure],
     )
@@ -127,11 +127,13 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verd
     return Finding(
         "HD109",
         verdict,
-        [
-            [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
-            [counts_told(case, blame), ": what it works on is not the same there, is set up differently, "],
-            "or was left out of other rounds (no_sync)",
-        ],
+        joined(
+            [
+                [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
+                counts_told(case, blame),
+            ],
+            "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
+        ),
         "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
         "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
     )
@@ -146,10 +148,13 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
             [culprits, " came out of ", line, f" earlier than the others, without its last {call_name(gap.token)}"],
             where_they_wait(case, others_of(case, blame)),
         ),
-        [
-            [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits, " than on ", others],
-            [counts_told(case, blame), ": it went through fewer rounds there, or was told to stop"],
-        ],
+        joined(
+            [
+                [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
+                [" than on ", others, counts_told(case, blame)],
+            ],
+            "it ran fewer rounds there, or was stopped",
+        ),
         "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
     )
 
@@ -178,8 +183,8 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others_of(case, blame)) if hooks[1] else "",
         ),
         [
-            ["the loop that the library runs", below, " went round fewer times on ", Ranks(ended)],
-            ": the data ended earlier there, or a hook or a flag told it to stop",
+            ["the loop that the library runs", below, " ran fewer rounds on ", Ranks(ended)],
+            ": its data ended earlier there, or a hook or a flag stopped it",
         ],
         "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
         "decides by)",
@@ -209,7 +214,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [
             "each stage of the loop that the library runs communicates by itself: ",
-            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " meets "],
+            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
             [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {told}"],
         ],
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "

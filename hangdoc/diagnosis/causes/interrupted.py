@@ -45,8 +45,8 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         finding.verdict,
         joined(
             [
-                ["the ranks part at ", cited(parting.guard, parting.file), ": "],
-                [_handled(case, thrown), " took ", Ranks(thrown), " ", led],
+                ["the ranks diverge at ", cited(parting.guard, parting.file), ": "],
+                [_handled(case, thrown), " led ", Ranks(thrown), " ", led],
             ],
             f"it last wrote: {said}" if said else "",
         ),

@@ -62,23 +62,21 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
     others = others_of(case, blame)
     sides = (blame.culprits, others)
     here, there = sides[parting.guarded], sides[1 - parting.guarded]
-    mine = call_at(gap.mine) if gap.mine else "elsewhere"
-    theirs = call_at(gap.theirs) if gap.theirs else "elsewhere"
+    mine = call_at(gap.mine) if gap.mine else "nothing more"
+    theirs = call_at(gap.theirs) if gap.theirs else "nothing more"
     taken = parting.guard.taken
     return Finding(
         "HD110",
-        sentence(
-            [
-                ["ranks entered the program in different states: ", statement],
-                [" ran before the launch at ", place(launch)],
-            ],
-            [Ranks(blame.culprits), " went to ", mine, ", ", Ranks(others), " to ", theirs],
+        joined(
+            sentence([Ranks(blame.culprits), " called ", mine, ", ", Ranks(others), " ", theirs]),
+            sentence(
+                ["they took different branches: ", statement, " ran before the launch at ", place(launch)],
+            ),
+            between=" ",
         ),
         joined(
-            [
-                [f"{name} was set at ", line_of(where), ", before `launch` at ", line_of(launch)],
-                ": first on rank 0, and later, when rank 0 may have changed the world, on the re-run ranks",
-            ],
+            [f"`{name}` was computed at ", line_of(where), ", before the launch at ", line_of(launch)],
+            "the other ranks re-run the script later, when rank 0 may already have changed what it depends on",
             [
                 [cited(parting.guard, parting.file), f" was {taken} on ", Ranks(here)],
                 [f" and {not taken} on ", Ranks(there), " (inferred from the path taken)"],

@@ -39,7 +39,7 @@ def held_over_a_wait(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
                 [Does(waiting, "waits", "wait"), " for at ", place(first.where)],
             ]
         ),
-        joined([Ranks(waiting), f": {first.text}"], *steps, "neither side can go on before the other"),
+        joined([Does(waiting, "is", "are"), f" {first.text}"], *steps, "neither side can go on before the other"),
         "let the holder go before it waits for others: no barrier or other collective inside the lock",
     )
 
@@ -62,8 +62,8 @@ def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Findi
             where_they_wait(case, others),
         ),
         [
-            [f"`{held.name}` (taken at ", place(held.frame), ") is let go only when the others answer that "],
-            [f"{held.call.op}, and they wait for what rank {rank} does behind ", where],
+            [f"`{held.name}` (taken at ", place(held.frame), ") is released only when the others join that "],
+            [f"{held.call.op}, and they wait for what rank {rank} does after ", where],
         ],
         "never hold a lock over a collective: copy what it guards, let it go, then communicate",
     )

@@ -135,7 +135,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
     last = _last_message(case, peer, waiter.rank)
     told: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        told.append([f"it once went by its {skipped.op}", at(skipped.frame)])
+        told.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
         told.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
@@ -176,10 +176,9 @@ def _conditions(case: Case, stack: Stack) -> list[Message]:
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in told]
-            told = told[-2:]  # what stands nearest to the message
-            are = "is" if len(told) == 1 else "are"
+            told = told[-2:]  # the conditions nearest to the message
             return [
-                [f"on the way there {are} ", Joined(told, " and ")] if told else "",
+                ["whether it is called depends on ", Joined(told, " and ")] if told else "",
                 ["its loop can be left at ", Joined(left[:2], " or ")] if left else "",
             ]
     return []

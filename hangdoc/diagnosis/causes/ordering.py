@@ -38,14 +38,14 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
         "HD107",
         sentence(
             [
-                [Does(culprits, "uses", "use"), f" {first} before {second}, "],
-                [Does(others, "uses", "use"), " them the other way round"],
+                [Does(culprits, "uses", "use"), f" `{first}` before `{second}`, "],
+                [Ranks(others), " the other way round"],
             ],
-            "each waits for the other",
+            "each side waits for the other",
         ),
         [
-            [Does(culprits, "is", "are"), f" in {gap.mine.op} of {first} at ", place(gap.mine.frame), ", "],
-            [Ranks(others), f" in {gap.theirs.op} of {second} at ", place(gap.theirs.frame)],
+            [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}` at ", place(gap.mine.frame), ", "],
+            [Ranks(others), f" in {gap.theirs.op} of `{second}` at ", place(gap.theirs.frame)],
         ],
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",
@@ -80,12 +80,12 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ]
         ),
         [
-            ["both are in a round of ", loop, ", whose items choose the call: ", Does(culprits, "goes", "go")],
-            [" over the items in another order than ", Ranks(others), ", or over others"],
+            ["both are in ", loop, ", whose items choose the call: ", Does(culprits, "iterates", "iterate")],
+            [" in another order than ", Ranks(others), ", or over other items"],
         ]
         if loop
         else what_decided(case, blame) or no_condition(case, blame, gap),
-        "go over the items in one order on all ranks (`sorted`), and over the same ones"
+        "iterate over the same items in the same order on all ranks (`sorted`)"
         if loop
         else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
         "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",

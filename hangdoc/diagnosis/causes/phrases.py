@@ -7,7 +7,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import COMMUNICATING
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Message, Place, State, States
 from hangdoc.model.process import Frame
 
@@ -74,6 +74,10 @@ def _state(case: Case, rank: int) -> State:
     activity = case.activities[rank]
     if activity.kind in COMMUNICATING:
         return State(rank, "waits", "wait", waiting_at(case, (rank,)))
-    if activity.where is None:
-        return State(rank, "is", "are", activity.text)
-    return State(rank, "is", "are", ["at ", place(activity.where), f" ({activity.text})"])
+    gone = activity.kind is ActivityKind.EXITED
+    if activity.where is not None:
+        one, many = ("was", "were") if gone else ("is", "are")
+        return State(rank, one, many, ["at ", place(activity.where), f" ({activity.text})"])
+    end = case.ranks[rank].exit
+    one, many = ("is", "are") if not gone else ("was", "were") if end is not None and end.signal else ("has", "have")
+    return State(rank, one, many, activity.text)

@@ -50,7 +50,7 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
         sentence(
             ["only ", Does(callers, "calls", "call"), " new_group", at(frame)]
             if frame is not None
-            else [Does(callers, "has", "have"), " made a process group that ", Ranks(missing), " left out"],
+            else [Does(callers, "has", "have"), " made a process group that ", Ranks(missing), " did not make"],
             [Does(missing, "is", "are"), " in ", doing(elsewhere)] if elsewhere else "",
         ),
         what_decided(case, blame)
@@ -74,7 +74,7 @@ def _unlike_groups(
     unlike = len({token.sizes for token, _, _ in making}) > 1
     return Finding(
         "HD303",
-        sentence(Joined(told, " where "), "the groups are not the same, and do not meet"),
+        sentence(Joined(told, " where "), "the groups are not the same"),
         what_decided(case, blame)
         or "new_group is a collective of all ranks of the job: all have to make the same groups in the same order",
         "give new_group the same list of ranks on every rank, and make the groups in the same order"
@@ -114,7 +114,7 @@ def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> Message:
         told = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
         if told:
             conditions = Joined([cited(g, waits_at.file) for g in told[-2:]], " and ")
-            return ["the call that sets one (", Place(waits_at.file, line), ") stands behind ", conditions]
+            return ["the call that sets one (", Place(waits_at.file, line), ") depends on ", conditions]
     return ""
 
 
@@ -163,7 +163,7 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
                 Joined(told, ", "),
             ]
         ),
-        "the ranks were told different places to meet, so they wait on different stores",
+        "the ranks were given different addresses for the rendezvous, so they wait on different stores",
         "give every rank the same MASTER_ADDR and MASTER_PORT, or the same init_method",
     )
 
@@ -186,7 +186,7 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
         return Finding(
             "HD301",
             sentence([carried, " and ", Ranks(absent), " by none"], where_they_wait(case, waiting)),
-            f"the job was set up for {size} ranks (WORLD_SIZE), and {len(pids)} processes were told the same RANK",
+            f"the job was set up for {size} ranks (WORLD_SIZE), and {len(pids)} processes were given the same RANK",
             f"give each process a RANK of its own, from 0 to {size - 1}",
         )
     return Finding(
@@ -210,7 +210,7 @@ def waiting_for_nodes(case: Case, blame: Blame[WaitingForNodes]) -> Finding:
         "HD304",
         f"torchrun waits in the rendezvous for other nodes (started with --nnodes {blame.found.nodes}); "
         "no rank has been started.",
-        "the agent of this node has joined, and fewer nodes than it was told to expect have done the same",
+        "the agent of this node has joined, and fewer nodes than --nnodes asks for have",
         "start torchrun on the other nodes with the same --rdzv-endpoint and --rdzv-id, or lower --nnodes; check "
         "that they can reach the endpoint",
     )

@@ -88,7 +88,7 @@ def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
     doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
     told = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
-    return Finding("", told, "the ranks have issued nothing for a while, each by itself", "")
+    return Finding("", told, "none of them has issued a call for a while", "")
 
 
 @cause(explains=AllArrived, order=1040)
@@ -98,7 +98,7 @@ def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | No
         return None
     return Finding(
         "",
-        "All ranks stand in the same call and it does not complete; what parted them happened earlier.",
+        "All ranks wait in the same call and it does not complete; they diverged earlier.",
         "no call sequences could be read, and the stacks alone do not show the past",
         case.to_see_history,
     )
@@ -110,8 +110,8 @@ def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
     return Finding(
         "",
         "All ranks wait for messages of each other, and none arrives.",
-        "every rank stands in a send or recv; whom for, the stacks do not show",
-        "look for a message whose partner stands elsewhere, or whose order differs from its partner's"
+        "every rank waits in a send or recv; the stacks do not show with which peer",
+        "look for a message whose partner is elsewhere, or whose order differs from its partner's"
         if any(rank.journal is not None for rank in case.job.ranks)
         else case.to_see_history,
     )
@@ -132,9 +132,9 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """No source showed anything of the culprits."""
     if any(case.ranks[rank].identity != UNSEEN for rank in blame.culprits):
         return None
-    what: Message = ["nothing is known of ", Ranks(blame.culprits)]
-    why = "no process says that it is this rank: one that has not joined yet, has ended or is on another machine "
-    why += "does not"
+    what: Message = [Does(blame.culprits, "was", "were"), " not found"]
+    why = "no process says that it is this rank; one that has not joined yet, has ended or is on another machine "
+    why += "does not say so"
     fix = "look at the other processes of the job (`py-spy dump --pid PID`)"
     return Finding("", _with_waiting(case, blame, what), why, fix)
 

@@ -27,6 +27,7 @@ from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import RankSnapshot
+from hangdoc.model.wording import reads_as_state
 
 
 class Fault(Enum):
@@ -71,14 +72,20 @@ def follow(case: Case, rank: int) -> list[Step]:
 
 
 def ends_at(case: Case, rank: int) -> CulpritProcess | None:
-    """The process at the end of the chain, None where the rank itself is it."""
+    """The child at which the chain ends, None where the rank itself is to blame, or something that is no child.
+
+    Example: the rank waits for its DataLoader worker, which reads from a server that is silent → the worker. Where
+    the worker reads from a pipe whose other end the rank holds, None.
+    """
     last = None
     for step in _steps(case, rank):
+        if step.fault is Fault.OWN_PIPE:
+            return None
         last = step.process
     if last is None:
         return None
-    role = last.role if last.role in ("rank", "launcher", "dataloader-worker") else "child"
-    return CulpritProcess(None, last.pid, case.ranks[rank].host, role, case.job.run_id)
+    role = last.role if last.role == "dataloader-worker" else "child"
+    return CulpritProcess(rank, last.pid, case.ranks[rank].host, role, case.job.run_id)
 
 
 def _steps(case: Case, rank: int) -> Iterator[Step]:
@@ -91,8 +98,11 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
         following = _next(process, kind)
         if following is None:
             at_a_file = kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE)
-            holders = _holders(case, process, snapshot.host) if at_a_file else _threads(process)
-            yield from map(Step, holders)
+            if at_a_file:
+                yield from map(Step, _holders(case, process, snapshot.host))
+            else:  # the chain stays in the process
+                child = process if process is not snapshot.process else None
+                yield from (Step(told, child) for told in _threads(process))
             return
         process = following
         kind, state = state_of(process)
@@ -216,7 +226,10 @@ def _threads(process: Process) -> list[Message]:
             continue
         mark = kind_mark(thread.frames)
         told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
-        doing = f" ({told.words})" if told is not None else ""
-        name = thread.name or str(thread.tid)
-        found.append([f"its thread {name} is at ", line_of(frames[0]), doing])
+        name, line = thread.name or str(thread.tid), line_of(frames[0])
+        if told is None:
+            found.append([f"its thread `{name}` is at ", line])
+        else:
+            link = "" if reads_as_state(told.words) else "in "
+            found.append([f"its thread `{name}` is {link}{told.words} (", line, ")"])
     return found[:_MOST_THREADS]

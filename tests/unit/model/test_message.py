@@ -16,6 +16,7 @@ from hangdoc.model.message import (
     Place,
     Ranks,
     Sentence,
+    Sentences,
     State,
     States,
     Values,
@@ -125,7 +126,31 @@ def test_of_many_places_the_largest_are_told_and_the_rest_counted() -> None:
 
 @given(st.text(min_size=1).filter(lambda text: text.strip()))
 def test_a_sentence_changes_the_first_letter_alone(text: str) -> None:
-    assert WRITE(sentence(text)) == text[:1].upper() + text[1:] + "."
+    said = WRITE(sentence(text))
+    assert said.endswith(".")
+    assert said.removesuffix(".") in (each.removesuffix(".") for each in (text, text[:1].upper() + text[1:]))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("rank 2 waits", "Rank 2 waits."),
+        ("train.py:9 waits", "train.py:9 waits."),
+        ("new_group waits", "new_group waits."),
+        ("`if done:` was True", "`if done:` was True."),
+        ("it wrote: done.", "It wrote: done."),
+        ("", ""),
+    ],
+)
+def test_a_sentence_leaves_names_alone(text: str, said: str) -> None:
+    assert WRITE(sentence(text)) == said
+
+
+def test_each_of_several_facts_is_a_sentence() -> None:
+    assert WRITE(Sentences(joined("the loop ended", "", "it wrote: done"))) == "The loop ended. It wrote: done."
+    nested = joined(joined("one", "two"), "three")
+    assert WRITE(Sentences(nested)) == "One. Two. Three."
+    assert WRITE(Sentences(["a loop ", joined("ended", "left")])) == "A loop ended; left."
 
 
 @given(st.text())

@@ -115,4 +115,4 @@ def test_the_diagnosis_repeats_what_the_capture_found_out() -> None:
     assert "watch" not in diagnose(arrived).fix
     for told in ("`hangdoc attach 7 --inject` reads it", advice.NEXT_TIME):
         notes = tuple(Unavailable("journal", "there is no probe in this process", told, rank) for rank in (0, 1))
-        assert diagnose(replace(arrived, unavailable=notes)).fix == told
+        assert diagnose(replace(arrived, unavailable=notes)).fix == f"{told[:1].upper()}{told[1:]}."
