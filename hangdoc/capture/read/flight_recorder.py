@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hangdoc.capture.safe.bounded import MOST_MEMORY, PickleTrial
-from hangdoc.capture.safe.foreign import load_builtins
+from hangdoc.capture.safe.pickles import DUMP_LIMITS, PickleWorker, load_builtins
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
@@ -64,14 +63,13 @@ _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
 _T = TypeVar("_T")
 
 
-def unpickle(data: bytes, trial: PickleTrial | None = None) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``, which any hand may have written: it is tried beforehand in a process of bounded memory, in
-    ``trial``'s or one of its own."""
+def unpickle(data: bytes, worker: PickleWorker | None = None) -> dict[Any, Any] | Unavailable:
+    """The dict in ``data``, once ``worker`` (default: a new one) could load it in limited memory and time."""
     if len(data) > MOST_BYTES:
         return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
-    with contextlib.nullcontext(trial) if trial is not None else PickleTrial() as bounded:
-        if not bounded.ends(data):
-            return _unavailable(f"it takes more than {MOST_MEMORY >> 20} MiB of memory, or too long")
+    with contextlib.nullcontext(worker) if worker is not None else PickleWorker() as trial:
+        if not trial.ends(data):
+            return _unavailable(f"it takes more than {DUMP_LIMITS.memory >> 20} MiB of memory, or too long")
     try:
         return load_builtins(data)
     except (ValueError, MemoryError) as error:

@@ -8,7 +8,8 @@ from typing import Any
 
 from hangdoc.capture.read import flight_recorder
 from hangdoc.capture.read.flight_recorder import Recorded, StackTable
-from hangdoc.capture.safe import foreign
+from hangdoc.capture.safe.foreign import parse_json
+from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
@@ -67,7 +68,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
     """The short answer. ValueError or TypeError if it makes no sense."""
     groups: dict[str, tuple[int, int]] = {}
     for number, part in enumerate(_parts(header, body)):
-        recorded: Any = foreign.parse_json(part)
+        recorded: Any = parse_json(part)
         if not isinstance(recorded, dict):
             raise TypeError("its counters are no object")
         # Each recorder numbers its groups from 0.
@@ -203,7 +204,7 @@ def _recorded(
         failed.append(Unavailable("journal", why, remedy))
     for part in parts:
         try:
-            found = flight_recorder.parse(foreign.unpickle(part), table, groups)
+            found = flight_recorder.parse(unpickle(part), table, groups)
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             found = Unavailable("journal", f"the flight recorder's history cannot be read: {clean(str(error), 300)}")
         if isinstance(found, Unavailable):
