@@ -36,9 +36,7 @@ class Call:
     op: str
     stack: int
     input_sizes: tuple[tuple[int, ...], ...] = ()
-    output_sizes: tuple[tuple[int, ...], ...] = ()
     input_dtypes: tuple[str, ...] = ()
-    output_dtypes: tuple[str, ...] = ()
     created_ns: int = 0
     completed: bool = True
     thread_id: int = 0
@@ -74,7 +72,6 @@ class StoreWait:
     operation: str
     keys: tuple[str, ...]
     stack: int
-    since_ns: int = 0
     thread_id: int = 0
 
 
