@@ -1,8 +1,8 @@
 """c10d's flight recorder: its pickles and dump files, read without trusting them.
 
 Facts of torch 2.6-2.13 (schema "2.4" to "2.10"): a dump is a pickled dict of builtins; gloo never changes
-``state`` and tells the end of a call by ``retired`` alone; gloo's ``pg_config`` has one entry
-without a name; one dict stands for each distinct frame, so frames are interned by identity.
+``state`` and marks the end of a call only by ``retired``; gloo's ``pg_config`` has one entry
+without a name; each distinct frame is one dict, so frames are interned by identity.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
 MOST_CALLS = 100_000
-"""Of all dumps of a folder together; of each, the newest. (A recorder keeps 2,000 unless told otherwise.)"""
+"""Of all dumps of a folder together; of each, the newest. A recorder keeps 2,000 by default (torch 2.13)."""
 _MOST_GROUPS = 16_384
 MOST_RANKS = 1 << 17
-"""Of a job: more than anybody has run, and what a date at the end of a file's name is above."""
+"""Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
 _MOST_FRAMES = 4096
 _MOST_DIMENSIONS = 64
 _MOST_MEMBERS = 1 << 20
