@@ -1,4 +1,4 @@
-"""What a watch tells its user: a start line, the diagnosis of each stall, and files in the run directory."""
+"""What a watch reports to its user: a start line, the diagnosis of each stall, and files in the run directory."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Announcer:
         self._options = options
         self._said: tuple[object, ...] | None = None
         self._failed = False
-        """A hang or a crash was diagnosed, and reported if somebody asked for reports."""
+        """A hang or a crash was diagnosed, and written to every ``--report`` file."""
         self._last: tuple[Diagnosis | None, Path | None] = (None, None)
-        """The latest diagnosis and where its snapshot is kept."""
+        """The latest diagnosis, and the path of its snapshot; each None if there is none."""
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -53,7 +53,7 @@ class Announcer:
             say(f"hangdoc: watching pid {pid}, {command}\n")
 
     def on_no_probes(self, why: HangdocError) -> None:
-        """Say that the ranks will be seen from outside alone."""
+        """Say that the ranks will be seen only from outside."""
         say(f"hangdoc: {harmless(mask_text(why.what))}: the job runs without call histories ({harmless(why.remedy)})\n")
 
     def on_nested(self, watcher: int) -> None:
@@ -65,8 +65,10 @@ class Announcer:
         return self._conclude(snapshot, f"stall-{number}")
 
     def may_end(self) -> bool:
-        """Not for a verdict about ranks that were not seen: they may do well, and so may this half of the job. Says so
-        once."""
+        """True unless the verdict blames ranks that could not be seen: those, and this half of the job, may be fine.
+
+        Says so once.
+        """
         if self._unseen and not self._spared:
             self._spared = True
             whom = name_ranks(self._unseen)
@@ -74,10 +76,10 @@ class Announcer:
         return not self._unseen
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
-        """Look ahead now and then; say once that ranks have parted."""
+        """Look ahead now and then; say once that ranks have diverged."""
         try:
             news = self._ahead.tick(sockets, now)
-        except Exception:  # lead time is a gift: failing to give it must not cost the watch
+        except Exception:  # an early warning is a bonus: a failure in it must not end the watch
             news = None
         if news:
             say(f"hangdoc ! {harmless(mask_text(news))}\n")
@@ -97,7 +99,7 @@ class Announcer:
         self._conclude(snapshot, "end")
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Say that the job was ended, and what for: its last words have pushed the diagnosis off the screen."""
+        """Say that the job was ended and why: its own last output has pushed the diagnosis off the screen."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -114,7 +116,7 @@ class Announcer:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
     def on_blind(self, why: str) -> None:
-        """Say that nobody watches any more."""
+        """Say that the watch has failed and the job runs on."""
         say(f"hangdoc: watcher is blind: {mask_text(why)}; the job runs on\n")
 
     def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
@@ -123,7 +125,7 @@ class Announcer:
         try:
             diagnosis = diagnose(snapshot)
             printed = self._print(diagnosis)
-        except Exception as error:  # a bug of ours must cost neither the snapshot nor the rest of the watch
+        except Exception as error:  # a bug in hangdoc must not cost the snapshot or the rest of the watch
             failure = mask_text(f"{type(error).__name__}: {error}")
             self._last = (None, None)
             news = self._said != (failure,)
@@ -167,24 +169,24 @@ class Announcer:
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
             return
         if diagnosis.outcome == "slow" and self._failed:
-            return  # a verdict on a hang is worth more than that a later wait takes its time
+            return  # a report of a hang is worth more than a later one of a slow wait
         self._failed |= diagnosis.outcome != "slow"
         for report in self._options.reports:
             try:
                 write(diagnosis, report)
-            except (HangdocError, OSError) as error:  # noqa: PERF203 - each report stands alone
+            except (HangdocError, OSError) as error:  # noqa: PERF203 - one failed report must not stop the next
                 say(f"hangdoc: no report: {_one_line(error)}\n")
 
 
 def _quoted(word: str) -> str:
-    """As a shell would want it; the sign for what is hidden is nothing to quote."""
+    """The word quoted for a shell. The placeholder of a hidden secret needs no quotes."""
     return word if shlex.quote(plain := word.replace(HIDDEN, "_")) == plain else shlex.quote(word)
 
 
 def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
-    """The one asked for; else ``.hangdoc/<run id>``; else, where that cannot be written, a temporary folder.
+    """The directory that the user chose; else ``.hangdoc/<run id>``; else, if that is not writable, a temporary one.
 
-    Raises ``WatcherFailed`` if the one asked for cannot be used, ``UsageError`` for an unknown report format.
+    Raises ``WatcherFailed`` if the chosen one cannot be used, ``UsageError`` for an unknown report format.
     """
     if options.reports:
         from hangdoc.report import check_suffix
@@ -199,20 +201,20 @@ def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
             raise
         try:
             chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
-        except OSError:  # no place for temporary files: told when there is something to keep
+        except OSError:  # no place for temporary files: reported when there is something to keep
             chosen = RunDirectory(Path("/tmp") / f"hangdoc-{run_id}")  # noqa: S108 - made with mode 0700
     return chosen
 
 
 def say(text: str) -> None:
-    """Write to stderr, whole, or give up after two seconds: a reader that stopped must not stop the watch."""
+    """Write all of ``text`` to stderr, or give up after ``_SAY_SECONDS``: a stopped reader must not stop the watch."""
     stream = sys.stderr
     if stream is None:
         return
     try:
         descriptor = stream.fileno()
     except (OSError, ValueError, AttributeError):
-        stream.write(text)  # an in-memory stream of somebody who uses us as a library
+        stream.write(text)  # an in-memory stream of a program that uses hangdoc as a library
         return
     # Past Python's buffer: its lock, held by a blocked daemon thread, would abort the interpreter's exit.
     data = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))

@@ -1,7 +1,7 @@
 """Options from ``[tool.hangdoc]`` in pyproject.toml. The environment and the command line beat it.
 
-Only the project that the user works in counts, and only if nobody else could have written it: whoever may plant a file
-above a shared directory must not choose what hangdoc, perhaps run by root, overwrites or injects.
+The nearest pyproject.toml counts, and only if no other user could have written it: a stranger who plants a file above a
+shared directory must not choose what hangdoc, perhaps run by root, overwrites or injects.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "save": str,
     "inject": bool,
 }
-"""Every option that may stand in the table, and the TOML types of its value."""
+"""Every option that the table may contain, and the TOML types of its value."""
 
 NOT_BY_ATTACH = frozenset({"save", "report", "inject", "on_hang"})
-"""What makes hangdoc write, inject or end something; `attach`, often run by root, does not take that from a file."""
+"""Options that make hangdoc write, inject or end something. `attach`, often run by root, ignores them in the file."""
 
 _TABLE = "[tool.hangdoc]"
 _NAME = "pyproject.toml"
@@ -53,18 +53,18 @@ def environment_variable(option: str) -> str:
     return f"HANGDOC_{option.upper()}"
 
 
-def from_file(start: Path, tell: Callable[[str], None] | None = None) -> dict[str, Any]:
+def from_file(start: Path, warn: Callable[[str], None] | None = None) -> dict[str, Any]:
     """Options of the nearest pyproject.toml at or above ``start``, keyed by parameter name.
 
-    ``tell`` is called with one line where that file has our table and may not be used. Raises ``UsageError`` for an
-    unknown option or an impossible value. A file without our table is none of our business, valid or not.
+    ``warn`` is called with one line if that file has our table but may not be used. Raises ``UsageError`` for an
+    unknown option or an impossible value. A file without our table is ignored, valid or not.
     """
     path, text, shut = _nearest(start)
     if "tool.hangdoc" not in text:
         return {}
     if shut:
-        if tell is not None:
-            tell(f"{_TABLE} of {path} is ignored: {shut}")
+        if warn is not None:
+            warn(f"{_TABLE} of {path} is ignored: {shut}")
         return {}
     try:
         document = tomllib.loads(text)
@@ -105,9 +105,9 @@ def _checked(key: str, value: Any, path: Path) -> object:
 
 
 def _nearest(start: Path) -> tuple[Path, str, str]:
-    """The nearest file: its path, its text, and what forbids to use it ('' if nothing does).
+    """(path of the nearest file, its text, the reason not to use it or '').
 
-    Every folder from ``start`` up is opened from the one below it, so that none is exchanged under way.
+    Every folder from ``start`` up is opened from the one below it, so that none can be exchanged on the way.
     """
     shut = ""
     folder = os.open(start, _FOLDER)
@@ -123,7 +123,7 @@ def _nearest(start: Path) -> tuple[Path, str, str]:
                 above = os.open("..", _FOLDER, dir_fd=folder)
             os.close(folder)
             folder = above
-    except OSError:  # a folder or file that we may not read is nobody's configuration
+    except OSError:  # a folder or file that we may not read configures nothing
         pass
     finally:
         os.close(folder)
@@ -142,7 +142,7 @@ def _read(path: Path, folder: int) -> tuple[str, str]:
 
 
 def _stranger(path: Path, descriptor: int) -> str:
-    """Who but us and root could have written the file or folder; '' if nobody."""
+    """Why another user than root or us could have written the file or folder; '' if none could."""
     status = os.fstat(descriptor)
     if status.st_uid not in (0, os.geteuid()):
         return f"{path} belongs to {_user(status.st_uid)}, and hangdoc runs as {_user(os.geteuid())}"
@@ -152,7 +152,7 @@ def _stranger(path: Path, descriptor: int) -> str:
 
 
 def _is_alone(status: os.stat_result, descriptor: int) -> bool:
-    """Whether the group is the owner's private one, as umask 002 takes for granted: nobody else is in it."""
+    """True if the owner is the only member of the group: distributions with umask 002 give every user such a group."""
     try:
         owner, group = pwd.getpwuid(status.st_uid), grp.getgrgid(status.st_gid)
     except KeyError:
@@ -160,7 +160,7 @@ def _is_alone(status: os.stat_result, descriptor: int) -> bool:
     if owner.pw_gid != group.gr_gid or owner.pw_name != group.gr_name or not {*group.gr_mem} <= {owner.pw_name}:
         return False
     try:
-        # Where there is an access list, the group's bits stand for everybody in it.
+        # With an access list, the group's bits are the mask of all its entries (acl(5)).
         os.getxattr(f"/proc/self/fd/{descriptor}", "system.posix_acl_access")
     except OSError:
         return True

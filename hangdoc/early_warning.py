@@ -1,4 +1,4 @@
-"""Lead time: look into the journals of a job that moves, now and then, for ranks that have parted for good.
+"""Early warning: look now and then into the journals of a job that moves, for ranks that have diverged for good.
 
 The look runs in a process of its own (`main`, with the words RANK=SOCKET …), so that the sidecar stays small and never
 waits for it. The ranks spend some 20 ms each on the answer; the looks become rarer as the job grows old.
@@ -18,11 +18,13 @@ from pathlib import Path
 from hangdoc import interpreter
 
 FIRST_LOOK = 60.0
+"""Seconds until the first look. The interval then doubles, up to ``RAREST_LOOK``."""
 RAREST_LOOK = 480.0
+"""Three doublings of ``FIRST_LOOK``."""
 _LONGEST_LOOK = 20.0
 _ANSWER_SECONDS = 3.0
 _MOST_MEMORY = 3 << 29
-"""Bytes of address space, of which the C library sets aside 64 MiB for each of eight threads."""
+"""Bytes of address space. glibc reserves 64 MiB for the heap of each thread (malloc(3), 64 bits), here eight."""
 
 
 class LookAhead:
@@ -34,10 +36,10 @@ class LookAhead:
         self._look: subprocess.Popen[bytes] | None = None
         self._began = 0.0
         self._suspicion: str | None = None
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def tick(self, sockets: Mapping[int, Path], now: float) -> str | None:
-        """What to say, once for each divergence: it has to be seen by two looks in a row."""
+        """The warning, once for each divergence that two looks in a row have seen; else None."""
         if self._look is not None:
             return self._harvest(self._look, now)
         if self._next is None:
@@ -77,12 +79,12 @@ class LookAhead:
         self._look = None
         found = _read(output)
         key = found.get("key")
-        if key is not None and key not in self._told and key == self._suspicion:
-            self._told.add(key)
+        if key is not None and key not in self._reported and key == self._suspicion:
+            self._reported.add(key)
             self._next = now + self._interval
             return found.get("text")
-        # A fresh suspicion is looked at again soon; the healthy job is left alone for longer each time.
-        fresh = key is not None and key not in self._told
+        # A new suspicion is checked again soon; a healthy job is left alone for longer each time.
+        fresh = key is not None and key not in self._reported
         self._suspicion = key
         self._interval = min(self._interval if fresh else 2 * self._interval, RAREST_LOOK)
         self._next = now + (min(self._interval, FIRST_LOOK) / 4 if fresh else self._interval)
@@ -98,7 +100,7 @@ def _read(output: bytes) -> dict[str, str]:
 
 
 def look(sockets: Mapping[int, Path]) -> dict[str, str]:
-    """Read the journals behind the sockets and tell a parting: its key and its text, or nothing."""
+    """Ask the probes at ``sockets`` for their journals; the key and the text of a divergence, or an empty dict."""
     from concurrent.futures import ThreadPoolExecutor
 
     from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
@@ -117,7 +119,7 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, sorted(sockets.items())))
     if None in answers:
-        return {}  # half a picture proves nothing
+        return {}  # without every rank, nothing is proved
     ranks = tuple(answer for answer in answers if answer is not None)
     lead = parted(JobSnapshot(taken=time.time(), mode="watch", ranks=ranks))
     return {"key": repr(lead.key), "text": lead.text} if lead is not None else {}

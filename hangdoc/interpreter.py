@@ -1,11 +1,11 @@
-"""Python without the working directory on its path: what lies there is the user's, or a stranger's.
+"""Python without the working directory on its path: a file there may be the user's, or a stranger's.
 
 ``python -c`` and ``-m`` put the working directory first on sys.path, and so does an empty entry of PYTHONPATH: a
 json.py or torch.py there would be run in place of the real one. Neither option of Python's helps: -P came with 3.11
 and keeps PYTHONPATH's entry, and -I loses all of PYTHONPATH, where HPC modules name what they install.
 """
 
-# Not even `from __future__ import …`: whatever this module imports would be looked for in the working directory.
+# Not even `from __future__ import …`: Python would look for every imported module in the working directory.
 import os
 import sys
 

@@ -162,7 +162,7 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     """Run the scenario under watch and compare. ``output`` gets the output of job and watch (else inherited).
 
     With ``fixed`` the corrected variant must end by itself, healthy. Returns within the scenario's timeout
-    and some seconds; leaves no process behind.
+    and some seconds; ends every process that it started.
     """
     # The user's own options of hangdoc are not part of the experiment.
     plain = {name: value for name, value in interpreter.environment().items() if not name.startswith("HANGDOC_")}

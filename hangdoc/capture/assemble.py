@@ -1,4 +1,4 @@
-"""From what was read of one process to the model: a ``Process`` with what it blocks on, a ``RankSnapshot``."""
+"""Build the model of one process from what was read of it: ``Process`` and ``RankSnapshot``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets)
 def process_of(
     family: Subject | None, looks: Sequence[Mapping[int, ProcessState]], files: BlockingFiles
 ) -> Process | None:
-    """The process and those below it, each with its looks (by pid); None for nobody."""
+    """The process and those below it, each with its looks (by pid); None if ``family`` is None."""
     if family is None:
         return None
     return Process(
@@ -58,7 +58,7 @@ def rank_snapshot(
     last_journal: Journal | None,
     log: LogTail | None,
 ) -> RankSnapshot:
-    """The rank with what its probe said; ``last_journal`` stands in where the probe said nothing."""
+    """The rank with what its probe said; ``last_journal`` replaces the journal of a probe that did not answer."""
     counters = details.counters if details is not None else None
     own = details.environment if details is not None else ()
     return RankSnapshot(

@@ -1,4 +1,4 @@
-"""From one pid to the snapshot of its whole job, or to a clear word why not."""
+"""Find the job of a pid and capture it, or say clearly why that is impossible."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from hangdoc.capture.find import ended_ranks
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.joined import living_elsewhere, meet
+from hangdoc.capture.find.joined import living_elsewhere, read_store
 from hangdoc.capture.find.process_table import Entry, ProcessTable, read_table
 from hangdoc.capture.find.promised import with_strangers
 from hangdoc.capture.find.unlabelled import lone_process
@@ -53,18 +53,18 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
     table, job = find_job(pid)
-    met = meet(table, job)
-    targets, exits = ended_ranks.how_they_ended(table, met.job, met.store.silent if met.store else ())
+    reading = read_store(table, job)
+    targets, exits = ended_ranks.how_they_ended(table, reading.job, reading.store.silent if reading.store else ())
     targets = with_strangers(targets, () if job.root is None else (job.root,), table, exits)
     snapshot = capture_job(
         CaptureRequest(
-            targets=living_elsewhere(targets, met.store, exits),
+            targets=living_elsewhere(targets, reading.store, exits),
             exits=exits,
             launcher_pid=job.root,
             mode="attach",
             command=_command(table, job),
-            store=met.store,
-            notes=(*job.notes, *met.notes),
+            store=reading.store,
+            notes=(*job.notes, *reading.notes),
             options=options or CaptureOptions(),
         )
     )

@@ -1,4 +1,4 @@
-"""What this host shows of a job: every source is asked at once, each with a deadline of its own."""
+"""Capture what this host shows of a job: all sources at once, each with its own deadline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnaps
 _T = TypeVar("_T")
 _LAUNCHER = -1
 _LATE = 0.7
-"""Seconds that a probe may take beyond the gap: silence is what a held GIL sounds like, and it must not cost much."""
+"""Seconds that a probe may take beyond the gap. A rank with a held GIL never answers, and must not cost much."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
@@ -170,7 +170,7 @@ class _Capture:
             for pid, failure in seen.looks[1].failures.items()
             if pid in self.rank_of
         ]
-        # What a rank's probe could not say any more, its end tells.
+        # A rank that ended needs no note that its probe is silent.
         notes = [note for note in self.missing if note.what != "journal" or note.rank not in exits]
         found = [*self.request.notes, *failures, *seen.network.unavailable, *notes, *no_texts]
         return tuple(dict.fromkeys(found))
@@ -182,7 +182,7 @@ class _Capture:
         building = {rank: Task(partial(subject, pid, "rank", processes, ranks)) for pid, rank in self.rank_of.items()}
         launcher = self.request.launcher_pid
         if launcher is not None and launcher not in ranks and launcher in processes:
-            # Its other children are the ranks or nobody's business.
+            # Its other children are ranks, or do not belong to the job.
             alone = {launcher: processes[launcher]}
             building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", alone))
         pid_of = {rank: pid for pid, rank in self.rank_of.items()}
@@ -195,7 +195,7 @@ class _Capture:
     def _look(self, families: Mapping[int, Subject]) -> Look:
         try:
             return look_at(families.values(), keep_strings=self.options.keep_strings)
-        except Exception as error:  # a fault of ours must not cost the other sources
+        except Exception as error:  # a bug in hangdoc must not cost the other sources
             self.missing.append(_our_fault("process", error))
             return Look({}, {})
 
@@ -226,7 +226,7 @@ class _Capture:
             return {}
         pid_of = {rank: pid for pid, rank in self.rank_of.items() if rank in silent and procfs.exists(pid)}
         answers = injection.collect(pid_of, [look.states for look in looks], _INJECTION_SECONDS)
-        # Why there was no probe is no longer the news.
+        # An injected answer makes the note about the missing probe obsolete.
         self.missing = [note for note in self.missing if note.what != "journal" or note.rank not in answers]
         for rank, answer in answers.items():
             if isinstance(answer, Unavailable):
@@ -234,7 +234,7 @@ class _Capture:
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
 
     def _advise(self, looks: Sequence[Look]) -> None:
-        """Say what would show the calls of ranks without a probe. Only now is it known what would be safe."""
+        """Add the remedy for ranks without a probe. Both looks are needed to know if an injection would be safe."""
         silent = {note.rank for note in self.missing if note.why == _NO_PROBE.why}
         pids = sorted(pid for pid, rank in self.rank_of.items() if rank in silent)
         if pids:
@@ -245,17 +245,17 @@ class _Capture:
                 replace(note, remedy=remedy) if note.why == _NO_PROBE.why else note for note in self.missing
             ]
 
-    def _native(self, told: Collection[int], first: Look, second: Look) -> None:
-        """Add native frames to the second look, for ranks whose journal has not ``told`` what they wait for."""
+    def _native(self, known: Collection[int], first: Look, second: Look) -> None:
+        """Add native frames to the second look, except for ``known`` ranks, whose journal shows what they wait for."""
         if self.options.native:
-            silent = [pid for pid, rank in self.rank_of.items() if rank not in told]
+            silent = [pid for pid, rank in self.rank_of.items() if rank not in known]
             failed = native_stacks.complete(first.states, second.states, silent, deadline=_NATIVE_SECONDS)
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
         found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
-        # A file that the launcher writes to as well, or we do, holds everybody's lines: not the rank's own words.
+        # A file that the launcher or hangdoc also writes to has lines of all ranks, not only of this one.
         shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
         if target.pid is not None:
             shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
@@ -266,7 +266,7 @@ class _Capture:
         return logs.log_files(launcher) if launcher is not None and launcher != target.pid else ()
 
     def _exits(self) -> dict[int, ProcessExit]:
-        """Per rank how it ended: the caller's knowledge first, then what happened since."""
+        """Rank → how it ended; the caller's own knowledge goes first."""
         found = {self.rank_of[pid]: ended for pid, ended in self.exit_watch.poll().items()}
         for pid, rank in self.rank_of.items():
             if rank not in found and not procfs.exists(pid):
@@ -317,7 +317,7 @@ def _our_fault(what: str, error: Exception) -> Unavailable:
 
 
 class _NoAnswerError(Exception):
-    """A source said why it has nothing."""
+    """A source reported why it has no answer."""
 
     def __init__(self, answer: Unavailable) -> None:
         super().__init__(answer.why)

@@ -1,4 +1,4 @@
-"""A job from what lies on disk: a snapshot, a run directory, or the dumps of flight recorders."""
+"""Load a job from disk: a snapshot, a run directory, or the dumps of flight recorders."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
 
 _MOST_NAMED = 64
-"""Missing ranks that are listed one by one."""
+"""Missing ranks up to this number get a note each; more get one note together."""
 
 
 def open_saved(path: Path) -> JobSnapshot:
     """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
 
-    Raises ``CannotLook`` where there is nothing of the kind, ``BadSnapshot`` for a file that is none.
+    Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is not a snapshot.
     """
     try:
         if not path.is_dir():
@@ -52,13 +52,13 @@ def _from_dumps(folder: Path) -> JobSnapshot:
     size = max(size, max(journals) + 1)
     missing = [rank for rank in range(size) if rank not in journals]
     named = missing if len(missing) <= _MOST_NAMED else []
-    told = [
+    notes = [
         Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
         for rank in named
     ]
     if len(missing) > len(named):
         why = f"no dumps of {name_ranks(missing)} in {folder.name}"
-        told.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
+        notes.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
     return JobSnapshot(
         taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0) / 1e9,
         mode="dump",
@@ -67,7 +67,7 @@ def _from_dumps(folder: Path) -> JobSnapshot:
             RankSnapshot(rank=rank, host="", identity="dump", world_size=size, journal=journal)
             for rank, journal in sorted(journals.items())
         ),
-        unavailable=(*unavailable, *told),
+        unavailable=(*unavailable, *notes),
     )
 
 

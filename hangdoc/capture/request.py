@@ -24,7 +24,7 @@ class CaptureOptions:
     inject: bool = False
     """Fetch the journals of ranks without a probe through gdb, after the second look (``injection``)."""
     native: bool = False
-    """Ask pystack for native frames where nothing else tells what a rank waits for (``native``)."""
+    """Ask pystack for native frames where nothing else shows what a rank waits for (``native``)."""
 
 
 @dataclass(frozen=True, slots=True)

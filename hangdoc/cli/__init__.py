@@ -67,7 +67,7 @@ class _Commands(typer.core.TyperGroup):
 class _FileOptions(dict[str, Any]):
     """The options of one command from pyproject.toml, read when the command first asks for one.
 
-    What is wrong with the file is told once the command line has been understood, and only if the command uses it.
+    An error in the file is reported after the command line was parsed, and only if the command uses the file.
     """
 
     def __init__(self, command: str) -> None:
@@ -78,7 +78,7 @@ class _FileOptions(dict[str, Any]):
         self._read = False
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of an option; ``default`` for what does not stand in the file."""
+        """The value of an option; ``default`` if the file does not set it."""
         if key in config.OPTIONS and not self._read:
             self._read = True
             self._load()
@@ -100,7 +100,7 @@ class _FileOptions(dict[str, Any]):
         self.update({name: value for name, value in found.items() if name not in kept})
 
     def settle(self) -> None:
-        """Say what was left aside; raise what is wrong, except before a job, which runs anyhow."""
+        """Print what was ignored and raise the file's error; `watch` prints the error, and runs the job in any case."""
         from hangdoc.announce import say
         from hangdoc.model.wording import harmless
 
@@ -133,9 +133,9 @@ def _root(
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line and return its exit status. Deliberate errors are told on stderr in two lines."""
+    """Run the command line and return its exit status. A ``HangdocError`` is printed to stderr in two lines."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    # A watch has no usage status of its own: 2 could be the command's.
+    # `watch` has no exit status for usage errors: 2 could be the command's own.
     watching = arguments[:1] == ["watch"]
     try:
         # Every command takes the options it knows from the one table.
@@ -149,16 +149,18 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return OUR_FAILURE if watching else 2
     except HangdocError as error:
-        _tell(f"hangdoc: {_masked(str(error))}\n")
+        _print_error(f"hangdoc: {_masked(str(error))}\n")
         return OUR_FAILURE if watching and error.exit_status == 2 else error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         return 128 + signal.SIGINT
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing more may be written at exit.
+        # The reader of our output has gone; nothing more may be written at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except Exception:
-        _tell(f"{_masked(traceback.format_exc())}hangdoc: this is a bug in hangdoc; please report the lines above\n")
+        _print_error(
+            f"{_masked(traceback.format_exc())}hangdoc: this is a bug in hangdoc; please report the lines above\n"
+        )
         return OUR_FAILURE
     return status if isinstance(status, int) else 0
 
@@ -169,9 +171,9 @@ def _masked(text: str) -> str:
     return mask_text(text)
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
     except (OSError, ValueError, AttributeError):
-        pass  # nobody listens
+        pass  # stderr is closed

@@ -18,23 +18,27 @@ def attach(
     pid: Annotated[
         int | None,
         typer.Argument(
-            metavar="PID", min=1, help="Any process of the job: launcher, rank, DataLoader worker. Without: list jobs."
+            metavar="PID",
+            min=1,
+            help="Any process of the job: launcher, rank, DataLoader worker. Without PID: list the jobs.",
         ),
     ] = None,
     report: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Write a report too; .json or .txt. Repeatable.", envvar=environment_variable("report")
+            metavar="FILE",
+            help="Also write a report; .json or .txt. Repeatable.",
+            envvar=environment_variable("report"),
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar=environment_variable("json"))
+        bool, typer.Option("--json", help="Print only the diagnosis document.", envvar=environment_variable("json"))
     ] = False,
     save: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Keep the snapshot there, for `hangdoc diagnose FILE` anywhere.",
+            help="Save the snapshot, for `hangdoc diagnose FILE` on any machine.",
             envvar=environment_variable("save"),
         ),
     ] = None,
@@ -42,8 +46,8 @@ def attach(
         bool,
         typer.Option(
             "--inject",
-            help="Also fetch the call history from inside ranks that wait, through gdb. Holds each for half a second;"
-            " not done where it could harm.",
+            help="Also fetch the call history from inside the waiting ranks, with gdb. Holds each for half a second;"
+            " skipped where it could do harm.",
             envvar=environment_variable("inject"),
         ),
     ] = False,
@@ -52,9 +56,9 @@ def attach(
         typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
     ] = False,
 ) -> None:
-    """Find all ranks of the job that PID belongs to, look at them twice and say who hangs it, where and why.
+    """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
-    Without --inject the job is only read; pystack, where it is installed, holds up to four waiting ranks for 0.2 s.
+    Without --inject the job is only read; pystack, if installed, holds up to four waiting ranks for 0.2 s each.
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     if pid is None:
@@ -71,7 +75,7 @@ def attach(
     try:
         if save is not None:
             dump_snapshot(snapshot, save)
-    except HangdocError as error:  # told after the verdict, which would be lost with it
+    except HangdocError as error:  # reported after the verdict, which would be lost otherwise
         failure = error
     diagnosis = api.diagnose(snapshot)
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)

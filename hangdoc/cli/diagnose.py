@@ -11,7 +11,7 @@ import typer
 from hangdoc.config import environment_variable
 
 EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
-"""By outcome; the statuses of attach and diagnose."""
+"""Outcome → exit status of attach and diagnose."""
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -26,11 +26,13 @@ def diagnose(
     report: Annotated[
         list[Path] | None,
         typer.Option(
-            metavar="FILE", help="Write a report too; .json or .txt. Repeatable.", envvar=environment_variable("report")
+            metavar="FILE",
+            help="Also write a report; .json or .txt. Repeatable.",
+            envvar=environment_variable("report"),
         ),
     ] = None,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the diagnosis document alone.", envvar=environment_variable("json"))
+        bool, typer.Option("--json", help="Print only the diagnosis document.", envvar=environment_variable("json"))
     ] = False,
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.

@@ -56,7 +56,7 @@ def run(
 
     from hangdoc import scenarios
 
-    # Asked to end, end the job as well: an exception does, the default action would leave it behind.
+    # SIGTERM must end the job as well: an exception does that, the default action would leave it running.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     chosen = scenarios.available() if names == ["all"] else [scenarios.find(name) for name in names]
     fixed = os.environ.get("FIXED") == "1"

@@ -12,7 +12,7 @@ from hangdoc.config import environment_variable as env
 app = typer.Typer(
     add_completion=False,
     rich_markup_mode=None,
-    # The first word that is no option begins the command, whose own options are left alone.
+    # The first word that is not an option begins the command, which keeps its own options.
     context_settings={"allow_interspersed_args": False, "help_option_names": ["-h", "--help"]},
 )
 
@@ -27,7 +27,7 @@ def watch(
             metavar="SECONDS",
             show_default="learns the job's rhythm, at least 30 s",
             envvar=env("stall_after"),
-            help="Look closely when nothing progressed for so long.",
+            help="Look closely after this long without progress.",
         ),
     ] = None,
     give_up_after: Annotated[
@@ -36,7 +36,7 @@ def watch(
             min=0.1,
             metavar="SECONDS",
             envvar=env("give_up_after"),
-            help="Call a wait on the outside (a sleep, a file, a socket) a hang after so long.",
+            help="Call a wait for something outside the job (a sleep, a file, a socket) a hang after this long.",
         ),
     ] = 600.0,
     on_hang: Annotated[
@@ -53,7 +53,7 @@ def watch(
             metavar="DIR",
             envvar=env("run_dir"),
             show_default=".hangdoc/<run id>",
-            help="Where the snapshot and diagnosis of every stall are kept.",
+            help="Save the snapshot and diagnosis of every stall here.",
         ),
     ] = None,
     report: Annotated[
@@ -61,15 +61,15 @@ def watch(
         typer.Option(
             metavar="FILE",
             envvar=env("report"),
-            help="Write the report of a hang there too; the suffix names the format. May be repeated.",
+            help="Also write the report of a hang here; .json or .txt. Repeatable.",
         ),
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="No start line.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="Print no start line.")] = False,
     no_source: Annotated[
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
     ] = False,
 ) -> int:
-    """Run COMMAND unchanged with a sidecar beside its ranks; when it stalls, say who hangs it, where and why.
+    """Run COMMAND unchanged with a sidecar beside its ranks; when it stalls, say which rank hangs it, where and why.
 
     The exit status is COMMAND's own; 124 if --on-hang abort ended it, 125 if hangdoc failed before it ran.
     """

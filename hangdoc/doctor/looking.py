@@ -65,7 +65,7 @@ def _namespaces(powers: Powers) -> Check:
 
 
 def permission(powers: Powers, stranger: int) -> Check:
-    """May hangdoc read a process of its own user that it did not start itself, and those of other users?
+    """Check if hangdoc may read processes of its own user that it did not start, and those of other users.
 
     ``stranger``: such a process. Without it `watch` works, since its ranks permit it, and `attach` does not.
     """

@@ -71,7 +71,7 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
     from pydantic import ValidationError
 
     text = _expand(data, origin)
-    # Every value but the first of a list or an object stands behind a comma.
+    # Every value except the first of a list or an object follows a comma.
     if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
         raise BadSnapshot(
             f"{origin} is too large: it holds more than {MAX_VALUES:,} values",
@@ -242,7 +242,7 @@ def _refuse_at_first(schema: Any) -> None:
 
 
 def _encodable(value: Any) -> Any:
-    """``value`` with encodable text only: lone surrogates stand for the undecodable bytes of a file name."""
+    """``value`` with encodable text only: a lone surrogate is an undecodable byte of a file name."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
     if isinstance(value, dict):

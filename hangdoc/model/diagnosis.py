@@ -80,7 +80,7 @@ class BranchValue:
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """The condition that parted the two sides."""
+    """The condition on which the two sides diverged."""
 
     file: str
     line: int
@@ -92,7 +92,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the ranks parted: at least two sides."""
+    """Where the ranks diverged: at least two sides."""
 
     sides: tuple[Side, ...]
     branch: Branch | None = None
@@ -139,7 +139,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class CulpritProcess:
-    """A process behind the hang. ``role``: rank, launcher, dataloader-worker, child, absent-node, foreign-job."""
+    """A process that causes the hang. ``role``: rank, launcher, dataloader-worker, child, absent-node, foreign-job."""
 
     rank: int | None
     pid: int | None

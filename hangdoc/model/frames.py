@@ -7,7 +7,7 @@ import re
 from hangdoc.model.process import Stack
 
 # Where packages and the standard library live under every CPython layout on Linux (venv, conda, pyenv,
-# Debian, a zipped standard library), plus code that torch generates. hangdoc's own probe is nobody's code.
+# Debian, a zipped standard library), plus code that torch generates. hangdoc's own probe is neither.
 _LIBRARY_PATH = re.compile(
     r"""
       (?:^|/)(?:site-packages|dist-packages)/
@@ -35,7 +35,7 @@ _LIBRARY_PSEUDO_FILES = (
 
 
 def is_library_file(path: str, roots: tuple[str, ...] = ()) -> bool:
-    """Tell whether ``path`` (as the job saw it) is library code: standard, installed or generated.
+    """True if ``path`` (as the job saw it) is library code: standard, installed or generated.
 
     ``roots`` are further folders of library code, such as an editable install of torch. An empty path
     is library code: nobody can be shown a line of it.

@@ -1,4 +1,4 @@
-"""What a rank did on the wire, in program order: collectives, point-to-point calls, waits on the store."""
+"""What a rank communicated, in program order: collectives, point-to-point calls, waits on the store."""
 
 from __future__ import annotations
 
@@ -36,9 +36,7 @@ class Call:
     op: str
     stack: int
     input_sizes: tuple[tuple[int, ...], ...] = ()
-    output_sizes: tuple[tuple[int, ...], ...] = ()
     input_dtypes: tuple[str, ...] = ()
-    output_dtypes: tuple[str, ...] = ()
     created_ns: int = 0
     completed: bool = True
     thread_id: int = 0
@@ -52,8 +50,8 @@ class Call:
 class PointToPoint:
     """One send, recv, recv_anysource or monitored_barrier, recorded by the probe.
 
-    ``peer`` is the global rank (-1: any source, or a monitored_barrier). ``posted`` tells that the Python call
-    returned, which for an asynchronous backend means issued and not completed.
+    ``peer`` is the global rank (-1: any source, or a monitored_barrier). ``completed``: the Python call has returned,
+    and its work has completed too, if the program still holds it.
     """
 
     group: str
@@ -74,7 +72,6 @@ class StoreWait:
     operation: str
     keys: tuple[str, ...]
     stack: int
-    since_ns: int = 0
     thread_id: int = 0
 
 
@@ -91,12 +88,12 @@ class Attribute:
     name: str
     value: str
     owner: str = "self"
-    """Whose attribute: 'self', 'self.config', 'args'; '' for a global."""
+    """The object that has the attribute: 'self', 'self.config', 'args'; '' for a global."""
 
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """Everything a rank's flight recorder and probe had to say."""
+    """Everything that a rank's flight recorder and probe reported."""
 
     source: str
     """'probe', 'dump' (a file written by the job) or 'injection'."""
@@ -111,26 +108,28 @@ class Journal:
     stacks: tuple[Stack, ...] = ()
     attributes: tuple[Attribute, ...] = ()
     counters: tuple[tuple[str, int, int], ...] = ()
-    """Per group name: last enqueued and last completed op_id."""
+    """(group name, last enqueued op_id, last completed op_id) of each group."""
     failure: str = ""
     """Type name of the uncaught exception that ended the main program of a process that still lives."""
     failed_at: Stack = ()
     """Where it was raised, innermost first."""
     handled: str = ""
-    """Type name of the exception in whose except or finally suite the main thread stands."""
+    """Type name of the exception whose except or finally suite the main thread runs."""
     handled_at: Stack = ()
     """Where that one was raised, innermost first."""
 
     @property
     def waiting(self) -> bool:
-        """Does it hold a call, a message or a store wait that has not completed?"""
+        """True if a call, a message or a store wait has not completed."""
         done = all(call.completed for call in self.calls) and all(p.completed for p in self.point_to_points)
         return bool(self.store_waits) or not done
 
     @property
     def has_all_messages(self) -> bool:
-        """Is every message that the rank ever issued in ``point_to_points``? Injected code finds no ring, and a dump
-        without any may be of a backend that does not record them."""
+        """True if ``point_to_points`` has every message that the rank ever issued.
+
+        Injected code finds no ring, and a dump without messages may come from a backend that does not record them.
+        """
         recorded = self.source == "probe" or bool(self.source == "dump" and self.point_to_points)
         return recorded and not self.forgotten
 

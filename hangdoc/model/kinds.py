@@ -62,9 +62,9 @@ class WaitReason(Word):
     """What is known of a wait beyond its kind, where a decision depends on it."""
 
     UNTOLD = "untold"
-    """Neither Python's nor native frames tell the reason."""
+    """Neither Python's nor native frames show the reason."""
     UNNAMED = "unnamed"
-    """A collective or a message: nothing tells which."""
+    """A collective or a message, and no evidence shows which."""
     SHARED_LOCK = "shared-lock"
     """A lock or semaphore of multiprocessing's, which several processes share."""
     QUEUE = "queue"

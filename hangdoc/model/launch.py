@@ -14,7 +14,7 @@ def number(text: str | None) -> int | None:
 
 
 def on_many_hosts(environment: Mapping[str, str], world: int = 0) -> bool:
-    """Whether the launcher says that other hosts take part. ``world``: the job's size, where the launcher gave none."""
+    """True if the launcher says that other hosts take part. ``world``: the job's size, where the launcher gave none."""
     for name, of in _COUNTS:
         # Against the launcher's own count: the program may believe in another one, and that is a finding.
         local = number(environment.get(name))
@@ -27,7 +27,7 @@ def on_many_hosts(environment: Mapping[str, str], world: int = 0) -> bool:
 
 
 def on_one_host(environment: Mapping[str, str]) -> bool:
-    """Whether the launcher says that it starts every rank of the job on this host."""
+    """True if the launcher says that it starts every rank of the job on this host."""
     if on_many_hosts(environment):
         return False
     counts = [(number(environment.get(local)), number(environment.get(whole))) for local, whole in _COUNTS]
@@ -35,10 +35,10 @@ def on_one_host(environment: Mapping[str, str]) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only processes of this host reach the address."""
+    """True if only processes of this host reach the address."""
     return address.startswith(_LOOPBACK)
 
 
 def meets_on_loopback(environment: Mapping[str, str]) -> bool:
-    """Whether the job's store is where only processes of this host reach it."""
+    """True if only processes of this host reach the job's store."""
     return is_loopback(environment.get("MASTER_ADDR", ""))

@@ -17,7 +17,7 @@ HIDDEN = "…"
 
 
 class Place(Enum):
-    """Where a name stands: a bare ``key`` is a secret's as an option, and mostly none in a sentence."""
+    """Where a name occurs: a bare ``key`` is a secret's as an option, and mostly none in a sentence."""
 
     OPTION = "option"
     VARIABLE = "variable"
@@ -49,7 +49,7 @@ _RANDOM = re.compile(r"(?=[0-9]{0,64}[A-Za-z])(?=[A-Za-z]{0,64}[0-9])[A-Za-z0-9]
 
 
 def _is_secret(kind: Kind, value: str, place: Place, *, assigned: bool = True) -> bool:
-    """Whether a value of a name of this kind is a secret. ``assigned``: by ``=``, and not by ``:``."""
+    """True if a value of a name of this kind is a secret. ``assigned``: by ``=``, and not by ``:``."""
     bare = value.strip("\"'`\\")
     if HIDDEN in bare and not bare.strip("…[](){}'\", "):
         return False
@@ -146,7 +146,7 @@ def _is_dense(text: str) -> bool:
 
 # --- text --------------------------------------------------------------------------------------------------------
 
-# A name, and what may stand between it and its value. Where a name may end is tried at each of its characters once.
+# A name, and what may come between it and its value. Where a name may end is tried at each of its characters once.
 _NAMED = re.compile(
     r"""
     (?<![\w.\-])(?P<name>[\w.\-]+)
@@ -232,7 +232,7 @@ def _without_named(text: str) -> Iterator[str]:
 
 
 def _value(text: str, at: int, *, whole: bool) -> tuple[int, int] | None:
-    """Where the value begins and ends that stands at ``at``: what is between quotes or brackets, or one word."""
+    """(begin, end) of the value at ``at``: the text between quotes or brackets, or one word."""
     opening = _OPENING.match(text, at)
     if opening is not None:
         return _quoted(text, opening.end(), opening["mark"])
@@ -328,7 +328,7 @@ _USER_FLAGS = ("-u", "--user", "--proxy-user", "--userpass")
 
 
 def mask_words(words: Iterable[str]) -> tuple[str, ...]:
-    """A command line's words, with what may be a secret replaced by ``…``, and the program text behind ``-c``."""
+    """A command line's words, with what may be a secret replaced by ``…``, and the program text after ``-c``."""
     shown: list[str] = []
     follows: Callable[[str], str] | None = None
     flags: tuple[str, ...] = ()
@@ -344,7 +344,7 @@ def mask_words(words: Iterable[str]) -> tuple[str, ...]:
 
 
 def _what_follows(word: str, flags: Sequence[str]) -> Callable[[str], str] | None:
-    """How the word behind ``word`` is shown; None: by itself."""
+    """How the word after ``word`` is shown; None: on its own merits."""
     if word == "-c":
         return lambda program: program if _MULTIPROCESSING.match(program) else HIDDEN
     if word in _USER_FLAGS:

@@ -1,4 +1,4 @@
-"""Joins what several hosts show of one job: the seam at which other hosts come in.
+"""Join the snapshots that several hosts took of one job.
 
 Each host hands over a ``JobSnapshot`` of its own (``capture_host``). Which host is named first makes no difference, nor
 does joining two of them before the third: a coordinator may merge answers as they arrive.
@@ -92,7 +92,7 @@ def _ranks(snapshots: Sequence[JobSnapshot]) -> tuple[RankSnapshot, ...]:
 def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
     """Compares what two hosts know of a rank; the largest knows most.
 
-    A process that was looked at counts before one that has ended, that before one that somebody only expects. A later
+    A process that was looked at counts before one that has ended, that before one that is only expected. A later
     restart counts before an earlier one.
     """
     return (
@@ -102,7 +102,7 @@ def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
         rank.process is not None,
         rank.journal is not None,
         rank.exit is not None,
-        rank.identity == "elsewhere",  # somebody has seen it join the store
+        rank.identity == "elsewhere",  # a host has seen it join the store
         repr(rank),
     )
 
@@ -133,8 +133,11 @@ def _ordered(sockets: set[_Socket]) -> tuple[_Socket, ...]:
 
 
 def _sources(snapshots: Sequence[JobSnapshot]) -> tuple[tuple[SourceText, ...], set[Unavailable]]:
-    """The source texts of all hosts, without files that two hosts have in different versions: whose lines a rank runs
-    cannot be told from the path. Second: a note for each such file, which also keeps it out of later merges."""
+    """(the source texts of all hosts, a note for each file that differs between hosts).
+
+    Files that differ are left out, since the path does not show which version a rank runs. The note also keeps the file
+    out of later merges.
+    """
     texts = {text for snapshot in snapshots for text in snapshot.sources}
     noted = {note for snapshot in snapshots for note in snapshot.unavailable}
     versions: dict[tuple[str, int], set[SourceText]] = {}

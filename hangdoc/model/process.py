@@ -93,7 +93,7 @@ class OpenFile:
 
     @property
     def is_locking(self) -> bool:
-        """Does the call wait for a lock on the file?"""
+        """True if the call waits for a lock on the file."""
         return self.operation in ("flock", "fcntl")
 
 
@@ -132,7 +132,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class ProcessExit:
-    """How a process ended. ``status`` and ``signal`` are None where nobody could tell."""
+    """How a process ended. ``status`` and ``signal`` are None where they are not known."""
 
     at: float
     status: int | None = None
@@ -144,7 +144,7 @@ class ProcessExit:
     stack: Stack = ()
     """Where the exception was raised, innermost first."""
     leaving: bool = False
-    """Its program had ended, and Python was shutting down: the probe had left its note."""
+    """The program had ended and Python was shutting down, as the probe's note says."""
 
     @property
     def fatal_signal(self) -> int | None:

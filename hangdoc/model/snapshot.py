@@ -14,7 +14,7 @@ SNAPSHOT_SCHEMA = "hangdoc.snapshot/1"
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A source that could not be read: what, why, and what would help. Data, not an exception."""
+    """A source that could not be read: which, why, and what would help. Data, not an exception."""
 
     what: str
     """'stack', 'journal', 'sockets', 'source', 'log', 'process', 'groups', …"""
@@ -47,19 +47,19 @@ class SourceText:
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:
-    """One rank. Whatever could not be read is None or empty and has its ``Unavailable`` in the job."""
+    """One rank. A source that could not be read leaves None or an empty value, and an ``Unavailable`` in the job."""
 
     rank: int
     host: str
     identity: str
-    """How we know the rank: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by age);
-    'expected': never seen; 'unseen': never seen, and a process of the job does not say who it is; 'elsewhere': never
-    seen, and known to live where this hangdoc does not look."""
+    """The source of the rank's number: 'probe', 'environment', 'launcher', 'locals', 'store', 'order' (numbered by
+    age); 'expected': never seen; 'unseen': never seen, and a process of the job does not show which rank it is;
+    'elsewhere': never seen, and known to live where this hangdoc does not look."""
     world_size: int | None = None
     local_rank: int | None = None
     restart: int = 0
     environment: tuple[tuple[str, str], ...] = ()
-    """Allow-listed variables only (RANK, WORLD_SIZE, MASTER_ADDR, …)."""
+    """(name, value) of allow-listed variables only (RANK, WORLD_SIZE, MASTER_ADDR, …)."""
     process: Process | None = None
     """None: no such process was ever seen."""
     exit: ProcessExit | None = None
@@ -105,7 +105,7 @@ class JobSnapshot:
     """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
     hosts: tuple[HostSnapshot, ...] = ()
     log: LogTail | None = None
-    """Telling lines of the output that all ranks share, where it goes to a file: by whom is not known."""
+    """Lines with errors from the output that all ranks share, if it goes to a file; which rank wrote one is unknown."""
     store: RendezvousStore | None = None
     """The job's own store; None where it was not read."""
     sources: tuple[SourceText, ...] = ()

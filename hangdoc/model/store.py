@@ -1,4 +1,4 @@
-"""The rendezvous store of a job, as somebody who only reads sees it."""
+"""The rendezvous store of a job, as a client sees it that only reads."""
 
 from __future__ import annotations
 

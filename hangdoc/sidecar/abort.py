@@ -81,7 +81,7 @@ def _signal(pid: int, started: float | None, number: int) -> None:
         else:
             signal.pidfd_send_signal(descriptor, number)
     except OSError:
-        pass  # it ended first, or belongs to somebody else
+        pass  # it ended first, or belongs to another user
     finally:
         if descriptor is not None:
             os.close(descriptor)

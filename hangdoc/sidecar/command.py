@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What the watcher must know of a running command."""
+    """The facts about a running command that the watcher needs."""
 
     command: tuple[str, ...]
     run_id: str
@@ -25,10 +25,10 @@ class CommandState:
         self.status: int | None = None
         """As ``os.waitstatus_to_exitcode`` gives it, once it ended."""
         self.asked_to_end = False
-        """Somebody sent a signal that ends programs: its death needs no diagnosis."""
+        """hangdoc was sent a signal that ends programs and passed it on: such an end needs no diagnosis."""
 
     def ended(self, wait_seconds: float = 0.0) -> bool:
-        """Whether the command ended, waiting at most so long for it."""
+        """True if the command ended; waits for it at most this long."""
         return self._ended.wait(wait_seconds) if wait_seconds > 0 else self._ended.is_set()
 
     def end(self, status: int) -> None:

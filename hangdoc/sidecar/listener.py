@@ -10,7 +10,7 @@ from hangdoc.model.snapshot import JobSnapshot
 
 
 class Listener(Protocol):
-    """Who is told about the job. Called from the watcher's thread, except ``on_start``; may not raise."""
+    """The receiver of all news about the job. Called from the watcher's thread, except ``on_start``; may not raise."""
 
     def on_start(self, pid: int) -> None:
         """The command runs."""
@@ -22,13 +22,13 @@ class Listener(Protocol):
         """Nothing moves; returns the outcome. Called again, same ``number``, while the stall lasts."""
 
     def may_end(self) -> bool:
-        """Whether the last verdict is one that the ranks seen here carry: only then may the job be ended for it."""
+        """True if the last verdict blames only ranks that were seen here: only then may the job be ended for it."""
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""
 
     def on_resume(self, seconds: float) -> None:
-        """The job moves again after so long."""
+        """The job moves again after ``seconds`` without progress."""
 
     def on_end(self, snapshot: JobSnapshot) -> None:
         """The job ended by itself with a dead or failed rank."""
@@ -37,4 +37,4 @@ class Listener(Protocol):
         """The job was ended as asked; ``survivors`` could not be."""
 
     def on_blind(self, why: str) -> None:
-        """The watching failed; the job runs on."""
+        """The watch failed; the job runs on."""

@@ -33,7 +33,7 @@ class Watcher:
         self._stalls = 0
 
     def watch(self) -> bool:
-        """Until the end; returns whether the job was ended by us."""
+        """Watch until the launcher ends; True if hangdoc ended the job."""
         try:
             if self._watch_until_end():
                 return True

@@ -1,4 +1,4 @@
-"""What a watch can be told."""
+"""The options of a watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Follow the ranks of one job, once a second and cheaply: who is there, and does anything move?"""
+"""Follow the ranks of one job, once a second and cheaply: which ranks exist, and whether anything moves."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ class Follower:
         gone = pulsing.count(None)
         living = self._followed.values()
         counted = [self._counters_moved(entry, now) for entry in living]
-        # A torch without a recorder has groups and no counters: then only the main threads tell.
+        # A torch without a recorder has groups and no counters: then only the main threads show progress.
         grouped = any(entry.counters is not None and entry.counters.groups for entry in living)
         if any(counted):
             moved = True
         elif grouped:
             moved = False
         else:
-            # Nobody counts for us, or nobody communicated yet. In a job that works in step, half the
+            # No rank has counters, or none communicated yet. In a job that works in step, half the
             # ranks do not lie still for long.
             moved = 2 * pulsing.count(True) > len(pulsing) - gone
         alone = not grouped and len(self.targets) == 1 and (self.targets[0].world_size or 1) == 1
@@ -114,11 +114,11 @@ class Follower:
         return since >= RESCAN_SECONDS
 
     def search(self, now: float, *, thorough: bool = False) -> bool:
-        """Find the ranks anew; returns whether ranks or ports came or went. ``thorough``: nobody may be missing."""
+        """Find the ranks anew; returns whether ranks or ports came or went. ``thorough``: no rank may be missing."""
         self._searched_at = now
         began = time.thread_time()
         answers = {pid: entry.counters for pid, entry in self._followed.items() if entry.counters is not None}
-        # Reading stacks to find ranks that nothing else shows is dear: ever more rarely.
+        # Reading stacks to find ranks that nothing else shows costs much: do it ever more rarely.
         deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
         self.targets = find_ranks(
             self.launcher, self.socket_folder, counters=answers, known=self.targets, deep=deep or thorough
@@ -168,13 +168,13 @@ class Follower:
         return before is not None and _progress(before) != _progress(answer)
 
     def _pulse_moved(self, entry: _Followed, elapsed: float) -> bool | None:
-        """Whether the main thread works; None (and forgotten) if the process ended."""
+        """True if the main thread works; None (and forgotten) if the process ended."""
         before, entry.pulse = entry.pulse, procfs.pulse(entry.pid)
         if entry.pulse is None or entry.pulse.state in "ZX":
             self._forget(entry.pid)
             return None
         if before is None or elapsed <= 0:
-            return True  # just met
+            return True  # seen for the first time
         cpu = entry.pulse.cpu - before.cpu
         if cpu >= _MOVING_CPU * elapsed:
             return True

@@ -1,4 +1,4 @@
-"""Everybody who ever was a rank of the job: living, ended and how, or promised and never seen.
+"""Every process that was a rank of the job: living, ended and how, or expected and never seen.
 
 Kept while they live, so that a dead rank, and a job that ended by itself, can still be diagnosed.
 """
@@ -63,8 +63,10 @@ class Roster:
                 self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
 
     def _begins_anew(self, target: RankTarget) -> bool:
-        """Does the rank belong to a job that follows another? All of the other's ranks have ended, this one among
-        them; where it is not, they may have ended before this one came to join them."""
+        """True if the rank belongs to a second job: all ranks of the first have ended, this number among them.
+
+        Without this number among them, they may have ended before this rank could join them.
+        """
         over = all(pid in self._exits for pid in self._members)
         return over and any(member.target.rank == target.rank for member in self._members.values())
 
@@ -93,7 +95,7 @@ class Roster:
             self.wait(left)
 
     def has_ended(self, pid: int) -> bool:
-        """Whether this rank, or the launcher, is known to have ended."""
+        """True if this rank, or the launcher, is known to have ended."""
         return pid in self._exits
 
     def members(self) -> dict[int, Member]:

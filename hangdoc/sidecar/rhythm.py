@@ -1,4 +1,4 @@
-"""When is a job stalled? Pure arithmetic over the moments at which it moved. Times are monotonic seconds."""
+"""Decides when a job is stalled. Pure arithmetic over the moments at which it moved. Times are monotonic seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LONGEST_RECAPTURE = 60.0
 
 
 class Rhythm:
-    """Learns how long a job may be quiet, unless told.
+    """Learns how long a job may be quiet, unless the user set it.
 
     Untold, patience is three times the longest quiet time after which the job went on by itself: evaluation
     and checkpoints make a rhythm of their own. It is never under half a minute, never over half an hour.
@@ -57,7 +57,7 @@ class Recaptures:
         self._interval = FIRST_RECAPTURE
 
     def due(self, quiet: float, patience: float) -> bool:
-        """Whether a look is due after ``quiet`` seconds without progress."""
+        """True if a look is due after ``quiet`` seconds without progress."""
         return quiet >= max(patience, self._next)
 
     def took(self, quiet: float) -> None:

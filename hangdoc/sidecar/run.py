@@ -116,7 +116,7 @@ class _WatcherThread(threading.Thread):
 
             self._tidy()
             self.aborted = Watcher(*self._arguments).watch()
-        except Exception as error:  # whatever breaks in here is never the job's trouble
+        except Exception as error:  # a failure in here must never reach the job
             if not self._state.ended():
                 self._listener.on_blind(f"{type(error).__name__}: {error}")
         finally:

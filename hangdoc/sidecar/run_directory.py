@@ -40,7 +40,7 @@ class SocketFolder:
         self._scratch = _make_private_folder(self._parents)
         self.path = self._scratch.path
         self.announced: Path | None = self.path
-        """What the ranks' probes are told."""
+        """The value of HANGDOC_PROBE, by which the ranks' probes find the folder."""
 
     def tidy(self) -> None:
         """Remove the folders of watches that were killed."""
@@ -56,7 +56,7 @@ class SocketFolder:
 
 
 class NoSocketFolder:
-    """In place of one where none can be made: the ranks have no probes, and are watched from outside alone."""
+    """Replaces the folder if none can be made: the ranks have no probes, and are watched only from outside."""
 
     path = Path(os.devnull) / "none"
     announced: Path | None = None
@@ -94,7 +94,7 @@ class RunDirectory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.socket_folder: Path | None = None
-        """Where the ranks' sockets are, which a file in the directory will tell."""
+        """Where the ranks' sockets are, which a file in the directory will name."""
 
     def check(self) -> None:
         """See that the directory can be made, without making it. Raises ``WatcherFailed``."""
@@ -157,7 +157,7 @@ def _make_private_folder(parents: Sequence[str]) -> Scratch:
 
 
 def _has_room(parent: str) -> bool:
-    """Whether the last words of some ranks will fit."""
+    """True if the last words of some ranks will fit."""
     try:
         there = os.statvfs(parent)
     except OSError:

@@ -66,7 +66,7 @@ def journal(rank: int, size: int, mesh: int) -> Journal:
         count = len(calls)
         calls.append(
             Call(group, numbers[group], numbers[group], "barrier" if at == ROUND else "all_reduce", at,
-                 ((at + 1, 1024),), ((at + 1, 1024),), ("Float",), ("Float",),
+                 ((at + 1, 1024),), ("Float",),
                  START * 10**9 + count * 1_000_000 + rank, count < CALLS - 1, 7_000_000 + rank, "MainThread", 1_800_000)
         )  # fmt: skip
 

@@ -360,8 +360,8 @@ def journal_of(run: Run, rank: int, ring: int | None = None) -> Journal:
             continue
         sizes = () if op.name == "barrier" else ((op.size,),)
         calls.append(
-            Call(op.group[0], issued.sequence, op_id, op.name, stack, sizes, sizes, ("Float",) * len(sizes),
-                 ("Float",) * len(sizes), issued.created_ns, issued.completed, thread_name="MainThread")
+            Call(op.group[0], issued.sequence, op_id, op.name, stack, sizes, ("Float",) * len(sizes),
+                 issued.created_ns, issued.completed, thread_name="MainThread")
         )  # fmt: skip
     groups = tuple(
         ProcessGroup(name, members, "default_pg" if name == "0" else "undefined", "cpu:gloo")

@@ -1,7 +1,7 @@
-"""The ranks of a watched job that do not run below the watched command: under another watch of this host, or gone.
+"""Find the ranks of a watched job that do not run below the watched command: another launcher started them.
 
-Asked only when a job stalls or has ended, and only where ranks are missing. These processes are looked at and no more:
-they belong to somebody else's launcher.
+Used only when a job has stalled or ended with ranks missing. hangdoc only looks at these processes and never signals
+them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, meet
+from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, read_store
 from hangdoc.capture.find.process_table import ProcessTable, read_table
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
@@ -27,8 +27,8 @@ _SHARED |= {"SLURM_JOB_ID", "SLURM_STEP_ID"}
 
 @dataclass(frozen=True, slots=True)
 class WholeJob:
-    """The job as far as this host shows it. ``exits``: of ranks that have published where they listen and that are
-    gone, by rank."""
+    """The job as far as this host shows it. ``exits``, by rank: the ranks that have published a port on which no
+    process listens any more."""
 
     targets: tuple[RankTarget, ...]
     exits: Mapping[int, ProcessExit] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class WholeJob:
 
 
 def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()) -> WholeJob:
-    """``targets``, which a watch knows, with those of its job that others started. ``ended``: pids of dead ranks."""
+    """``targets``, which a watch knows, and the ranks of its job that others started. ``ended``: pids of dead ranks."""
     seen = {target.rank for target in targets if target.pid is not None}
     world = max((target.world_size or 0 for target in targets), default=0)
     if not seen or len(seen) >= world or world > _LARGEST_WORLD:
@@ -61,7 +61,7 @@ def _others(table: ProcessTable, living: Sequence[RankTarget]) -> list[RankTarge
     assert witness.pid is not None
     job = Jobs(table, near=witness.pid).of(witness.pid)
     ranks = {target.pid: target.rank for target in job.targets} if job is not None else {}
-    # Numbers that were guessed from the age of processes are no knowledge.
+    # Ranks guessed from the age of the processes prove nothing.
     if job is None or any(ranks.get(target.pid) != target.rank for target in living):
         return []
     own = {target.pid for target in living}
@@ -79,22 +79,24 @@ def _others(table: ProcessTable, living: Sequence[RankTarget]) -> list[RankTarge
 
 
 def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
-    """What the job's store tells of the ranks that no process carries: whose listener is gone, who still listens."""
+    """Add what the job's store says about ranks without a process: whether a process still listens on their port."""
     present = tuple(target for target in found.targets if target.pid in table)
-    store = meet(table, Job("watched", None, present)).store
+    store = read_store(table, Job("watched", None, present)).store
     if store is None:
         return found
-    told = [dict(target.environment) for target in living]
-    here = is_loopback(store.address) or any(meets_on_loopback(env) or on_one_host(env) for env in told)
+    variables = [dict(target.environment) for target in living]
+    here = is_loopback(store.address) or any(meets_on_loopback(env) or on_one_host(env) for env in variables)
     missing = {target.rank for target in found.targets if target.pid is None}
     exits = {rank: ProcessExit(at=time.time()) for rank in (missing & set(store.silent) if here else ())}
     return WholeJob(living_elsewhere(found.targets, store, exits), exits, store)
 
 
 def _without_those_that_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
-    """All ranks of the watched command have ended: those of the same job that others started may live."""
-    told = [_shared_by(target) for target in targets]
-    shared = [own for own in told if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")]
+    """All ranks of the watched command have ended; mark those of the same job that live under another launcher."""
+    all_shared = [_shared_by(target) for target in targets]
+    shared = [
+        own for own in all_shared if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")
+    ]
     alive = {
         target.rank
         for job in (Jobs(table, near=os.getpid()).all if shared else ())

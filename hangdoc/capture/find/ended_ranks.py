@@ -1,4 +1,4 @@
-"""Ranks that an attach comes too late for: how they ended, as far as their launcher still shows it."""
+"""Ranks that ended before an attach: how they ended, as far as their launcher still shows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _STARTING_SECONDS = 3.0
-"""Within so long after its youngest rank a launcher may still be starting others."""
+"""A launcher may still be starting ranks this long after its youngest one."""
 _IMPORT_SECONDS = 0.5
 """CPU time that importing torch costs at least: a child that used less was no rank."""
 
@@ -24,10 +24,10 @@ _IMPORT_SECONDS = 0.5
 def how_they_ended(
     table: ProcessTable, job: Job, joined: Collection[int] = ()
 ) -> tuple[tuple[RankTarget, ...], dict[int, ProcessExit]]:
-    """``job``'s targets, with the pids of dead ranks nobody has reaped, and per rank how it ended.
+    """(``job``'s targets, with the pids of dead ranks that are not reaped yet; rank → how it ended).
 
-    ``joined``: ranks that have published in the store where they listen, and listen there no more. A missing rank in
-    neither never started, as far as anybody can tell.
+    ``joined``: ranks that have published a port in the store and no longer listen on it. A missing rank that is neither
+    among them nor a zombie counts as never started.
     """
     missing = [target.rank for target in job.targets if target.pid is None]
     if not missing:
@@ -75,8 +75,8 @@ def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
 
 
 def _zombies(table: ProcessTable, job: Job) -> dict[int, int]:
-    """Rank to pid of dead children of the launcher. Launchers start their ranks in order, so age tells who is who; if
-    that does not fit the living ones, nobody is named."""
+    """Rank → pid of dead children of the launcher. Launchers start their ranks in order, so the oldest child is rank 0;
+    empty if that contradicts a living rank."""
     root = _launcher(job)
     if root is None:
         return {}
@@ -96,7 +96,7 @@ def _zombies(table: ProcessTable, job: Job) -> dict[int, int]:
 
 
 def _launcher(job: Job) -> int | None:
-    """Who started the ranks. The only one that is left may have been it: Lightning's main script is rank 0."""
+    """The process that started the ranks. A single rank may be that process: Lightning's main script is rank 0."""
     return job.pids[0] if job.root is None and len(job.pids) == 1 else job.root
 
 
@@ -106,7 +106,7 @@ def _child_of(table: ProcessTable, root: int, pid: int) -> int | None:
 
 
 def _has_reaped(table: ProcessTable, job: Job) -> bool:
-    """Whether the launcher has seen a child end that can have been a rank."""
+    """True if the launcher has reaped a child that can have been a rank."""
     root = _launcher(job)
     if root is None or root not in table or not job.pids:
         return False
@@ -118,7 +118,7 @@ def _has_reaped(table: ProcessTable, job: Job) -> bool:
 
 
 def _loads_data(table: ProcessTable, pid: int) -> bool:
-    """Whether the rank has children that work for it: one that ended need not have been a rank."""
+    """True if the rank has living children: a child that ended may then have been a DataLoader worker."""
     return any(table[child].alive for child in table.children.get(pid, ()))
 
 

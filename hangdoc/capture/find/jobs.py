@@ -1,4 +1,4 @@
-"""Which processes of this machine belong to which distributed job? Two jobs are never taken for one."""
+"""Sort the processes of this machine into distributed jobs. Two jobs are never taken for one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.promised import absent, may_be_elsewhere, one_per_rank
 from hangdoc.capture.find.spawned import find_spawned
 from hangdoc.capture.find.target import RankTarget, host_name, target_of
-from hangdoc.capture.find.unlabelled import agents_job, met_jobs, spawned_jobs
+from hangdoc.capture.find.unlabelled import agents_job, jobs_of_stores, spawned_jobs
 
 _AGENT_NAMES = ("pt_elastic",)
 
@@ -43,8 +43,7 @@ class Jobs:
         return None
 
     def served_by(self, pid: int) -> Job | None:
-        """The job whose ranks talk to ``pid`` as their srun: it starts them through Slurm's daemons, so that they are
-        no children of its own."""
+        """The job whose srun is ``pid``. srun starts ranks through Slurm's daemons, so they are not its children."""
         ports = {str(entry.port) for entry in self.table.sockets([pid, self.table[pid].ppid]).listening}
         found = [
             job
@@ -84,7 +83,7 @@ def _partition(table: ProcessTable, choose: Callable[[Collection[int]], list[int
     jobs += [job for group in _groups(table, found) if (job := _job(table, group)) is not None]
     known = {pid for job in jobs for pid in (*job.inside, job.root)}
     jobs += [agents_job(table, pid) for pid, entry in alive.items() if entry.comm in _AGENT_NAMES and pid not in known]
-    jobs += met_jobs(table, _strangers(table, jobs))
+    jobs += jobs_of_stores(table, _strangers(table, jobs))
     return _with_one_root_each(jobs)
 
 
@@ -92,7 +91,7 @@ def _partition(table: ProcessTable, choose: Callable[[Collection[int]], list[int
 
 
 def _groups(table: ProcessTable, found: Sequence[Carrier]) -> list[list[Carrier]]:
-    """Carriers of one job each. Who started them and what they share must agree; no rank may occur twice."""
+    """Lists of carriers, one for each job: the same parent, the same shared variables, no rank twice."""
     by_key: dict[tuple[object, ...], list[Carrier]] = {}
     for carrier in found:
         by_key.setdefault(_key(table, carrier), []).append(carrier)
@@ -113,15 +112,15 @@ def _key(table: ProcessTable, carrier: Carrier) -> tuple[object, ...]:
 
 
 def _is_agent(table: ProcessTable, carrier: Carrier) -> bool:
-    """Whether torchrun's agent, which starts its ranks itself, is still the rank's parent."""
+    """True if the rank's parent is still torchrun's agent, which starts its ranks itself."""
     if carrier.parent not in table or not table.is_python(carrier.parent):
         return False
     return carrier.parent != 1 or table[1].comm in LAUNCHER_NAMES
 
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
-    """One list per job: where a rank occurs twice in one restart, those with the same parent belong together. If they
-    are only together as many as the job has ranks, one was told a rank that is not its own."""
+    """One list per job: where a rank occurs twice in one restart, siblings belong together. If siblings with a repeated
+    rank are as many as the job has ranks, they are one job in which a launcher gave one rank twice."""
     if len({(carrier.rank, carrier.restart) for carrier in group}) == len(group):
         return [group]
     by_parent: dict[int, list[Carrier]] = {}
@@ -164,8 +163,8 @@ def _joined_agents(table: ProcessTable, groups: list[list[Carrier]]) -> list[lis
 
 
 def _joined_fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[list[Carrier]]:
-    """Ranks that one launcher started with different addresses are one job, and that is its fault: those that only
-    together are a whole job of their world size, run the same script and are no two jobs by any rank."""
+    """Join ranks that one launcher gave different addresses, which is the fault to report: groups of one parent and one
+    script that only together have every rank of their world size exactly once."""
     whole: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
     for group in groups:
         first = group[0]
@@ -211,7 +210,7 @@ def _target(table: ProcessTable, carrier: Carrier) -> RankTarget:
 
 
 def _with_torch(table: ProcessTable, pid: int) -> int:
-    """The rank's Python itself, or the only one below it that has torch where it has none (a Python that wraps)."""
+    """The rank's Python, or, if that one only wraps another and has no torch, the only process below it with torch."""
     if table.has_torch(pid) is not False:
         return pid
     below = [other for other in table.below(pid) if table[other].alive and table.is_python(other)]
@@ -231,7 +230,7 @@ def _root(table: ProcessTable, group: Sequence[Carrier]) -> int | None:
         mains = [carrier.top for carrier in group if carrier.local_rank == 0]
         return mains[0] if len(mains) == 1 else None
     if group[0].launcher == "environment" and len(group) == 1:
-        return None  # whoever started a single rank by hand need not be its launcher
+        return None  # the parent of a single rank that was started by hand need not be a launcher
     return common_parent(table, [carrier.parent for carrier in group])
 
 
@@ -252,7 +251,7 @@ def _launcher_name(table: ProcessTable, convention: str, group: Sequence[Carrier
 
 
 def _with_one_root_each(jobs: list[Job]) -> list[Job]:
-    """A process that started several jobs is the launcher of none (torchrun's agent starts but one)."""
+    """A process that started several jobs is not a launcher (torchrun's agent starts one)."""
     count: dict[int | None, int] = {}
     for job in jobs:
         count[job.root] = count.get(job.root, 0) + 1

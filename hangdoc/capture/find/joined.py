@@ -14,50 +14,53 @@ from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
 
 ELSEWHERE = "elsewhere"
-"""Identity of a rank that lives where this hangdoc does not look."""
+"""Identity of a rank in a container or on a host that this hangdoc does not see. A transport would fill it in."""
 
 
 @dataclass(frozen=True, slots=True)
-class Met:
-    """A job with what its store says."""
+class StoreReading:
+    """A job and what its store says; ``notes`` if the store could not be read."""
 
     job: Job
     store: RendezvousStore | None = None
     notes: tuple[Unavailable, ...] = ()
 
 
-def meet(table: ProcessTable, job: Job) -> Met:
-    """Read the job's store: who has joined, and who is which rank, whatever a launcher promised."""
+def read_store(table: ProcessTable, job: Job) -> StoreReading:
+    """Read from the job's store which ranks have joined, and as which rank each process did.
+
+    The store overrules the launcher's numbers.
+    """
     pids = set(job.pids)
     if not pids:
-        return Met(job)
+        return StoreReading(job)
     agents = {table[pid].ppid for pid in pids if table[pid].ppid in table and table[pid].ppid != 1}
     sockets = table.sockets([*pids, *agents])
-    told = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
+    addresses = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
     found = [
         meeting
-        for address, port in sorted(told)
+        for address, port in sorted(addresses)
         if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
     ] or rendezvous.meetings(sockets, pids)
     if not found:
-        return Met(job)
+        return StoreReading(job)
     store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
     witness = min(pids)
     if table.network_namespace(witness) != table.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
-        return Met(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
+        return StoreReading(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
     answer = rendezvous.read(store_at, sockets, witness)
     if isinstance(answer, Unavailable):
-        return Met(job, None, (answer,))
+        return StoreReading(job, None, (answer,))
     content, ranks = answer
     if ranks.keys() == pids:
         job = _renumbered(job, ranks)
     known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return Met(job, rendezvous.described(store_at, content, sockets, known))
+    return StoreReading(job, rendezvous.described(store_at, content, sockets, known))
 
 
 def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:
-    """``job`` with the ranks that its processes joined as: a program may go its own way."""
+    """``job`` with the ranks that its processes joined as: a program may ignore its launcher's."""
     if all(target.pid is None or ranks[target.pid] == target.rank for target in job.targets):
         return job
     targets = [
@@ -74,8 +77,7 @@ def _variables(target: RankTarget) -> dict[str, str]:
 def living_elsewhere(
     targets: Sequence[RankTarget], store: RendezvousStore | None, ended: Container[int]
 ) -> tuple[RankTarget, ...]:
-    """``targets``, of which those that no process carries, but that have joined the store and have not ``ended``, live
-    where we do not look: in another container, or on another host."""
+    """``targets``; a rank without a process here that has joined the store and has not ``ended`` gets ``ELSEWHERE``."""
     joined = set(store.joined or ()) if store is not None else set()
     return tuple(
         replace(target, identity=ELSEWHERE)

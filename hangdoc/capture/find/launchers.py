@@ -1,4 +1,4 @@
-"""What the launchers leave in the environment of the ranks they start, and which process of each is the rank.
+"""The variables that launchers set for the ranks they start, and which process of each start is the rank.
 
 torchrun, accelerate and DeepSpeed set RANK; Lightning's script launcher sets LOCAL_RANK, NODE_RANK and WORLD_SIZE
 in the scripts it runs again and nothing in the first one, which is rank 0 of its node; Open MPI sets
@@ -17,7 +17,7 @@ from hangdoc.model.launch import number
 
 
 class Member(Protocol):
-    """What is needed of a process."""
+    """The attributes of a process that this module needs."""
 
     @property
     def pid(self) -> int:
@@ -25,7 +25,7 @@ class Member(Protocol):
 
     @property
     def ppid(self) -> int:
-        """Who started it."""
+        """Its parent's id."""
 
     @property
     def variables(self) -> Mapping[str, str]:
@@ -44,7 +44,7 @@ class Convention:
     shared: tuple[str, ...]
 
 
-# The most telling ones first: a process that follows several is what the first of them says.
+# The most specific first: it decides about a process that follows several.
 CONVENTIONS = (
     Convention(
         "torchrun",
@@ -75,7 +75,7 @@ _PRECEDENCE = {convention.name: number for number, convention in enumerate(CONVE
 @dataclass(frozen=True, slots=True)
 class Carrier:
     """A process that a launcher started as a rank. ``top`` is the topmost process that carries it, ``pid`` the Python
-    below it (itself, unless a shell or another wrapper stands before it), ``parent`` who started ``top``."""
+    below it (the same one, unless a shell or another wrapper runs it), ``parent`` the process that started ``top``."""
 
     launcher: str
     rank: int
@@ -96,8 +96,8 @@ class Carrier:
 def carriers(members: Mapping[int, Member], is_python: Callable[[int], bool]) -> list[Carrier]:
     """Every rank that the environments of ``members`` show, of however many jobs.
 
-    What a rank starts inherits its variables and is no rank of its own; a process that by its own variables is a
-    rank of one launcher, and that started the ranks of another, is a launcher.
+    A child of a rank inherits its variables and is not a rank of its own. A process that has the variables of one
+    launcher and started the ranks of another (srun → torchrun → ranks) is a launcher.
     """
     marks = {member.pid: mark for member in members.values() if (mark := _mark(member.variables)) is not None}
     tops = [pid for pid, mark in marks.items() if marks.get(members[pid].ppid) != mark]
@@ -133,7 +133,7 @@ _Mark = tuple[Convention, str, tuple[str, ...]]
 
 
 def _mark(variables: Mapping[str, str]) -> _Mark | None:
-    """Who the process is by its variables: equal in a rank and in what it starts."""
+    """(convention, rank, values of the shared variables): equal in a rank and in the processes it starts."""
     for convention in CONVENTIONS:
         if convention.needs not in variables:
             continue

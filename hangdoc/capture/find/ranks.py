@@ -1,4 +1,4 @@
-"""Which processes below a watched command are the ranks of its job? The probes say it first, the process tree second.
+"""Find the ranks of a watched job below its command: from the probes first, from the process tree second.
 
 A search of a healthy job reads one stat line of every process of the machine and the variables of those below the
 command, and nothing else.
@@ -31,9 +31,9 @@ def find_ranks(
     """The ranks of the job below ``root_pid`` (itself included) on this machine, sorted by rank.
 
     ``counters`` by pid: answers of probes that the caller already has; other probes are asked, each for at
-    most ``deadline`` seconds. ``deep``: where nothing else tells, read the ranks that multiprocessing
-    started from the stacks (py-spy); who was found so before (``known``) stays.
-    Of several restarts the latest counts. Ranks that the world size promises and nobody saw have no pid.
+    most ``deadline`` seconds. ``deep``: if nothing else shows a rank, read the ranks that multiprocessing
+    started from the stacks (py-spy); those found that way before (``known``) stay.
+    Of several restarts the latest counts. Ranks that the world size promises and that were never seen have no pid.
     Empty if no process carries a rank.
     """
     table = read_table()
@@ -55,7 +55,7 @@ def find_ranks(
     if deep and missing:
         found += _before_their_store(missing, found, tree, table)
     host = host_name()
-    # Who started a rank is who started the shell or wrapper before it.
+    # The parent of a rank is the parent of the shell or wrapper around it.
     started_by = {pid: entry.ppid for pid, entry in tree.items()} | {each.pid: each.parent for each in carried}
     chosen = [
         replace(target, host=host, socket=sockets.get(target.pid) if target.pid is not None else None)
@@ -145,15 +145,14 @@ def _spawned_by_torch(tree: Mapping[int, Entry], table: ProcessTable) -> list[Ra
 
 
 def _kept(known: Sequence[RankTarget], tree: Mapping[int, Entry], missing: set[int]) -> list[RankTarget]:
-    """Ranks that an earlier search has read from the stacks, where nothing tells of them now."""
+    """Ranks that an earlier search read from the stacks and that are missing now."""
     return [target for target in known if target.identity == "locals" and target.pid in tree and target.rank in missing]
 
 
 def _before_their_store(
     missing: set[int], found: Sequence[RankTarget], tree: Mapping[int, Entry], table: ProcessTable
 ) -> list[RankTarget]:
-    """Ranks that have not made their first store, so that only their stacks tell which they are: siblings of those
-    that are found."""
+    """Siblings of the ranks found that have not made their first store, so that only their stacks show their rank."""
     ranks = {target.pid: target.rank for target in found if target.pid is not None}
     unknown = missing - set(ranks.values())
     if not unknown:
@@ -170,6 +169,6 @@ def _before_their_store(
 
 
 def _agrees(family: Mapping[int, int], ranks: Mapping[int, int]) -> bool:
-    """Are those of the family that are known the ranks that their arguments say?"""
+    """True if at least one process is in both, and every such process has the same rank in both."""
     both = family.keys() & ranks.keys()
     return bool(both) and all(family[pid] == ranks[pid] for pid in both)

@@ -1,4 +1,4 @@
-"""The store that a job's processes meet at: found by their connections, read without disturbing it."""
+"""Find the store that a job's processes connect to, and read it without changing it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
                 clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
     by_port: dict[int, Meeting] = {}
     for (address, port), members in clients.items():
-        # Who serves a store is a client of it, too. Other servers of the process (Ray's) are no store.
+        # The process that serves a store is its client too; other servers of the process (Ray's) are not.
         if not any(entry.pid == listening[port].pid and _goes_to(entry, port) for entry in sockets.connections):
             continue
         known = by_port.get(port)
@@ -66,7 +66,7 @@ def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
 
 
 def at_address(sockets: Sockets, pids: Collection[int], address: str, port: int) -> Meeting | None:
-    """The store at the address that the ranks were told, if one of them is connected to it or serves it."""
+    """The store at MASTER_ADDR and MASTER_PORT, if one of the ranks is connected to it or serves it."""
     clients = {entry.pid for entry in sockets.connections if _goes_to(entry, port) and entry.pid in pids}
     hosts = [entry for entry in sockets.listening if entry.port == port]
     if any(entry.address not in _EVERY_ADDRESS for entry in hosts):
@@ -79,7 +79,7 @@ def at_address(sockets: Sockets, pids: Collection[int], address: str, port: int)
 
 
 def serves_store(pid: int) -> bool:
-    """Whether a thread of the process serves a TCPStore (torch names it pt_tcpstore_uv, before 2.4 pt_tcpstore)."""
+    """True if a thread of the process serves a TCPStore (torch names it pt_tcpstore_uv, before 2.4 pt_tcpstore)."""
     try:
         tids = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208 - as in procfs
     except OSError:
@@ -90,7 +90,7 @@ def serves_store(pid: int) -> bool:
 def read(
     meeting: Meeting, sockets: Sockets, witness: int
 ) -> tuple[store_client.StoreContent, dict[int, int]] | Unavailable:
-    """What the store holds, and pid to rank as far as it tells. ``witness``: a process of the job."""
+    """(the store's contents, pid → rank for the processes it names). ``witness``: a process of the job."""
     version = torch_version(witness)
     if version is not None and version < _OLDEST_TORCH:
         return Unavailable("store", f"the store of torch {version[0]}.{version[1]} speaks an older protocol")
@@ -120,7 +120,7 @@ def described(
 
 
 def torch_version(pid: int) -> tuple[int, int] | None:
-    """Of the torch that the process has loaded; None where it cannot be told."""
+    """(major, minor) of the torch that the process has loaded; None if unknown."""
     match = _LIBRARY.search(read_text(f"/proc/{pid}/maps", 4 << 20) or "")
     text = read_text(f"/proc/{pid}/root{match[1]}/version.py", 1 << 16) if match else None
     found = _VERSION.search(text or "")
@@ -131,7 +131,7 @@ _RANK_AND_WORLD = (("rank", "world_size"), ("group_rank", "group_size"), ("rank"
 
 
 def rank_in_locals(stack: Stack) -> tuple[int, int] | None:
-    """Rank and world size from the frames of torch.distributed that join the job (2.0 to 2.13), outermost first; else
+    """(rank, world size) from the frames of torch.distributed that join the job (2.0 to 2.13), outermost first; else
     from those of the program that call them so."""
     outermost_first = stack[::-1]
     for frame in sorted(outermost_first, key=lambda frame: "torch/distributed/" not in frame.file):

@@ -1,4 +1,4 @@
-"""Ranks that one Python process started by multiprocessing: nothing in their environment tells, their stacks do.
+"""Ranks that one Python process started by multiprocessing. Their stacks show them, not their environment.
 
 ``torch.multiprocessing.spawn`` (torch 1.8 to 2.13) keeps the rank in local ``i`` of its ``_wrap``. With plain
 ``multiprocessing.Process`` the rank is what the program passed: an integer argument of the function that all siblings
@@ -42,7 +42,7 @@ def spawned_rank(stack: Stack) -> int | None:
 def find_spawned(table: ProcessTable, parents: Iterable[int]) -> list[Spawned]:
     """For each of ``parents`` that started ranks by multiprocessing: which. Others are left out."""
     families = {parent: found for parent in parents if (found := siblings(table, parent))}
-    # All at once: each answer takes some 10 ms.
+    # All at once: each answer takes about 10 ms.
     answers = table.stacks([pid for family in families.values() for pid in family])
     spawned = []
     for parent, family in families.items():

@@ -1,4 +1,4 @@
-"""Jobs whose ranks carry no label in their environment: spawned by a program, by Ray, or by nobody else's rules."""
+"""Jobs whose ranks show nothing in their environment: spawned by a program, by Ray, or by no known launcher."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_STRANGERS = 1024
 def spawned_jobs(
     table: ProcessTable, found: Sequence[Carrier], families: Sequence[Spawned]
 ) -> tuple[list[Carrier], list[Job]]:
-    """The jobs of spawned families, and the carriers left: a launcher's rank that spawned the real ones is none."""
+    """(carriers left, jobs of spawned families). A carrier that spawned the real ranks is left out: it is no rank."""
     left = list(found)
     jobs = []
     for family in families:
@@ -34,8 +34,8 @@ def spawned_jobs(
     return left, jobs
 
 
-def met_jobs(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
-    """One job for every store that processes with torch meet at; ``strangers`` belong to no job so far."""
+def jobs_of_stores(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
+    """One job for every store that processes with torch are connected to. ``strangers`` belong to no job so far."""
     pids = [pid for pid in sorted(strangers, key=lambda pid: (table[pid].started, pid)) if table.has_torch(pid)]
     if not pids:
         return []
@@ -46,14 +46,14 @@ def met_jobs(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
         members = (meeting.clients | {meeting.host}) & left
         if members:
             left -= members
-            jobs.append(_met_job(table, sorted(pid for pid in members if pid is not None), meeting, sockets))
+            jobs.append(_job_of_store(table, sorted(pid for pid in members if pid is not None), meeting, sockets))
     return jobs
 
 
 def agents_job(table: ProcessTable, agent: int) -> Job:
     """The job of a torchrun whose ranks are not there yet, or whose environment we may not read.
 
-    The agent starts its ranks one after the other, so their age tells who is who, on the first node.
+    The agent starts its ranks one after the other, so on the first node their order of age is their order of ranks.
     """
     if table[agent].environment is not None:
         return Job("torchrun", agent, ())
@@ -88,7 +88,7 @@ def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> 
     return Job(launcher, family.parent, targets, inside)
 
 
-def _met_job(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
+def _job_of_store(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
     notes: tuple[Unavailable, ...] = ()
     answer = rendezvous.read(meeting, sockets, pids[0])
     ranks = {} if isinstance(answer, Unavailable) else {pid: rank for pid, rank in answer[1].items() if pid in pids}
@@ -111,7 +111,7 @@ def _met_job(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets
 
 
 def _from_locals(table: ProcessTable, pids: Sequence[int]) -> dict[int, tuple[int, int]]:
-    """Pid to rank and world size of processes that are joining their job now."""
+    """Pid → (rank, world size) of processes that are joining their job now."""
     found: dict[int, tuple[int, int]] = {}
     for pid, threads in table.stacks(pids).items():
         if isinstance(threads, Unavailable):

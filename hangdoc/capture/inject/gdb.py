@@ -2,7 +2,8 @@
 
 gdb's death while it calls a function inside the process would end that process: the call returns into a
 breakpoint that only gdb understands. So gdb lives in a session of its own, writes to a file instead of a pipe
-that could break, and is never killed during a call: when we go away it finishes what it was told, lets go, ends.
+that could break, and is never killed during a call: when hangdoc ends, gdb finishes its commands, lets the process
+go, and ends.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Gdb:
         return self._process.pid
 
     def ready(self, until: float) -> None:
-        """Wait until it listens: what it is told next it does at once."""
+        """Wait until it listens, so that the next command runs at once."""
         self.ask("-gdb-set width 0", until)
 
     def attach(self, pid: int, until: float) -> None:
@@ -111,9 +112,9 @@ class Gdb:
         raise GdbError(f"it sees no thread {tid}")
 
     def last_words(self, until: float, *commands: str) -> int:
-        """Do all, let go of the process and end, all told at once: gdb does it even if we are gone meanwhile.
+        """Send all commands at once, then detach and end: gdb does it even if hangdoc is gone by then.
 
-        The value of the first, an ``evaluation``. After TimeoutError gdb is still at it; leave it alone.
+        Returns the value of the first command, an ``evaluation``. After TimeoutError gdb is still busy; leave it alone.
         """
         number = self._send(*commands, "-target-detach", "-gdb-exit")
         return _number(self._answer(number, until))
@@ -181,7 +182,7 @@ class Gdb:
 
 
 def evaluation(expression: str) -> str:
-    """The command that tells the value of a C expression."""
+    """The command that prints the value of a C expression."""
     return f'-data-evaluate-expression "{_quoted(expression)}"'
 
 

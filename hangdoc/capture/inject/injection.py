@@ -4,7 +4,7 @@ Off unless asked for. The process is held for about half a second. All that gdb 
 thread, on a native thread of the process's own that waits, with Python's global lock taken the ordinary way
 (PyGILState_Ensure, PyRun_SimpleString) and every other thread still held: the borrowed thread is back where it was
 before anybody could wait for it. The new thread begins when gdb has let go. It runs hangdoc_probe_injected, answers
-into a private folder (``exchange``), and leaves nothing behind.
+into a private folder (``exchange``), and removes all its traces.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _PROBE_FOLDER = Path(str(files("hangdoc.probe")))
 _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks", "_details", "_serve"))
 _SETTLE_SECONDS = 5.0
 _TRIES, _BETWEEN_TRIES = 3, 0.15
-"""A rank that polls runs for some microseconds now and then, and may be met just there."""
+"""A polling rank runs for some microseconds now and then; another try comes when it waits again."""
 _MOST_ASKED = 4
 """Ranks whose gates are tried before an injection is advised: reading the memory maps of hundreds takes seconds."""
 _GO = "go"
 _LONGEST_FAILURE = 2048
 _POLL_SECONDS = 0.005
 _BEGIN_SECONDS = 60
-"""The thread inside ends by itself if it was never told to begin, as soon as hangdoc is gone."""
+"""The thread inside the rank ends after this long, or when hangdoc is gone, if it never gets the word to begin."""
 
 # One expression: gdb evaluates all of it even if hangdoc is gone by then. A collection of garbage would run whatever
 # the job finalizes, with nobody there to give back a lock.
@@ -55,7 +55,7 @@ _EXPRESSION = (
 _COLLECTING = {"off": " ((int(*)(void))PyGC_Disable)(),", "on": "((int(*)(void))PyGC_Enable)(),"}
 _LEFT_ALONE = {"off": "", "on": ""}
 # With all threads free to go on, as Python may have the lock handed over to the new one. Also after a crash inside,
-# which gdb undoes: the lock must not stay behind.
+# which gdb undoes: the lock must not stay taken.
 _RELEASE = "$held ? ({on} ((int(*)(int))PyGILState_Release)($state)) : 0"
 _LOCKED, _FREE = "set scheduler-locking on", "set scheduler-locking off"
 
@@ -172,7 +172,7 @@ def _prepare(exchange: Exchange) -> bytes:
 def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | _NotNow | None:
     """Hold the process, see once more that it is safe, run the text, let go. None: it ran."""
     gdb = Gdb(program)
-    told = False
+    started = False
     try:
         gdb.ready(until)
         shut = may_be_held(procfs.look(pid))
@@ -190,26 +190,26 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
             return refused("its Python is ending or has not started")
         collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
         start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
-        told = True
+        started = True
         status = gdb.last_words(until, start, console(_FREE), evaluation(_RELEASE.format(**collecting)))
     except GdbError as error:
-        if told and "signaled while in a function" in str(error):
+        if started and "signaled while in a function" in str(error):
             return refused("the code inside crashed, and gdb undid the call")
         return refused(f"gdb: {clean(str(error), 300)}", _remedy(str(error)))
     except TimeoutError:
-        if told:
+        if started:
             return refused(f"gdb (process {gdb.pid}) gave no answer in time; it lets the rank go when it is done")
         return refused("gdb gave no answer in time", "the machine is overloaded: look again")
     finally:
-        if not told and not gdb.end():
+        if not started and not gdb.end():
             let_go(pid)
-        if told:
+        if started:
             gdb.wait(_SETTLE_SECONDS)
     return None if status == 0 else refused(f"Python did not run the code (status {status})")
 
 
 def _lives(gdb: Gdb, until: float) -> bool:
-    """Whether Python runs there and is not ending: a thread that then asks for the global lock would be ended."""
+    """True if Python runs there and is not ending: a thread that then asks for the global lock would be ended."""
     alive = gdb.evaluate("((int(*)(void))Py_IsInitialized)()", until) == 1
     try:
         ending = gdb.evaluate("((int(*)(void))Py_IsFinalizing)()", until)  # Python 3.13
@@ -219,7 +219,7 @@ def _lives(gdb: Gdb, until: float) -> bool:
 
 
 def _collects(gdb: Gdb, until: float) -> bool:
-    """Whether garbage is collected there now, and that can be put off (Python 3.10)."""
+    """True if the garbage collector is on and can be switched off from C (Python 3.10)."""
     try:
         return gdb.evaluate("((int(*)(void))PyGC_IsEnabled)()", until) == 1
     except GdbError:

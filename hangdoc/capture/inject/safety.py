@@ -141,7 +141,7 @@ def lender(state: ProcessState) -> int | None:
 
 
 def _may_lend(call: Call | None) -> bool:
-    """Whether the system call is a wait without a lock: for a condition or an event, not for a mutex."""
+    """True if the system call is a wait without a lock: for a condition or an event, not for a mutex."""
     if call is None:
         return False
     return call.name in _QUIET or (call.name == "futex" and _operation(call) == _WAIT_BITSET)
@@ -207,7 +207,7 @@ def _maps(pid: int) -> list[tuple[int, int, str]]:
 
 
 def _waits_for_the_c_library(call: Call | None, maps: Sequence[tuple[int, int, str]]) -> bool:
-    """Whether the call waits for a mutex of malloc or of the dynamic linker, which we should need too."""
+    """True if the call waits for a mutex of malloc or of the dynamic linker, which the injected code needs too."""
     if call is None or call.name != "futex" or _may_lend(call):
         return False
     address = call.arguments[0]

@@ -146,7 +146,7 @@ def _with_peers(pid: int, file: OpenFile, holders: Iterable[_Holder], locks: str
     for holder in holders:
         if holder.target != file.target or holder.pid == pid:
             continue
-        # Who reads waits for writers and the other way round; who opens a FIFO waits for any other end.
+        # A reader waits for writers and a writer for readers; an open of a FIFO waits for either.
         if file.operation in _WRITERS:
             opposite = holder.mode != os.O_WRONLY
         elif file.operation in _ON_PATH:
@@ -161,7 +161,7 @@ def _with_peers(pid: int, file: OpenFile, holders: Iterable[_Holder], locks: str
 def lock_holders(locks: str, pid: int) -> list[int]:
     """Pids that hold the lock for which ``pid`` waits, from the text of /proc/locks.
 
-    A line ``7: -> FLOCK …`` is a waiter for the lock of the line ``7: FLOCK …``; -1 stands for an open file
+    A line ``7: -> FLOCK …`` is a waiter for the lock of the line ``7: FLOCK …``; -1 is an open file
     description without an owner and is left out.
     """
     waiting, holding = set(), {}

@@ -14,7 +14,7 @@ from hangdoc.capture.read.flight_recorder import (
     parse,
     unpickle,
 )
-from hangdoc.capture.safe.bounded import PickleTrial
+from hangdoc.capture.safe.pickles import PickleWorker
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import Unavailable
 
@@ -34,14 +34,14 @@ def read_dump_folder(folder: Path) -> tuple[dict[int, Journal], list[Unavailable
         return {}, [Unavailable("journal", f"{folder}: {error.strerror}", "name the folder that holds the dump files")]
     most_calls = max(_FEWEST_CALLS, MOST_CALLS // max(1, len(paths)))
     members = Members()
-    with PickleTrial() as trial:
+    with PickleWorker() as worker:
         for path in paths:
             rank = _rank_of(path)
             if rank is None:
                 why = f"{path.name}: the number at the end of its name is no rank (a date, an id?)"
                 failed.append(Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere"))
                 continue
-            journal = _read_dump(path, trial, members, most_calls)
+            journal = _read_dump(path, worker, members, most_calls)
             if isinstance(journal, Unavailable):
                 failed.append(Unavailable(journal.what, f"{path.name}: {journal.why}", journal.remedy, rank))
             elif rank in journals:
@@ -72,13 +72,13 @@ def _rank_of(path: Path) -> int | None:
     return rank if rank < MOST_RANKS else None
 
 
-def _read_dump(path: Path, trial: PickleTrial, members: Members, most_calls: int) -> Journal | Unavailable:
+def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: int) -> Journal | Unavailable:
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
     except OSError as error:
         return Unavailable("journal", error.strerror or type(error).__name__, "check the file and its permissions")
-    dump = unpickle(data, trial)
+    dump = unpickle(data, worker)
     if isinstance(dump, Unavailable):
         return dump
     table = StackTable.new()

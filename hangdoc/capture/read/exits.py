@@ -1,4 +1,4 @@
-"""How processes ended that are not our children, so that waitpid(2) cannot tell us.
+"""Find out how processes ended that are not our children, for which waitpid(2) does not work.
 
 A pidfd taken while the process lives answers PIDFD_GET_INFO with its exit status even after its parent
 reaped it (Linux >= 6.15, <linux/pidfd.h>). On older kernels only the moment between death and reaping is
@@ -24,7 +24,7 @@ _EXIT_CODE_AT = 60
 
 
 class ExitWatch:
-    """Remembers processes while they live and tells once how each of them ended.
+    """Remembers living processes and reports once how each of them ended.
 
     Not for several threads at once.
     """
@@ -78,7 +78,7 @@ class ExitWatch:
             self._forget(pid)
 
     def _status(self, pid: int) -> int | None:
-        """The wait status; -1: it ended and nobody can say how; None: it still runs."""
+        """The wait status; -1: it ended and its status is unknown; None: it still runs."""
         entry = procfs.stat(pid)
         same = entry is not None and abs(entry.started - self._starts[pid]) < 1e-6
         if same and entry is not None and entry.state not in "ZX":

@@ -1,8 +1,8 @@
 """c10d's flight recorder: its pickles and dump files, read without trusting them.
 
 Facts of torch 2.6-2.13 (schema "2.4" to "2.10"): a dump is a pickled dict of builtins; gloo never changes
-``state`` and tells the end of a call by ``retired`` alone; gloo's ``pg_config`` has one entry
-without a name; one dict stands for each distinct frame, so frames are interned by identity.
+``state`` and marks the end of a call only by ``retired``; gloo's ``pg_config`` has one entry
+without a name; each distinct frame is one dict, so frames are interned by identity.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hangdoc.capture.safe.bounded import MOST_MEMORY, PickleTrial
-from hangdoc.capture.safe.foreign import load_builtins
+from hangdoc.capture.safe.pickles import DUMP_LIMITS, PickleWorker, load_builtins
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
@@ -24,10 +23,10 @@ from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
 MOST_CALLS = 100_000
-"""Of all dumps of a folder together; of each, the newest. (A recorder keeps 2,000 unless told otherwise.)"""
+"""Of all dumps of a folder together; of each, the newest. A recorder keeps 2,000 by default (torch 2.13)."""
 _MOST_GROUPS = 16_384
 MOST_RANKS = 1 << 17
-"""Of a job: more than anybody has run, and what a date at the end of a file's name is above."""
+"""Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
 _MOST_FRAMES = 4096
 _MOST_DIMENSIONS = 64
 _MOST_MEMBERS = 1 << 20
@@ -64,14 +63,13 @@ _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
 _T = TypeVar("_T")
 
 
-def unpickle(data: bytes, trial: PickleTrial | None = None) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``, which any hand may have written: it is tried beforehand in a process of bounded memory, in
-    ``trial``'s or one of its own."""
+def unpickle(data: bytes, worker: PickleWorker | None = None) -> dict[Any, Any] | Unavailable:
+    """The dict in ``data``, once ``worker`` (default: a new one) could load it in limited memory and time."""
     if len(data) > MOST_BYTES:
         return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
-    with contextlib.nullcontext(trial) if trial is not None else PickleTrial() as bounded:
-        if not bounded.ends(data):
-            return _unavailable(f"it takes more than {MOST_MEMORY >> 20} MiB of memory, or too long")
+    with contextlib.nullcontext(worker) if worker is not None else PickleWorker() as trial:
+        if not trial.ends(data):
+            return _unavailable(f"it takes more than {DUMP_LIMITS.memory >> 20} MiB of memory, or too long")
     try:
         return load_builtins(data)
     except (ValueError, MemoryError) as error:
@@ -204,9 +202,7 @@ class _Reader:
                 op=op,
                 stack=stack,
                 input_sizes=self._once(_sizes, entry.get("input_sizes")),
-                output_sizes=self._once(_sizes, entry.get("output_sizes")),
                 input_dtypes=self._once(_texts, entry.get("input_dtypes")),
-                output_dtypes=self._once(_texts, entry.get("output_dtypes")),
                 created_ns=created_ns,
                 completed=completed,
                 thread_id=thread_id,

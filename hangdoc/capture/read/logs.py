@@ -95,7 +95,7 @@ def _read(file: LogFile) -> tuple[str, ...]:
 def watcher_logs(pid: int, probe_folder: str) -> tuple[LogFile, ...]:
     """Where the hangdoc that watches the rank writes to: the first process above it without its probe's variable.
 
-    ``probe_folder``: the rank's HANGDOC_PROBE; '' where nobody watches it.
+    ``probe_folder``: the rank's HANGDOC_PROBE; '' where no hangdoc watches it.
     """
     above: int | None = pid
     for _ in range(_MOST_GENERATIONS if probe_folder else 0):

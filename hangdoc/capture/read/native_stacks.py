@@ -1,4 +1,4 @@
-"""Native frames (C, C++) of ranks whose Python frames do not tell what they wait for, by pystack if it is installed.
+"""Native frames (C, C++) of ranks whose Python frames do not show what they wait for, by pystack if it is installed.
 
 Measured with pystack 1.7 on a torch rank: 0.25 to 0.6 s, the process held for 0.13 to 0.2 s of it. So it is for ranks
 that wait, one of each kind, a few at most: DDP's backward shows only ``_engine_run_backward`` to py-spy, and a C
@@ -60,7 +60,7 @@ def complete(
 
 
 def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> list[int]:
-    """The pids whose native frames would tell more: one of each kind of wait, ``MOST_RANKS`` at most."""
+    """The pids whose native frames would add something: one of each kind of wait, ``MOST_RANKS`` at most."""
     chosen: dict[Frame, int] = {}
     for pid, seen in looks.items():
         place = _unclear_wait(seen)
@@ -77,7 +77,7 @@ def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
         if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
             return None
         call = blocked_calls.parse_call(main.syscall)
-        # In whose hands is the global lock? Its C function tells, whatever it waits in.
+        # The C function of the thread that holds the global lock shows what it waits in.
         if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
             return None
         innermost = main.frames[0]

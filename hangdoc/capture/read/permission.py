@@ -106,7 +106,7 @@ def _owner(folder: Path) -> int | None:
 
 
 def _status(folder: Path, name: str) -> str | None:
-    """The first word behind ``name:`` in a status file."""
+    """The first word after ``name:`` in a status file."""
     for line in (read_text(str(folder / "status"), 16384) or "").splitlines():
         if line.startswith(f"{name}:"):
             return line.split()[1]
@@ -121,7 +121,7 @@ def _name(user: int) -> str:
 
 
 def _descends(pid: int) -> bool:
-    """Whether the process is below us in the tree."""
+    """True if the process is a descendant of ours."""
     while pid > 1:
         found = procfs.stat(pid)
         if found is None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from hangdoc.capture.read import flight_recorder
 from hangdoc.capture.read.flight_recorder import Recorded, StackTable
-from hangdoc.capture.safe import foreign
+from hangdoc.capture.safe.foreign import parse_json
+from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
@@ -27,7 +28,7 @@ class ProbeCounters:
     """The cheap facts about a rank.
 
     ``groups`` maps the recorder's number of a group (mostly its name) to the last enqueued and last completed
-    operation; completed is -1 where only a backend's own count was to be had. ``in_store``: the main thread
+    operation; completed is -1 where only a backend's own count is known. ``in_store``: the main thread
     is inside a store call or a constructor of a store or backend.
     """
 
@@ -46,17 +47,14 @@ class ProbeCounters:
 
 @dataclass(frozen=True, slots=True)
 class ProbeDetails:
-    """The long answer. ``unavailable``: what of it could not be had."""
+    """The long answer. ``unavailable``: the parts of it that could not be read."""
 
     counters: ProbeCounters
     journal: Journal
     first_store: Stack = ()
     """Where the rank made its first store or group."""
     suspended: tuple[tuple[int, Stack], ...] = ()
-    """(thread's Python id, frames innermost first): where the tasks of an idle event loop stand."""
-    python: str = ""
-    torch: str = ""
-    cwd: str = ""
+    """For each task of an idle event loop: the Python id of the loop's thread, the task's frames innermost first."""
     library_roots: tuple[str, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
@@ -67,7 +65,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
     """The short answer. ValueError or TypeError if it makes no sense."""
     groups: dict[str, tuple[int, int]] = {}
     for number, part in enumerate(_parts(header, body)):
-        recorded: Any = foreign.parse_json(part)
+        recorded: Any = parse_json(part)
         if not isinstance(recorded, dict):
             raise TypeError("its counters are no object")
         # Each recorder numbers its groups from 0.
@@ -104,65 +102,25 @@ def _plain_counters(header: dict[str, Any], groups: dict[str, tuple[int, int]]) 
 def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
     """The long answer. ValueError or TypeError if it makes no sense."""
     table = StackTable.new()
-    stacks = [stack(rows) for rows in _list(header.get("stacks"))]
-    indices = [table.add(frames) for frames in stacks]
-
-    def stack_index(number: Any) -> int:
-        number = _whole(number)
-        return indices[number] if 0 <= number < len(indices) else -1
-
-    groups = tuple(
-        ProcessGroup(_text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stack_index(at))
-        for name, ranks, desc, backend, at in _rows(header.get("group_table"), 5)
-    )
-    point_to_points = tuple(
-        PointToPoint(
-            group=_text(group),
-            op_id=_whole(op_id),
-            op=_text(op),
-            peer=_whole(peer),
-            tag=_whole(tag),
-            stack=stack_index(issued_at),
-            created_ns=_whole(at),
-            completed=completed is True,
-            thread_id=_whole(thread),
-        )
-        for op, group, op_id, peer, tag, issued_at, at, completed, thread in _rows(
-            header.get("point_to_point_calls"), 9
-        )
-    )
-    store_waits = tuple(
-        StoreWait(
-            _text(op),
-            tuple(_text(key) for key in _list(keys)),
-            stack_index(called_at),
-            _whole(since),
-            _whole(thread),
-        )
-        for op, keys, called_at, since, thread in _rows(header.get("store_wait_calls"), 5)
-    )
-    attributes = tuple(
-        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
-        for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
-    )
+    stacks = _Stacks([stack(rows) for rows in _list(header.get("stacks"))], table)
+    groups = _groups(header, stacks)
     recorded, unavailable = _recorded(header, body, table, groups)
-    places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
-    roots = {
-        (call.group, call.op_id): places[call.group][call.peer]
-        for call in point_to_points
-        if call.op in _ROOTED and call.peer in places.get(call.group, ())
-    }
+    # The probe notes the root of a rooted collective as the peer of a point-to-point call with the same number.
+    noted = _point_to_points(header, stacks)
+    roots = _roots(noted, groups)
     handled = _list(header.get("handled"))
-    pointed = tuple(call for call in point_to_points if call.op not in _ROOTED)
     journal = Journal(
         source="probe",
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
-        point_to_points=_merged(pointed, recorded.point_to_points),
+        point_to_points=_merged(tuple(call for call in noted if call.op not in _ROOTED), recorded.point_to_points),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
-        store_waits=store_waits,
+        store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
-        attributes=attributes,
+        attributes=tuple(
+            Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
+            for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
+        ),
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
@@ -172,19 +130,77 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
     return ProbeDetails(
         counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),
         journal=journal,
-        first_store=stacks[first] if 0 <= (first := _whole(header.get("first_store"))) < len(stacks) else (),
+        first_store=stacks.whole(header.get("first_store")) or (),
         suspended=tuple(
-            (_whole(thread), stacks[at])
+            (_whole(thread), found)
             for thread, at in _rows(header.get("suspended"), 2)
-            if 0 <= _whole(at) < len(stacks)
+            if (found := stacks.whole(at)) is not None
         ),
-        python=_text(header.get("python")),
-        torch=_text(header.get("torch")),
-        cwd=_text(header.get("cwd")),
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
         environment=_environment(header.get("environment")),
         unavailable=unavailable,
     )
+
+
+class _Stacks:
+    """The stacks of an answer, and their places in the journal's table, which leaves out what started the process."""
+
+    def __init__(self, stacks: list[Stack], table: StackTable) -> None:
+        self._stacks = stacks
+        self._places = [table.add(frames) for frames in stacks]
+
+    def place(self, number: Any) -> int:
+        """Index into ``Journal.stacks`` of the answer's stack with that number; -1 if there is none."""
+        number = _whole(number)
+        return self._places[number] if 0 <= number < len(self._places) else -1
+
+    def whole(self, number: Any) -> Stack | None:
+        """The answer's stack with that number, all frames of it."""
+        number = _whole(number)
+        return self._stacks[number] if 0 <= number < len(self._stacks) else None
+
+
+def _groups(header: dict[str, Any], stacks: _Stacks) -> tuple[ProcessGroup, ...]:
+    return tuple(
+        ProcessGroup(_text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stacks.place(at))
+        for name, ranks, desc, backend, at in _rows(header.get("group_table"), 5)
+    )
+
+
+def _point_to_points(header: dict[str, Any], stacks: _Stacks) -> tuple[PointToPoint, ...]:
+    return tuple(
+        PointToPoint(
+            group=_text(group),
+            op_id=_whole(op_id),
+            op=_text(op),
+            peer=_whole(peer),
+            tag=_whole(tag),
+            stack=stacks.place(issued_at),
+            created_ns=_whole(at),
+            completed=completed is True,
+            thread_id=_whole(thread),
+        )
+        for op, group, op_id, peer, tag, issued_at, at, completed, thread in _rows(
+            header.get("point_to_point_calls"), 9
+        )
+    )
+
+
+def _store_waits(header: dict[str, Any], stacks: _Stacks) -> tuple[StoreWait, ...]:
+    return tuple(
+        StoreWait(_text(op), tuple(_text(key) for key in _list(keys)), stacks.place(called_at), _whole(thread))
+        for op, keys, called_at, _, thread in _rows(header.get("store_wait_calls"), 5)
+    )
+
+
+def _roots(noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]) -> dict[tuple[str, int], int]:
+    """(name of the group, ``op_id``) of each rooted collective → the root's place among the group's members."""
+    places = {group.name: {member: place for place, member in enumerate(group.members)} for group in groups}
+    return {
+        (call.group, call.op_id): places[call.group][call.peer]
+        for call in noted
+        if call.op in _ROOTED and call.peer in places.get(call.group, ())
+    }
 
 
 def _with_root(call: Call, root: int | None) -> Call:
@@ -203,7 +219,7 @@ def _recorded(
         failed.append(Unavailable("journal", why, remedy))
     for part in parts:
         try:
-            found = flight_recorder.parse(foreign.unpickle(part), table, groups)
+            found = flight_recorder.parse(unpickle(part), table, groups)
         except (OSError, ValueError, RecursionError, MemoryError) as error:
             found = Unavailable("journal", f"the flight recorder's history cannot be read: {clean(str(error), 300)}")
         if isinstance(found, Unavailable):

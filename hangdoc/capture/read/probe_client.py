@@ -129,7 +129,7 @@ class ProbeClient:
         return header, bytes(received)
 
     def _check_owner(self, connection: socket.socket) -> None:
-        """The folder's name comes from the job's environment: anybody may listen there."""
+        """The folder's name comes from the job's environment: any process may listen there."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         user = struct.unpack("3i", credentials)[1]
         users = procfs.users(self._pid) if self._pid is not None else {0, os.geteuid()}

@@ -1,4 +1,4 @@
-"""What /proc tells about processes and threads (proc(5), Linux >= 4.5).
+"""Processes and threads as /proc shows them (proc(5), Linux >= 4.5).
 
 Nothing here raises for a process that vanished, that belongs to somebody else or that answers rubbish: such a
 thing is None or left out. Nothing here attaches to, signals or slows a process.
@@ -65,7 +65,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """Whether the main thread of a process moves: compare two of them. ``cpu`` in seconds."""
+    """Counters of a main thread: it moves if two of them differ. ``cpu`` in seconds."""
 
     state: str
     cpu: float
@@ -100,7 +100,7 @@ def stat(pid: int) -> Stat | None:
 
 
 def exists(pid: int) -> bool:
-    """Whether the process runs or stops: False for one that is gone or a zombie."""
+    """True if the process runs or is stopped, False if it is gone or a zombie."""
     found = stat(pid)
     return found is not None and found.state not in "ZX"
 
@@ -228,7 +228,7 @@ def is_python(pid: int) -> bool:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether the process is stopped, or a stop waits for one of its threads to come out of the kernel."""
+    """True if the process is stopped, or a stop waits for one of its threads to come out of the kernel."""
     found = stat(pid)
     if found is None or found.state in "ZX":
         return False
@@ -277,7 +277,7 @@ def _io(pid: int) -> tuple[int | None, int | None]:
 
 
 def _status_number(data: bytes, name: bytes) -> int:
-    """The number behind ``name:`` at the start of a line; 0 where there is none."""
+    """The number after ``name:`` at the start of a line; 0 if there is none."""
     for line in data.splitlines():
         if line.startswith(name) and line[len(name) : len(name) + 1] == b":":
             word = line[len(name) + 1 :].strip()

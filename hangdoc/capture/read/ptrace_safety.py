@@ -22,7 +22,7 @@ def shut(why: str, remedy: str = "") -> Unavailable:
 def may_be_held(state: ProcessState | None) -> Unavailable | None:
     """What forbids to stop the process, as it was seen.
 
-    A tracer hangs on a thread in state D; one that goes away while it waits leaves the stop behind.
+    A tracer hangs on a thread in state D; if it goes away while it waits, the process stays stopped.
     """
     if state is None or state.state in "ZX":
         return shut("the process is gone")

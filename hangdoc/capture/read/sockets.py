@@ -28,7 +28,7 @@ _MAX_CONNECTIONS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Sockets:
-    """What the given processes have open. ``by_inode`` tells which entry a 'socket:[inode]' is."""
+    """The sockets that the given processes have open. ``by_inode``: inode of 'socket:[inode]' → its entry."""
 
     listening: tuple[ListeningPort, ...] = ()
     connections: tuple[Connection, ...] = ()
@@ -81,7 +81,7 @@ def listening_ports(pids: Iterable[int]) -> tuple[ListeningPort, ...]:
 
 
 def ports_in_use(pid: int) -> frozenset[int] | None:
-    """The TCP ports that anybody listens on in the network that the process sees; None where that cannot be read."""
+    """The TCP ports on which any process listens in this process's network namespace; None if they cannot be read."""
     tables = [read_text(f"/proc/{pid}/net/{table}", _MAX_TABLE) for table in ("tcp", "tcp6")]
     if tables[0] is None:
         return None

@@ -46,7 +46,7 @@ class Witness:
     """A process through whose eyes files are found.
 
     ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
-    is a process that was gone before anybody could ask.
+    is a process that was gone before it could be asked.
     """
 
     pid: int
@@ -182,10 +182,10 @@ def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
     Raises PermissionError for a witness whose user is not known, and for another user's if we are not root.
     """
     if witness is None:
-        return read()  # of a job that is over, as whoever watched it
+        return read()  # of a job that is over, with the rights of the user who watched it
     if witness.user is None:
         if os.geteuid() != 0:
-            return read()  # nobody but root sees more than its own user's processes and files
+            return read()  # only root sees more than its own user's processes and files
         raise PermissionError(errno.EPERM, "nobody knows whose process it was")
     return as_user(witness.user, read)
 
@@ -311,7 +311,7 @@ class _Names:
 
     @property
     def speak_of_a_secret(self) -> bool:
-        """Whether the next literal is what a password or the like is set to or compared with."""
+        """True if a password or another secret is set to, or compared with, the next literal."""
         return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
 
     def add(self, kind: str, text: str) -> None:

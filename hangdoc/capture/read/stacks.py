@@ -185,7 +185,7 @@ def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple
 def _identified(pid: int, thread: PythonThread) -> PythonThread:
     """The thread with its kernel id, which Python itself only keeps since 3.11.
 
-    Without it py-spy cannot tell whether the thread is active, and says that it is.
+    Without it py-spy cannot know whether the thread is active, and reports that it is.
     """
     if thread.tid is not None or thread.python_id is None:
         return thread

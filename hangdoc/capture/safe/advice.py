@@ -25,7 +25,7 @@ def as_root() -> str:
 
 
 def once_more(words: str) -> str:
-    """The command line of another hangdoc like this one: behind sudo if this one is."""
+    """The command line that starts this hangdoc again, with sudo if this one was started with it."""
     if os.geteuid() == 0 and "SUDO_UID" in os.environ:
         return f"sudo {ourselves()} {words}"
     return f"{'hangdoc' if shutil.which('hangdoc') else ourselves()} {words}"

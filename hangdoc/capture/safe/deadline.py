@@ -35,7 +35,7 @@ class Task(Generic[_T]):
     def _run(self) -> None:
         try:
             self._values.append(self._function())
-        except BaseException as error:  # handed on to whoever asks for the result
+        except BaseException as error:  # passed on to the caller of ``result``
             self._error = error
         finally:
             self._done.set()

@@ -1,7 +1,7 @@
 """Private folders for the time that a hangdoc runs, which the next one clears away where their owner was killed.
 
-Each holds a file that its owner keeps locked (flock(2)): whoever can lock it knows that the owner is gone. A process id
-would not tell that: containers that share /tmp count their own. What cannot be told to be ours is left alone.
+Each holds a file that its owner keeps locked (flock(2)): a process that can lock it knows that the owner is gone. A
+process id does not show that: containers that share /tmp count their own. Folders that may not be ours are left alone.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from machine import Machine, MadeUp
 from hangdoc.capture.find import elsewhere
 from hangdoc.capture.find.elsewhere import whole_job
 from hangdoc.capture.find.job import Job
-from hangdoc.capture.find.joined import Met
+from hangdoc.capture.find.joined import StoreReading
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read.sockets import ports_in_use
 from hangdoc.model.store import RendezvousStore
@@ -36,10 +36,10 @@ def pids(targets: tuple[RankTarget, ...]) -> dict[int, int | None]:
 
 
 def in_store(monkeypatch: pytest.MonkeyPatch, store: RendezvousStore) -> None:
-    def meet(table: MadeUp, job: Job) -> Met:
-        return Met(job, store)
+    def read_store(table: MadeUp, job: Job) -> StoreReading:
+        return StoreReading(job, store)
 
-    monkeypatch.setattr(elsewhere, "meet", meet)
+    monkeypatch.setattr(elsewhere, "read_store", read_store)
 
 
 def test_ranks_started_by_hand_in_several_shells(machine: Machine) -> None:

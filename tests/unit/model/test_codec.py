@@ -48,7 +48,7 @@ SNAPSHOT = JobSnapshot(
             journal=Journal(
                 "probe",
                 groups=(ProcessGroup("0", (0, 1), "default_pg", "gloo"),),
-                calls=(Call("0", 1, 1, "all_reduce", 0, ((2, 3),), ((2, 3),), ("Float",), ("Float",)),),
+                calls=(Call("0", 1, 1, "all_reduce", 0, ((2, 3),), ("Float",)),),
                 point_to_points=(PointToPoint("0", 2, "send", 1, 0, 0),),
                 store_waits=(StoreWait("get", ("key",), 0),),
                 stacks=((FRAME,),),

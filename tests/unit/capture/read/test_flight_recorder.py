@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hangdoc.capture.read import flight_recorder
 from hangdoc.capture.read.flight_recorder import StackTable, operation, parse, unpickle
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye, read_dump_folder
-from hangdoc.capture.safe.bounded import PickleTrial
+from hangdoc.capture.safe.pickles import Limits, PickleWorker
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 
@@ -166,24 +166,24 @@ def test_a_pickle_that_would_allocate_gigabytes_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def trial() -> Iterator[PickleTrial]:
-    with PickleTrial() as shared:
+def worker() -> Iterator[PickleWorker]:
+    with PickleWorker() as shared:
         yield shared
 
 
 @settings(max_examples=150, deadline=None)
 @given(data=st.binary(max_size=300))
-def test_any_bytes_give_a_dict_or_unavailable(trial: PickleTrial, data: bytes) -> None:
-    assert isinstance(unpickle(data, trial), (dict, Unavailable))
+def test_any_bytes_give_a_dict_or_unavailable(worker: PickleWorker, data: bytes) -> None:
+    assert isinstance(unpickle(data, worker), (dict, Unavailable))
 
 
-def test_a_trial_outlives_what_it_cannot_load() -> None:
+def test_a_worker_outlives_what_it_cannot_load() -> None:
     whole = pickle.dumps(dump(entry(1)))
-    with PickleTrial(memory=128 << 20) as trial:
-        assert trial.ends(whole)
-        assert not trial.ends(b"\x80\x04(" + b"\x8f" * (1 << 20) + b"t.")
-        assert trial.ends(whole)
-    with PickleTrial(longest_s=0.0) as hurried:
+    with PickleWorker(Limits(memory=128 << 20)) as worker:
+        assert worker.ends(whole)
+        assert not worker.ends(b"\x80\x04(" + b"\x8f" * (1 << 20) + b"t.")
+        assert worker.ends(whole)
+    with PickleWorker(Limits(memory=128 << 20, seconds=0.0)) as hurried:
         assert not hurried.ends(whole)
 
 
@@ -208,10 +208,10 @@ def test_no_value_in_a_dump_raises(of_entry: dict[str, Any], of_dump: dict[str, 
 @settings(max_examples=60, deadline=None)
 @given(at=st.integers(0, 400), value=st.integers(0, 255))
 @example(at=206, value=104)  # a count that is no number
-def test_a_damaged_dump_never_raises(trial: PickleTrial, at: int, value: int) -> None:
+def test_a_damaged_dump_never_raises(worker: PickleWorker, at: int, value: int) -> None:
     data = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
     data[at % len(data)] = value
-    found = unpickle(bytes(data), trial)
+    found = unpickle(bytes(data), worker)
     if isinstance(found, dict):
         assert isinstance(parse(found, StackTable.new()), (flight_recorder.Recorded, Unavailable))
 

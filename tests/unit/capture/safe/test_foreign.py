@@ -23,7 +23,7 @@ from hangdoc.capture.host import capture_job
 from hangdoc.capture.read import probe_client, procfs
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
-from hangdoc.capture.safe import foreign
+from hangdoc.capture.safe import foreign, pickles
 from hangdoc.model.snapshot import Unavailable
 
 MIB = 1 << 20
@@ -80,7 +80,7 @@ def listening(path: Path, reply: bytes, before: Callable[[], None] = lambda: Non
 
 def peak(code: str, *words: str) -> tuple[int, str]:
     """The largest resident memory, in MiB, of a Python that runs ``code``, or of one that it starts; what it said."""
-    own = "import resource, subprocess; from hangdoc.capture.safe import foreign\n"
+    own = "import resource, subprocess; from hangdoc.capture.safe import foreign, pickles\n"
     end = "\nprint(max(resource.getrusage(who).ru_maxrss for who in (0, -1)) >> 10)"
     done = subprocess.run(
         interpreter.command(own + code + end, *words),
@@ -96,7 +96,7 @@ def test_a_pickle_never_takes_more_than_its_share(tmp_path: Path, name: str) -> 
     (tmp_path / "bomb").write_bytes(BOMBS[name])
     began = time.monotonic()
     code = (
-        "try: print(type(foreign.unpickle(open(sys.argv[1], 'rb').read())))\n"
+        "try: print(type(pickles.unpickle(open(sys.argv[1], 'rb').read())))\n"
         "except ValueError as error: print('refused:', error)"
     )
     memory, said = peak(code, str(tmp_path / "bomb"))
@@ -111,13 +111,13 @@ def test_the_reader_is_refused_classes(tmp_path: Path) -> None:
             return os.system, (f"touch {tmp_path}/touched",)
 
     with pytest.raises(ValueError, match="names nothing"):
-        foreign.unpickle(pickle.dumps({"x": Touch()}))
+        pickles.unpickle(pickle.dumps({"x": Touch()}))
     assert not (tmp_path / "touched").exists()
 
 
 def test_a_sound_dump_comes_back_whole_and_shares_its_frames() -> None:
     sent = dump(300)
-    found = foreign.unpickle(pickle.dumps(sent, protocol=2))
+    found = pickles.unpickle(pickle.dumps(sent, protocol=2))
     assert found == json.loads(json.dumps(sent))
     stacks = [entry["frames"] for entry in found["entries"]]
     assert stacks[0][5] is stacks[1][4] is stacks[20][5]
@@ -126,11 +126,11 @@ def test_a_sound_dump_comes_back_whole_and_shares_its_frames() -> None:
 @pytest.mark.parametrize("data", [b"", b"\x80", pickle.dumps([1]), b"no pickle", b"\x80\x02}"])
 def test_what_is_no_dump_is_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError):
-        foreign.unpickle(data)
+        pickles.unpickle(data)
 
 
 def test_things_that_json_has_not_are_left_out() -> None:
-    found = foreign.unpickle(pickle.dumps({"a": b"bytes", 3: {1, 2}, (1, 2): 5, "entries": 7, "x": float("inf")}))
+    found = pickles.unpickle(pickle.dumps({"a": b"bytes", 3: {1, 2}, (1, 2): 5, "entries": 7, "x": float("inf")}))
     assert found == {"a": None, "3": None, "entries": 7, "x": float("inf")}
 
 
@@ -189,8 +189,8 @@ def test_the_look_ahead_reads_by_itself_within_its_limit(tmp_path: Path) -> None
     (tmp_path / "bomb").write_bytes(BOMBS["memo, whole"])
     code = (
         "foreign.limit_memory(1 << 29); print(resource.getrlimit(resource.RLIMIT_AS)[0] >> 20)\n"
-        "foreign.subprocess = None\n"
-        "try: foreign.unpickle(open(sys.argv[1], 'rb').read())\nexcept MemoryError: print('refused')"
+        "pickles.subprocess = None\n"
+        "try: pickles.unpickle(open(sys.argv[1], 'rb').read())\nexcept MemoryError: print('refused')"
     )
     memory, said = peak(code, str(tmp_path / "bomb"))
     assert said.split() == ["512", "refused"] and memory < 512
@@ -282,4 +282,4 @@ def test_notes_that_are_no_plain_files_are_none(tmp_path: Path, planted: str) ->
 
 def test_a_pickle_may_not_refer_to_anything_outside_itself() -> None:
     with pytest.raises(ValueError, match="outside itself"):
-        foreign.load_builtins(b"\x80\x02U\x01xQ.")
+        pickles.load_builtins(b"\x80\x02U\x01xQ.")
