@@ -75,6 +75,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
 def find_job(pid: int) -> tuple[ProcessTable, Job]:
     """The job around ``pid``. Raises ``CannotLook``."""
+    # One branch for each reason to refuse a pid, in the order in which they explain most.
     table = read_table()
     pid = _process_of(pid, table)
     entry = table[pid]

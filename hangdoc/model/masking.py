@@ -193,6 +193,7 @@ def mask_lines(lines: Sequence[str]) -> tuple[str, ...]:
 
 def _without_named(text: str) -> Iterator[str]:
     """The parts of the text, the values of secret names replaced."""
+    # One loop, because what is hidden decides where the search for the next name goes on.
     written = at = 0
     while (match := _NAMED.search(text, at)) is not None:
         at = match.end()

@@ -27,6 +27,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
     apart. The job was looked at when the last host was, and it has stalled for as long as every host that counts the
     time (not 0) saw it stall.
     """
+    # Long because it names each field of the snapshot once, with the rule that joins it.
     if len(snapshots) == 1:
         return snapshots[0]
     texts, differing = _sources(snapshots)

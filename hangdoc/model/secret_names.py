@@ -95,6 +95,7 @@ def kind_of_name(name: str) -> Kind | None:
 
 @lru_cache(4096)
 def _kind(name: str) -> Kind | None:
+    # Many branches, because it is one ordered list of rules: the first that fits decides.
     words = words_of(name)
     while words and (words[-1] in _WITHOUT_MEANING or words[-1].isdigit()):
         words.pop()

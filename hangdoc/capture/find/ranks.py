@@ -36,6 +36,7 @@ def find_ranks(
     Of several restarts the latest counts. Ranks that the world size promises and that were never seen have no pid.
     Empty if no process carries a rank.
     """
+    # One step for each source of ranks, the surest first; each step fills what the steps before it left open.
     table = read_table()
     below = [root_pid, *table.below(root_pid)] if root_pid in table else []
     tree = {pid: table[pid] for pid in below if table[pid].alive}

@@ -267,6 +267,7 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
     that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
     tokenize.TokenError or SyntaxError for a text that is no Python.
     """
+    # One branch for each kind of token; nested strings of an f-string share the state.
     lines = [f"{line}\n" for line in text.split("\n")]
     replacements: list[tuple[tuple[int, int], tuple[int, int], str]] = []
     names = _Names()
