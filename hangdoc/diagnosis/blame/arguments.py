@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, met_unlike
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
@@ -41,7 +41,7 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         # A rank that aborted took its journal along.
         blind = frozenset(history.blind)
         seen = [rank for rank in history.members if rank not in blind]
-        if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
+        if history.inferred or len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
             continue
         last = min(history.issued(rank) for rank in seen)
         tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}

@@ -17,7 +17,7 @@ from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -33,7 +33,7 @@ from hangdoc.diagnosis.explanation import (
     UnseenMessages,
 )
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.unseen import all_on_this_host, told_hidden
+from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
@@ -142,7 +142,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
-    sure = "; ".join(filter(None, (_how_many_wait(case), told_hidden(case.job, hidden))))
+    sure = "; ".join(filter(None, (_how_many_wait(case), hidden_text(case.job, hidden))))
     how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
     return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
 
@@ -267,7 +267,7 @@ def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]
     by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
     if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
-    sure = f"{told_ranks(waiting)} may have gone by what the others wait for"
+    sure = f"{ranks_text(waiting)} may have gone by what the others wait for"
     return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
@@ -308,6 +308,6 @@ def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
     if _never_seen(case, ranks):
         told = "the launcher starts every rank on this host" if all_on_this_host(case.job) else "the ranks meet here"
-        return f"{told}, and no process carries {told_ranks(ranks)}"
+        return f"{told}, and no process carries {ranks_text(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"

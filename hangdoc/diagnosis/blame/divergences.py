@@ -6,13 +6,19 @@ from dataclasses import replace
 from itertools import product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.tie_break import choose, made_later, retell, told_ranks
+from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, met_unlike
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, unlike_calls_paired
 from hangdoc.diagnosis.calls.replay import completes, completing
-from hangdoc.diagnosis.calls.stack_calls import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
+from hangdoc.diagnosis.calls.stack_calls import (
+    apart,
+    from_stacks,
+    others_if_rooted,
+    others_if_unnamed,
+    ranks_at_other_sites,
+)
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
-from hangdoc.diagnosis.condition.stack_comparison import is_behind
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -105,7 +111,7 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
         return None
     (alignment,) = found.values()
     seen = len(alignment.history.members) - len(alignment.history.blind)
-    who = told_ranks(alignment.culprits)
+    who = ranks_text(alignment.culprits)
     sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
     return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
 
@@ -136,7 +142,7 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
         enough = enough or completing(case.programs, case.histories, case.ended, offered)
     candidates = enough or min(found, key=lambda group: min(a.when for a in group))
     history = candidates[0].history
-    stuck = bool(case.graph.stuck & set(history.members)) or met_unlike(history)
+    stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
     unproven = blamed.confidence == Confidence.CERTAIN and not enough
     return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
@@ -146,14 +152,14 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
-    chosen = _original_calls(case, retell(case, chosen, partings))
+    chosen = _original_calls(case, as_missing_or_extra(case, chosen, partings))
     late, partings = made_later(case, chosen, partings)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred and (
-        elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
+        elsewhere := ranks_at_other_sites(history, chosen.culprits) or others_if_unnamed(history, chosen.culprits)
     ):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
-    elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
+    elif history.inferred and not tie and (perhaps := others_if_rooted(history, chosen.culprits)):
         tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
     elif history.inferred and not partings and _left_behind(case, chosen):
         tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
@@ -186,7 +192,7 @@ def _left_behind(case: Case, alignment: Alignment) -> bool:
     gap = alignment.first
     if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
         return False
-    return is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+    return is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:

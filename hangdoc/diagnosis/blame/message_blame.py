@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.context import Case
@@ -41,7 +41,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             left = left_loop(case, peer)
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
-                sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
+                sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None

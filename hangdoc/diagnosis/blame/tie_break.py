@@ -11,7 +11,7 @@ from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import others_in, partings_of
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
+from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -27,24 +27,24 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         return settled[0], "", partings[0][1]
     interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
     if len(interrupted) == 1:
-        ranks = told_ranks(interrupted[0][0].culprits)
+        ranks = ranks_text(interrupted[0][0].culprits)
         return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
     for alignment, found in partings:
         guarded = _guarded_ranks(alignment, found)
         match = next((p for p in partings if p[0].culprits == guarded), None)
         if match is not None:
-            return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
+            return match[0], f"{ranks_text(guarded)} alone under a condition on the rank", match[1]
     moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
     novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
-        return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
+        return novel[0][0], f"{ranks_text(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
     odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
     if len(odd) == 1:
-        return odd[0][0], f"ranks of other groups went as {told_ranks(others_in(odd[0][0]))} did", odd[0][1]
+        return odd[0][0], f"ranks of other groups went as {ranks_text(others_in(odd[0][0]))} did", odd[0][1]
     # Where others have ended as well, ending is what the program does there.
     gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
     if len(gone) == 1:
-        return gone[0][0], f"{told_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
+        return gone[0][0], f"{ranks_text(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
     first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
     return first[0], "unbroken", first[1]
 
@@ -54,7 +54,7 @@ def _ended_there(case: Case, alignment: Alignment) -> bool:
     return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
 
 
-def told_ranks(ranks: tuple[int, ...]) -> str:
+def ranks_text(ranks: tuple[int, ...]) -> str:
     """'rank 2', 'ranks 0, 3'."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
@@ -198,10 +198,10 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     In a loop that holds both, or where no source tells, it has been there if that was its call before; where nobody
     knows its calls, the one further on has left something out.
     """
-    together = is_behind(case.sources, mine.stack, theirs.stack)
+    together = is_past(case.sources, mine.stack, theirs.stack)
     if together is None:
         return False
-    if together == "behind" or _in_one_round(case, mine, theirs):
+    if together == "certainly" or _in_one_round(case, mine, theirs):
         return True
     program = case.programs.get(mine.rank)
     if program is None:
@@ -218,7 +218,7 @@ def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
     return bool(told) and all(a is not None and a == b for a, b in told)
 
 
-def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
+def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
     """At the very end of the sequences 'one extra here' and 'one missing here' say the same. The guard tells which
     it is: whose call stands under it. Without one, a call that the others make as well, or will still come to, is
     not extra: whoever is there already has left theirs out."""
@@ -233,7 +233,7 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
         missing = partings[0].guarded == 1
     else:
         # Who still stands in front of the others' call has left nothing out.
-        before = is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+        before = is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
         missing = not before and (_made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs))
     if not missing:
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))

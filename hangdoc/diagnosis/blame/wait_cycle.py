@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop
@@ -69,7 +69,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
     found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
-        sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
+        sure = f"{circle}; {ranks_text(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     if len(by_place) < 2:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
@@ -81,7 +81,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     holders = set(found.lock_holders) | case.held.keys()
     odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
     if len(odd) == 1:
-        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
+        sure = f"{circle}; {ranks_text(odd[0])} alone can break it"
         # What waits for a message cannot break it alone: its partner would have to.
         how = (
             Confidence.POSSIBLE

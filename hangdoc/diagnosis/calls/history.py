@@ -91,7 +91,7 @@ class GroupHistory:
         return next((t for t in calls if t.sequence == sequence), None)
 
 
-def met_unlike(history: GroupHistory) -> bool:
+def unlike_calls_paired(history: GroupHistory) -> bool:
     """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
     sends, and no rank is missing. Where some have not come there, or are not seen, two that wait in unlike calls of one
     number prove as much: nothing the others do lets these two meet."""

@@ -59,7 +59,7 @@ def apart(history: GroupHistory) -> GroupHistory:
     return replace(history, tokens=tokens)
 
 
-def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+def ranks_at_other_sites(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it.
 
     Example: ranks 0 and 1 at line 5, rank 2 at line 7, rank 3 (the culprit) at line 9 → [(2,)].
@@ -74,7 +74,7 @@ def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list
     return sorted(place for place in places if not set(place) <= set(culprits))
 
 
-def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+def others_if_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The others, where the culprits stand in a call that some members leave before it is complete: they may have
     been there as well, all but one."""
     ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
@@ -83,7 +83,7 @@ def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tupl
     return [(rank,) for rank in others] if rooted and len(others) > 1 else []
 
 
-def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The others, where a rank waits for what may as well be a message of theirs."""
     unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []

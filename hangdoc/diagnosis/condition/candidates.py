@@ -58,7 +58,7 @@ class Parting:
     """How far in the guard's function is, counted in user frames from the outermost."""
 
 
-def parted(
+def diverging_guards(
     sources: Sources,
     values: Values,
     sides: tuple[Stack, Stack],
@@ -117,7 +117,7 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting
     return found[:1]
 
 
-def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
     """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
     round that it has behind it, one of them may have been decided otherwise. And the loops further in, innermost
     first: it has left them all."""
@@ -302,7 +302,7 @@ def describe(
         if past and not is_rank_name(name):
             continue  # what it holds now is not what it held then
         shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
-    for name, per_rank in values_behind(values, parting, ranks).items() if not past else ():
+    for name, per_rank in values_of_methods(values, parting, ranks).items() if not past else ():
         sides = {value: tuple(sorted(r for r, v in per_rank.items() if v == value)) for value in per_rank.values()}
         shown += [BranchValue(name, value, rs, "now") for value, rs in sides.items()]
     if guard.kind in CONDITIONS and not doubted:
@@ -332,7 +332,9 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
     return found
 
 
-def values_behind(values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]) -> dict[str, dict[int, str]]:
+def values_of_methods(
+    values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]
+) -> dict[str, dict[int, str]]:
     """What methods in the condition read, where it differs between the sides: name → rank → value."""
     names = parting.guard.names if parting.guard.kind in CONDITIONS else ()
     read = (values.reached(parting.file, parting.function, name) for name in names)

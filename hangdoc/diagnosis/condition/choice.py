@@ -6,9 +6,16 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, caught_outside, is_tried, parted, went_round
-from hangdoc.diagnosis.condition.divergence_point import has_partner_behind, is_own
-from hangdoc.diagnosis.condition.loop_counts import began_its_round, fell_out, goes_round_alike, is_inside, left_early
+from hangdoc.diagnosis.condition.candidates import (
+    CONDITIONS,
+    Parting,
+    caught_outside,
+    diverging_guards,
+    guards_of_last_round,
+    is_tried,
+)
+from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
+from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import library
@@ -25,20 +32,20 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     if is_own(gap):
         # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
         sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-        found = parted(case.sources, case.values, sides, (culprits, culprits))
+        found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
         return [p for p in found if p.guard.kind == "try"]
     sides = (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others))
-    found = parted(case.sources, case.values, sides, (culprits, others))
+    found = diverging_guards(case.sources, case.values, sides, (culprits, others))
     possible = [
         p
         for p in found
-        if _can_have_parted(case, gap, p, (culprits, others))
+        if _can_explain(case, gap, p, (culprits, others))
         and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
     ]
-    if gap.kind == "delete" and has_partner_behind(alignment, gap):
+    if gap.kind == "delete" and next_call_pairs(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
     if gap.kind == "insert":
-        behind = went_round(case.sources, sides)
+        behind = guards_of_last_round(case.sources, sides)
         left = [p for p in behind if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
         possible = sorted(possible + left, key=lambda p: -p.score)
         possible = possible or caught_outside(case.sources, sides) or [p for p in behind if not p.uneven]
@@ -80,7 +87,7 @@ def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, .
     if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
         return False
     before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
-    return before.site == gap.theirs.site and _can_have_parted(case, gap, loop, sides)
+    return before.site == gap.theirs.site and _can_explain(case, gap, loop, sides)
 
 
 def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:
@@ -90,7 +97,7 @@ def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alig
     out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
     within = (skipped.file, skipped.function) == (loop.file, loop.function)
     leaves = within and skipped.guard.line in out
-    return not leaves and began_its_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
+    return not leaves and began_same_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
 def skipped_round(partings: Sequence[Parting]) -> Parting | None:
@@ -152,7 +159,7 @@ def _awaited(gap: Gap) -> bool:
     )
 
 
-def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+def _can_explain(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
     if parting.guard.kind == "decorator" and not parting.rank_like:
         return _has_been_there(case, parting, sides[1 - parting.guarded])  # else it had no result to keep
     if not parting.uneven:

@@ -94,7 +94,7 @@ def partner_aside(alignment: Alignment) -> Alignment:
     return replace(alignment, gaps=(replace(gap, token=before, mine=before, theirs=met),))
 
 
-def has_partner_behind(alignment: Alignment, gap: Gap) -> bool:
+def next_call_pairs(alignment: Alignment, gap: Gap) -> bool:
     """Is the call that the culprits make behind the one too many what the others' call there belongs to?"""
     behind = alignment.history.at(gap.ranks[0], gap.token.sequence + 1)
     if behind is None or gap.theirs is None or behind.op != gap.theirs.op:

@@ -132,7 +132,7 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
     )
 
 
-def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """Does the last call that the ranks made in the loop stand, in one round of it, before the call that is missing?
     Then they had begun the round that the others are in. So they had if another call, which stands before that one,
     came as often on them."""

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.source.queries import evaluated_before
 from hangdoc.model.process import Frame, Stack
 
 
-def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
+def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
     """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
 
     'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
@@ -29,7 +29,7 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
         return "perhaps"
     callees = {**callees_of(stack), **callees_of(other)}
     loops = [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in compared]
-    return "perhaps" if loops[0] & loops[1] else "behind"
+    return "perhaps" if loops[0] & loops[1] else "certainly"
 
 
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:

@@ -128,7 +128,7 @@ def kind_mark(stack: Stack) -> Landmark | None:
     return marks[0] if marks else None
 
 
-def told_mark(stack: Stack, kind: ActivityKind) -> Landmark | None:
+def mark_with_words(stack: Stack, kind: ActivityKind) -> Landmark | None:
     """The landmark of that kind nearest to user code that has words: 'new_group …' rather than its helper."""
     marks = (landmark(frame) for frame in reversed(below_user(stack)))
     return next((mark for mark in marks if mark is not None and mark.kind == kind and mark.words), None)
@@ -196,7 +196,7 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
     """What the thread does, by its library frames first and the kernel second."""
     mark = kind_mark(stack)
     if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
-        told = told_mark(stack, mark.kind)
+        told = mark_with_words(stack, mark.kind)
         return Wait(mark.kind, told.words, told.reason) if told is not None else Wait(mark.kind, mark.kind)
     blocked = outside(process, thread)
     holder = gil_holder(process)

@@ -50,7 +50,7 @@ def activity_of_hidden(rank: RankSnapshot, where: str) -> Activity:
     return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, text)
 
 
-def told_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
+def hidden_text(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
     """'ranks 2 and 3 run on another host, which this hangdoc does not see'; '' for no rank."""
     if not ranks:
         return ""
@@ -71,7 +71,7 @@ def note_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> tuple[Unavailable, 
     if not ranks or whereabouts(job) == "dump":
         return ()  # of dumps each that is missing is in the list already
     remedy = "" if whereabouts(job) == "host" else "run hangdoc as root, or in the container that the others run in"
-    return (Unavailable("ranks", told_hidden(job, ranks), remedy),)
+    return (Unavailable("ranks", hidden_text(job, ranks), remedy),)
 
 
 def whereabouts(job: JobSnapshot) -> str:
