@@ -155,7 +155,10 @@ def _what(
     program: RankProgram | None,
     moving: bool,
 ) -> tuple[Wait, Token | None, int | None]:
-    """(what the rank does, the call it waits in, the peer of its message); the journal goes before the stack."""
+    """(what the rank does, the call it waits in, the peer of its message).
+
+    One function in spite of its branches: it is the order of the sources, the journal, then the stack, then the kernel.
+    """
     mark = kind_mark(stack)
     kind = mark.kind if mark else None
     pending = pending_call(program, stack)

@@ -196,7 +196,7 @@ def gil_holder(process: Process) -> Thread | None:
 
 
 def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
-    """What the thread does, by its library frames first and the kernel second."""
+    """What the thread does. One `if` for each source, the surest first: library frames, the kernel, native frames."""
     mark = kind_mark(stack)
     if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
         told = mark_with_words(stack, mark.kind)

@@ -96,7 +96,7 @@ class _Builder:
         return _owners(self.job)
 
     def wait_of(self, rank: int, activity: Activity) -> Wait | None:
-        """Whom one rank waits for; None where it waits for no rank."""
+        """The ranks that one rank waits for; None where it waits for no rank. One `if` for each kind of wait."""
         kind = activity.kind
         if rank in self.held:
             call = self.held[rank]
