@@ -73,7 +73,10 @@ class Case:
 
     @cached_property
     def to_see_history(self) -> str:
-        """What would show the calls that could not be read, as the capture found out; '' where nothing is known."""
+        """What would make the ranks' calls readable, by the capture's own remedies; '' where none is known.
+
+        Of several remedies the one that most ranks need is returned.
+        """
         if any(rank.journal is not None for rank in self.job.ranks):
             return (
                 "PyTorch's flight recorder has kept no call: it takes torch 2.7 or later on gloo, and "
@@ -84,8 +87,10 @@ class Case:
 
     @cached_property
     def programs(self) -> dict[int, RankProgram]:
-        """Rank → its calls in program order; ranks without a journal are missing. {} where no journal holds a call: a
-        recorder that is off, or that this torch lacks, says no more about the past than a journal that is missing."""
+        """Rank → its calls in program order, for ranks with a journal; {} if no journal holds any call.
+
+        A recorder that is off, or that this torch lacks, says no more about the past than a missing journal does.
+        """
         found = programs(self.job)
         return found if any(program.journal.calls for program in found.values()) else {}
 
@@ -106,8 +111,9 @@ class Case:
             else describe(snapshot, self.programs.get(rank))
             for rank, snapshot in self.ranks.items()
         }
-        # They have to be here, have lived and are not here any more.
-        for rank in [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT and r in self._met]:
+        # A rank without a process that completed calls with others has lived and ended.
+        absent = [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT]
+        for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         for rank, activity in found.items():
             mine = self.waiting_messages.get(rank, []) if activity.kind in MESSAGES else []
@@ -118,13 +124,12 @@ class Case:
 
     @cached_property
     def messages_alone(self) -> list[Alone]:
-        """The messages that one side has issued and the other has not."""
+        """The messages that one side issued and the other did not."""
         return alone({rank: s.journal for rank, s in self.ranks.items() if s.journal is not None})
 
     @cached_property
     def waiting_messages(self) -> dict[int, list[Alone]]:
-        """Rank → those of its messages that have no partner, what it receives first: of several that it has under way
-        it waits for these."""
+        """Rank → its pending messages without a partner, receives before sends: a rank waits in a receive first."""
         found: dict[int, list[Alone]] = {}
         for each in self.messages_alone:
             if not each.message.completed:
@@ -134,8 +139,10 @@ class Case:
         }
 
     def _awaiting(self, activity: Activity) -> Activity:
-        """A wait that nothing tells the reason of, at a line that calls ``.wait()``: locks, events and processes wait
-        in Python, so it is an asynchronous call's."""
+        """``activity`` as a collective, if it is a native wait of unknown reason at a line that calls ``.wait()``.
+
+        Locks, events and processes wait in Python frames, so a native wait there belongs to an asynchronous call.
+        """
         if activity.reason != WaitReason.UNTOLD or activity.where is None:
             return activity
         line = self.sources.line(activity.where.file, activity.where.line)
@@ -148,22 +155,22 @@ class Case:
 
     @cached_property
     def hidden(self) -> frozenset[int]:
-        """Ranks that were not seen and that nothing proves to be gone: nothing is said against them."""
-        return hidden_ranks(self.job, self._met)
+        """Ranks that were not seen and that nothing proves to be gone. No rank of these is ever blamed."""
+        return hidden_ranks(self.job, self._completed_with_others)
 
     @cached_property
     def seen(self) -> frozenset[int]:
-        """The other ranks."""
+        """The ranks that are not hidden."""
         return frozenset(self.ranks) - self.hidden
 
     @cached_property
-    def _met(self) -> frozenset[int]:
-        """Ranks with which others have completed a call: they lived, seen or not."""
-        met: set[int] = set()
+    def _completed_with_others(self) -> frozenset[int]:
+        """The members of every group in which a call completed: these ranks were alive then, seen or not."""
+        found: set[int] = set()
         for program in self.programs.values():
             for name in {call.group for call in program.journal.calls if call.completed}:
-                met.update(program.key(name)[1])
-        return frozenset(met)
+                found.update(program.key(name)[1])
+        return frozenset(found)
 
     @cached_property
     def graph(self) -> Graph:
@@ -173,7 +180,7 @@ class Case:
 
     @cached_property
     def held(self) -> dict[int, HeldLock]:
-        """Rank → the lock that its main thread wants and another of its threads holds over a collective."""
+        """Rank → the lock that its main thread waits for while another of its threads holds it in a collective."""
         found: dict[int, HeldLock] = {}
         for rank, activity in self.activities.items():
             process, program = self.ranks[rank].process, self.programs.get(rank)
@@ -186,7 +193,7 @@ class Case:
 
     @cached_property
     def shared_locks(self) -> dict[int, frozenset[int]]:
-        """Rank that waits for a lock between processes → the ranks that hold it, as their source shows."""
+        """Rank that waits for a lock shared by processes → the ranks that hold it, by their source."""
         waiting = {
             r: a
             for r, a in self.activities.items()
@@ -205,7 +212,7 @@ class Case:
 
     @cached_property
     def deadlocks(self) -> dict[int, Deadlock]:
-        """Rank → what keeps its main thread from ever going on, where its own threads and children prove it."""
+        """Rank → its deadlock, where its own threads and children prove that its main thread can never go on."""
         found: dict[int, Deadlock] = {}
         for rank, activity in self.activities.items():
             process = self.ranks[rank].process
@@ -229,8 +236,11 @@ class Case:
 
     @cached_property
     def ended(self) -> frozenset[int]:
-        """Ranks that will never issue another call. Of a job that is over, only those that came to their own end:
-        what a rank would still have issued whose peers hung up on it, or that its launcher ended, nobody knows."""
+        """Ranks that will never issue another call.
+
+        Of a job that is over, only the ranks that ended by themselves: what a rank would have issued whose peers
+        closed their connections, or that its launcher ended, is not known.
+        """
         gone = {r for r, a in self.activities.items() if a.kind in GONE and a.kind != ActivityKind.ABSENT}
         if self.job.ended:
             ends = {r: end for r in gone if (end := self.ranks[r].exit) is not None}

@@ -22,7 +22,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Diverged(Explanation):
-    """The ranks' calls differ: the smallest repair, and the guards that can have led to it, the likeliest first.
+    """The ranks' calls differ: the smallest repair, and the guards that can explain it, the likeliest first.
 
     Example: rank 2 of [A, B] | [A, B] | [A, X, B] made an extra call X.
     """
@@ -30,7 +30,7 @@ class Diverged(Explanation):
     alignment: Alignment
     partings: tuple[Parting, ...] = ()
     late: Gap | None = None
-    """The others' call, where the culprits make it as well and only later: told in place of the smallest repair."""
+    """The others' call, where the culprits make it as well, but later: reported in place of the smallest repair."""
 
     @property
     def gap(self) -> Gap | None:
@@ -39,23 +39,23 @@ class Diverged(Explanation):
 
     @property
     def past(self) -> bool:
-        """Did the ranks part some calls ago, and go on?"""
+        """True if the ranks diverged some calls ago and went on."""
         return self.gap is not None and self.gap.past
 
     @property
     def parting(self) -> Parting | None:
-        """The guard that parted the sides, where one was found."""
+        """The guard at which the sides diverged, where one was found."""
         return self.partings[0] if self.partings else None
 
 
 @dataclass(frozen=True, slots=True)
 class Gone(Explanation):
-    """The culprits have ended, never came or are stopped; the others wait for them."""
+    """The culprits have ended, never joined or are stopped; the others wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
 class OutsideWait(Explanation):
-    """The culprits wait for something that is no rank, or work; the others wait for them."""
+    """The culprits work, or wait for something that is not a rank; the others wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class AllArrived(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class UnseenMessages(Explanation):
-    """Every rank waits for a message; which rank each is for, or from, could not be seen."""
+    """Every rank waits for a message, and no source shows which rank each message is for, or from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class Nothing(Explanation):
 
 @dataclass(frozen=True, slots=True)
 class HeldUpUnseen(Explanation):
-    """Those that the others wait for were not seen."""
+    """The ranks that the others wait for were not seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ E_co = TypeVar("E_co", bound=Explanation, covariant=True)
 
 @dataclass(frozen=True)
 class Blame(Generic[E_co]):
-    """The verdict before it has a name.
+    """The verdict before it has a name: who must change, and by which explanation.
 
-    ``proved``: no future step can end it. ``sure``: why ``confidence`` is what it is.
+    ``proved``: no future step of the job can end the hang. ``sure``: why ``confidence`` is what it is.
     """
 
     found: E_co
@@ -104,9 +104,9 @@ class Blame(Generic[E_co]):
     confidence: Confidence = Confidence.POSSIBLE
     sure: str = ""
     processes: tuple[CulpritProcess, ...] = ()
-    """Those to blame where they are no ranks."""
+    """The processes to blame, where these are not ranks."""
 
     @property
     def diverged(self) -> Diverged | None:
-        """The divergence, where it is one."""
+        """The divergence; None for any other explanation."""
         return self.found if isinstance(self.found, Diverged) else None

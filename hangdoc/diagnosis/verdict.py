@@ -1,4 +1,16 @@
-"""Blame and cause become the diagnosis: outcome, sentences, sides, repair, evidence."""
+"""The steps from a snapshot to a diagnosis, in their order. ``_diagnose`` names them; each has a module of its own.
+
+1. activity        what every rank does now                         context.Case.activities  state.activity
+2. wait-for graph  who waits for whom                               context.Case.graph       state.wait_graph
+3. minimum repair  the fewest changed calls after which all match   blame.deciders           calls.alignment, replay
+4. divergence      the first call of that repair                    blame.divergences        condition.divergence_point
+5. ties            which of several equally small repairs to name   blame.tie_break
+6. branch          the condition at which the sides diverged        condition.choice         condition.candidates
+7. cause           a code, a title and the sentences for it         causes                   causes.registry
+
+Steps 3 to 6 are one question, "who is to blame?": ``blame`` answers it, and the Blame it returns carries the repair,
+the divergence, the alternatives of a tie and the branch.
+"""
 
 from __future__ import annotations
 
@@ -40,33 +52,52 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
-    job = _over_where_all_have_ended(job)
+    job = _ended_if_all_ranks_have(job)
     case = Case(with_native_frames(with_every_member(with_shared_members(job))))
-    if not case.activities:
-        waiting = waiting_for_nodes(job)
-        return _assemble(case, waiting, _outcome(case, waiting), writer) if waiting is not None else _nobody(job)
+    # 1. Activity. The case computes it on first use.
+    nothing_to_blame = _without_activity(case, writer)
+    if nothing_to_blame is not None:
+        return nothing_to_blame
     if job.ended:
-        found, ended = crashed(case)
-        return _assemble(case, found, Outcome.CRASHED if ended else Outcome.HEALTHY, writer)
-    if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
-        return _blind(case, _UNSEEN_JOB, writer)
-    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
-        return replace(
-            _nobody(job), outcome=Outcome.HEALTHY, verdict="All ranks have ended; their launcher is still up."
-        )
+        found, went_wrong = crashed(case)
+        return _name_and_assemble(case, found, Outcome.CRASHED if went_wrong else Outcome.HEALTHY, writer)
+    # 2. Wait-for graph: ``case.graph``, on first use as well. 3. Minimum repair, 4. divergence, 5. ties, 6. branch.
     found = blame(case)
     if job.mode == "dump":
         found = no_surer_than_its_group(found)
-        told = too_little(case, found)
-        if told is not None:
+        reason = too_little(case, found)
+        if reason is not None:
             ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
-            return replace(_blind(case, told, writer), ranks=ranks)
-    return _assemble(case, found, _outcome(case, found), writer)
+            return replace(_blind(case, reason, writer), ranks=ranks)
+    # 7. Cause.
+    return _name_and_assemble(case, found, _outcome(case, found), writer)
 
 
-def _over_where_all_have_ended(job: JobSnapshot) -> JobSnapshot:
-    """``job``, as one that has ended where every rank has and not all of them well, though the launcher is still up:
-    it, or another hangdoc, has ended those that a first one left behind, so who was ended is not to blame for it."""
+def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
+    """The diagnosis of a job without any rank, with none that was seen, or whose ranks have all ended well; else
+    None."""
+    job = case.job
+    if not case.activities:
+        waiting = waiting_for_nodes(job)
+        if waiting is None:
+            return _nobody(job)
+        return _name_and_assemble(case, waiting, _outcome(case, waiting), writer)
+    if job.ended:
+        return None
+    if not any((r.process and r.process.looks) or r.journal or r.exit for r in job.ranks):
+        return _blind(case, _UNSEEN_JOB, writer)
+    if all(_ended_well(case.ranks[rank]) for rank in case.seen):
+        verdict = "All ranks have ended; their launcher is still up."
+        return replace(_nobody(job), outcome=Outcome.HEALTHY, verdict=verdict)
+    return None
+
+
+def _ended_if_all_ranks_have(job: JobSnapshot) -> JobSnapshot:
+    """``job``, marked as ended if every rank has ended and at least one of them failed, though the launcher is up.
+
+    The launcher, or another hangdoc, then ended the ranks that the first failure left behind. A rank that was ended
+    that way is not to blame, and only the post-mortem knows how to leave it out.
+    """
     if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
         return job
     return job if all(map(_ended_well, job.ranks)) else replace(job, ended=True)
@@ -88,15 +119,18 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
-    """Can what the culprits wait for not come, however long one waits?"""
+    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe."""
     if not isinstance(found.found, OutsideWait):
         return False
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
 
 
 def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
-    """Nobody timed the stall: what the two looks show has to do. Somebody attached because it looks frozen, so a
-    rank that waits for something outside counts as hung, one that works does not."""
+    """The outcome of an attach, where nobody timed the stall and the two looks are all there is.
+
+    Somebody attached because the job looks frozen. So a culprit that waits for something outside the job counts as
+    hung, and one that works or that a person can answer counts as slow.
+    """
     moving = [case.activities[rank].moving for rank in case.seen]
     if isinstance(found.found, Nothing) or all(moving):
         return Outcome.HEALTHY if any(moving) else Outcome.SLOW
@@ -105,13 +139,13 @@ def _outcome_of_a_look(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _working(case: Case, found: Blame[Explanation]) -> bool:
-    """Do those whom the others wait for (or, where nobody waits, all) still move?"""
+    """True if a culprit still moves; where there is no culprit, if any rank does."""
     ranks = found.culprits or tuple(case.activities)
     return any(case.activities[r].moving for r in ranks if r in case.activities)
 
 
 def _nobody(job: JobSnapshot) -> Diagnosis:
-    """No rank, and no launcher that is known to wait for some: there is nothing to say about such a program."""
+    """The diagnosis of a program without ranks, and without a launcher that is known to wait for some."""
     return Diagnosis(
         outcome=Outcome.HEALTHY if job.mode == "watch" else Outcome.BLIND,
         verdict="No rank of a distributed job was found.",
@@ -129,12 +163,13 @@ _UNSEEN_JOB = Finding(
 )
 
 
-def _blind(case: Case, told: Finding, writer: Writer) -> Diagnosis:
+def _blind(case: Case, reason: Finding, writer: Writer) -> Diagnosis:
+    """The diagnosis of a job of which too little was seen; ``reason`` says what is missing and how to get it."""
     return Diagnosis(
         outcome=Outcome.BLIND,
-        verdict=writer.write(told.verdict),
-        why=writer.write(Sentences(told.why)),
-        fix=writer.write(Sentences(told.fix)),
+        verdict=writer.write(reason.verdict),
+        why=writer.write(Sentences(reason.why)),
+        fix=writer.write(Sentences(reason.fix)),
         evidence=(),
         unavailable=case.job.unavailable,
         command=case.job.command,
@@ -143,12 +178,22 @@ def _blind(case: Case, told: Finding, writer: Writer) -> Diagnosis:
     )
 
 
-def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: Writer) -> Diagnosis:
+def _name_and_assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: Writer) -> Diagnosis:
+    named = _named(case, found, outcome)
+    return _assemble(case, found, named, outcome, writer)
+
+
+def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
+    """The blame with its cause, and with what the outcome adds to the sentences."""
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=joined(named.why, parted_now(case, found, found.alternatives[0])))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
+    return named
+
+
+def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
     return Diagnosis(
         outcome=outcome,
@@ -176,7 +221,7 @@ def _assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: W
 
 
 def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: str) -> tuple[Confidence, str]:
-    """The confidence and its reason: no hang is certain that is not proved, or that has a double."""
+    """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``."""
     confidence, sure = found.confidence, found.sure
     unproved = outcome == Outcome.HANG and not found.proved
     if confidence == Confidence.CERTAIN and (unproved or doubt):
@@ -217,6 +262,6 @@ def _process(case: Case, rank: int) -> CulpritProcess:
 
 def _no_hang(case: Case) -> Finding:
     still = tuple(r for r, a in case.activities.items() if not a.moving and r in case.seen)
-    told: Message = ["no rank waits for another (", Ranks(still), " at rest at the moment)"]
-    verdict = sentence(["no hang: ", told if still else "all ranks move"])
+    at_rest: Message = ["no rank waits for another (", Ranks(still), " at rest at the moment)"]
+    verdict = sentence(["no hang: ", at_rest if still else "all ranks move"])
     return Finding("", verdict, "CPU time, I/O or stacks changed between two looks a second apart", "")

@@ -1,11 +1,11 @@
-"""Everybody is in the same call, and it cannot complete: the arguments differ, or a message has no partner."""
+"""One call of all ranks that cannot complete: its arguments or roots differ, or a message has no partner."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, met_unlike
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
@@ -16,7 +16,7 @@ from hangdoc.model.kinds import MESSAGES
 
 @dataclass(frozen=True, slots=True)
 class Disagreement(Explanation):
-    """One call on which ranks disagree. ``what``: 'arguments' or 'root'; ``values`` in words, by rank."""
+    """One call on which ranks disagree. ``what``: 'arguments' or 'root'; ``values``: rank → its value, in words."""
 
     what: str
     history: GroupHistory
@@ -25,7 +25,7 @@ class Disagreement(Explanation):
 
     @property
     def sides(self) -> list[tuple[int, ...]]:
-        """The ranks by value, fewest first."""
+        """The ranks of each value, the rarest value first. Example: {0: 'a', 1: 'b', 2: 'a'} → [(1,), (0, 2)]."""
         by_value: dict[str, list[int]] = {}
         for rank, value in self.values.items():
             by_value.setdefault(value, []).append(rank)
@@ -33,42 +33,64 @@ class Disagreement(Explanation):
 
 
 def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
-    """The first call that every member issued with different arguments or roots; of a job that has ended, the last
-    call of each group counts even if it returned."""
+    """The first call that every member of its group issued with different arguments or roots.
+
+    ``ended``: the job is over, so the last call of each group counts even if it returned.
+    """
     for history in case.histories:
-        if history.inferred and (found := _standing_roots(case, history)) is not None:
+        if history.inferred:
+            found = _different_roots(case, history)
+        else:
+            tokens = _last_common_call(history, ended=ended)
+            found = _disagreement_in(case, history, tokens, ended=ended)
+        if found is not None:
             return found
-        # A rank that aborted took its journal along.
-        blind = frozenset(history.blind)
-        seen = [rank for rank in history.members if rank not in blind]
-        if history.inferred or len(seen) < 2 or (history.blind and not ended and not met_unlike(history)):
-            continue
-        last = min(history.issued(rank) for rank in seen)
-        tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}
-        if len(tokens) < len(seen) or len({t.op for t in tokens.values()}) > 1:
-            continue
-        waiting = [t.pending for t in tokens.values()]
-        if not ended and not any(waiting):
-            continue
-        for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
-            # Who has sent or received its part of a rooted call may be through, and wait elsewhere.
-            if what == "arguments" and not ended and not all(waiting):
-                continue
-            values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
-            # Whose part of a rooted call is done need not show its root any more.
-            enough = len(values) == len(tokens) or what == "root"
-            if enough and len(set(values.values())) > 1:
-                return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
     return None
 
 
-def _standing_roots(case: Case, history: GroupHistory) -> Disagreement | None:
-    """Ranks that stand in one rooted call, at one line, with different roots. Only the root's number within the group
-    is compared: groups of their own use the same line with other global ranks."""
-    standing: dict[tuple[Hashable, ...], dict[int, Token]] = {}
+def _last_common_call(history: GroupHistory, *, ended: bool) -> dict[int, Token]:
+    """Rank → its token of the last call that all seen members have issued; {} where they did not all see the same.
+
+    Members that were not seen are passed over only in a job that is over (a rank that aborted took its journal along),
+    or where two that were seen are in unlike calls of one number.
+    """
+    blind = frozenset(history.blind)
+    seen = [rank for rank in history.members if rank not in blind]
+    if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
+        return {}
+    last = min(history.issued(rank) for rank in seen)
+    tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}
+    return tokens if len(tokens) == len(seen) and len({t.op for t in tokens.values()}) == 1 else {}
+
+
+def _disagreement_in(
+    case: Case, history: GroupHistory, tokens: dict[int, Token], *, ended: bool
+) -> Disagreement | None:
+    """The disagreement of the ranks in one call, ``tokens`` of each. Arguments are compared before roots."""
+    waiting = [t.pending for t in tokens.values()]
+    if not ended and not any(waiting):
+        return None
+    for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
+        # A rank that has done its part of a rooted call may have returned, and wait elsewhere.
+        if what == "arguments" and not ended and not all(waiting):
+            continue
+        values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
+        # A rank that has done its part of a rooted call need not show its root any more.
+        enough = len(values) == len(tokens) or what == "root"
+        if enough and len(set(values.values())) > 1:
+            return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
+    return None
+
+
+def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
+    """The ranks that wait in one rooted call, at one line, with different roots, as their stacks show them.
+
+    Only the root's number within the group is compared: other groups use the same line with other global ranks.
+    """
+    at_one_line: dict[tuple[Hashable, ...], dict[int, Token]] = {}
     for rank, tokens in history.tokens.items():
-        standing.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
-    for alike in standing.values():
+        at_one_line.setdefault((tokens[0].op, tokens[0].site), {})[rank] = tokens[0]
+    for alike in at_one_line.values():
         roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1:
@@ -83,7 +105,9 @@ def _arguments(_rank: int, token: Token) -> Hashable | None:
 
 
 def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashable | None]:
-    # Ranks with equal histories share their tokens: the token does not tell whose stack to look at.
+    """The function (rank, token) → root of that call as a global rank; None where it is not known."""
+
+    # Ranks with equal histories share their tokens, so the stack is found by the rank.
     def root(rank: int, token: Token) -> Hashable | None:
         if token.root is not None:
             return history.members[token.root] if token.root < len(history.members) else token.root
@@ -95,7 +119,7 @@ def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashab
 
 
 def missing_partners(case: Case) -> list[tuple[int, int]]:
-    """(waiting rank, peer): sends and recvs whose peer is stuck in something else than their counterpart."""
+    """(waiting rank, peer) of each send and recv whose peer is stuck in something that is not a message."""
     found: list[tuple[int, int]] = []
     for rank in sorted(case.graph.stuck):
         activity = case.activities[rank]

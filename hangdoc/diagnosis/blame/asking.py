@@ -1,4 +1,4 @@
-"""Does a rank wait for a person, and can one answer?
+"""Whether a rank waits for a person, and whether a person can answer.
 
 A prompt or a debugger at a real terminal waits for somebody to type: slow. One whose standard input is a pipe, as under
 launchers and schedulers, waits for an answer that cannot come: a hang at once.
@@ -15,13 +15,13 @@ from hangdoc.model.process import OpenFile
 
 
 def waits_for_a_person(case: Case, rank: int) -> bool:
-    """Does it read a terminal at which somebody may sit?"""
+    """True if the rank reads from a terminal: a person may answer."""
     file = _read_by(case, rank)
     return file is not None and is_terminal(file)
 
 
 def cannot_be_answered(case: Case, rank: int) -> bool:
-    """Does it ask on a standard input that is no terminal?"""
+    """True if the rank prompts on a standard input that is not a terminal: no answer can come."""
     file = _read_by(case, rank)
     return file is not None and file.fd == 0 and not is_terminal(file) and _asks(case, rank)
 
@@ -34,7 +34,7 @@ def standard_input(case: Case, rank: int) -> str:
 
 
 def _read_by(case: Case, rank: int) -> OpenFile | None:
-    """The file that the main thread reads, where that is a standard input or a terminal."""
+    """The file that the rank reads, if it is its standard input or a terminal."""
     if case.activities[rank].kind not in (ActivityKind.TERMINAL, ActivityKind.DEBUGGER):
         return None
     process = case.ranks[rank].process

@@ -1,7 +1,7 @@
-"""Who is to blame? An ordered list of deciders: the first that answers decides.
+"""The ranks to blame. An ordered list of deciders: the first that answers decides.
 
 A proved divergence outranks a root of the wait-for graph: a rank asleep in correct code is not guilty. Ties between
-repairs are broken by a rank guard, then by the ranks' own history; what remains is said to be only possible.
+repairs are broken by a rank guard, then by the ranks' own history; a tie that remains makes the blame only possible.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -33,14 +33,14 @@ from hangdoc.diagnosis.explanation import (
     UnseenMessages,
 )
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.unseen import all_on_this_host, told_hidden
+from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
 
 @dataclass(frozen=True)
 class Inquiry:
-    """What several deciders ask of the case, computed once."""
+    """What several deciders need, computed once."""
 
     case: Case
 
@@ -53,8 +53,8 @@ class Inquiry:
     def disagreement(self) -> Blame[Disagreement] | None:
         """One call that all ranks make with different arguments or roots.
 
-        Stacks alone show a call that is missing before they show its root, and a root that differs explains more;
-        where histories prove the divergence, it is not asked for.
+        None where histories prove a divergence. Without histories, ranks with different roots also look as if a call
+        were missing, and the roots explain more.
         """
         found = self.divergence
         settled = found is not None and found.proved and self.case.programs
@@ -65,7 +65,7 @@ Decider = Callable[[Inquiry], "Blame[Explanation] | None"]
 
 
 def blame(case: Case) -> Blame[Explanation]:
-    """Decide who must change, and how sure that is. A rank that was not seen is never blamed."""
+    """The ranks that must change, why, and how sure that is. A rank that was not seen is never blamed."""
     inquiry = Inquiry(case)
     found = next(found for decide in DECIDERS if (found := decide(inquiry)) is not None)
     return only_seen(found, case.hidden, case.seen)
@@ -97,24 +97,24 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
 
 
 def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
-    """Ranks that others wait for and that have ended or are stopped. Before arguments that differ: who is gone will
-    not bring the others on even with equal ones."""
+    """Ranks that others wait for and that have ended or are stopped. Before differing arguments: equal ones would not
+    help ranks that wait for one that is gone."""
     case = inquiry.case
     gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if not gone:
         return None
     how = Confidence.LIKELY if _ended_in_order(case, gone) else _how_sure_of_the_end(case, gone)
-    return Blame(Gone(), gone, proved=not _looked_at(case, gone), confidence=how, sure=_seen_states(case, gone))
+    return Blame(Gone(), gone, proved=not _held_by_debugger(case, gone), confidence=how, sure=_seen_states(case, gone))
 
 
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
-    """One call with different arguments. Before the stories of the graph: here all ranks are in that call."""
+    """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. What is most particular comes first: a divergence that is not proved, a
-    message that went astray, a partner, the order across groups, the places of the stacks; a circle is always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
+    went astray, a missing partner, the order across groups, the lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
@@ -123,12 +123,12 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A message whose peer nothing shows. Before other roots: its partner may be any rank that waits."""
+    """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
     return unseen_partner(inquiry.case)
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
-    """Ranks that others wait for and that wait for no rank: for something outside, or they work."""
+    """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
     if not case.graph.roots:
         return None
@@ -136,25 +136,25 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     if not roots:
         return nobody_seen()
     if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
-        # It may as well be a collective, or a message, of those that wait.
+        # Their own wait may be a collective or a message of the ranks that wait for them.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
-    sure = "; ".join(filter(None, (_how_many_wait(case), told_hidden(case.job, hidden))))
+    sure = "; ".join(filter(None, (_how_many_wait(case), hidden_text(case.job, hidden))))
     how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
-    return _unless_gone_by(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
+    return _unless_others_passed_it(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
 
 
 def _seen_roots(case: Case) -> tuple[int, ...]:
-    """The ranks that were seen of those that the others wait for. A message may be to or from one that was not."""
+    """The seen ranks that others wait for; with hidden ranks, without those in a message: its peer may be hidden."""
     open_ended = MESSAGES if case.hidden else frozenset()
     return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
-    """Everybody is in the same call. From here on the graph is empty: nobody waits for a rank that is elsewhere."""
+    """All ranks are in the same call. From here on the graph is empty: no rank waits for one that is elsewhere."""
     case = inquiry.case
     if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         return None
@@ -164,7 +164,7 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
 
 
 def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
-    """Ranks that wait for others while some were not seen. After those who are all in one call: they name it."""
+    """Ranks that wait for others while some were not seen. After ``all_arrived``, which can name the call."""
     case = inquiry.case
     waiting = MESSAGES | {ActivityKind.STORE_WAIT}
     if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
@@ -185,7 +185,7 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
 
 
 def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
-    """Ranks that wait for the others where the others are not. After those that ended: they need not have met."""
+    """Ranks that wait for the others at different addresses. After ended ranks, which need not join."""
     places = meeting_places(inquiry.case)
     sides = sorted(places.values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
     if len(sides) < 2:
@@ -203,7 +203,7 @@ def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
 
 
 def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
-    """Ranks that have ended or are stopped, for whom nobody waits yet."""
+    """Ranks that have ended or are stopped, for which no rank waits yet."""
     case = inquiry.case
     gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
     if not gone:
@@ -211,14 +211,14 @@ def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
     return Blame(
         Gone(),
         gone,
-        proved=not _looked_at(case, gone),
+        proved=not _held_by_debugger(case, gone),
         confidence=_how_sure_of_the_end(case, gone),
         sure=_seen_states(case, gone),
     )
 
 
 def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
-    """All wait for messages, and nothing shows with whom."""
+    """All ranks wait for messages, and no source shows their peers."""
     activities = inquiry.case.activities.values()
     if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
         return None
@@ -226,7 +226,7 @@ def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
 
 
 def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
-    """Ranks that wait for a person, for whom nobody waits yet."""
+    """Ranks that wait for a person, for which no rank waits yet."""
     case = inquiry.case
     asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
     if not asking:
@@ -235,7 +235,7 @@ def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
 
 
 def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
-    """Last: nobody waits for anybody."""
+    """Last: no rank waits for another."""
     return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
 
 
@@ -256,24 +256,28 @@ DECIDERS: tuple[Decider, ...] = (
     asking_ranks,
     nothing,
 )
-"""In the order in which they are asked; each says why it stands where it stands."""
+"""In the order in which they are asked; each docstring gives the reason for its place."""
 
 
-def _unless_gone_by(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
-    """Where most ranks wait at one place by hand, on the store or by polling, those who are elsewhere may have gone by
-    it: then they are the ones to blame."""
+def _unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
+    """``found``, with the waiting ranks as an alternative where most ranks poll, or wait on the store, at one line.
+
+    Then the few elsewhere may have skipped the line that the many wait at, and may be to blame instead.
+    """
     waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
-    stand = {case.activities[r].where for r in found.culprits}
+    lines = {case.activities[r].where for r in found.culprits}
     by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
-    if not by_hand or len(stand) > 1 or len(found.culprits) <= len(waiting) or not waiting:
+    if not by_hand or len(lines) > 1 or len(found.culprits) <= len(waiting) or not waiting:
         return found
-    sure = f"{told_ranks(waiting)} may have skipped what the others wait for"
+    sure = f"{ranks_text(waiting)} may have skipped what the others wait for"
     return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
 
 
 def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
-    """Did they end with status 0, and does no collective that they have not issued, nor the store, wait for them?
-    Whatever else others wait for may be one call too many."""
+    """True if they ended with status 0, and no recorded collective nor the store needs them.
+
+    Any other wait for them may be an extra call of the ranks that wait.
+    """
     ends = [case.ranks[r].exit for r in ranks]
     needed = any(
         case.activities[w.waiter].kind == ActivityKind.STORE_WAIT
@@ -289,14 +293,14 @@ def _how_many_wait(case: Case) -> str:
     return f"{waiting} ranks wait for it" if waiting > 1 else "one rank waits for it"
 
 
-def _looked_at(case: Case, ranks: tuple[int, ...]) -> bool:
-    """Does a debugger hold each of them? Whoever attached it may let them go on."""
+def _held_by_debugger(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if a debugger holds each of them: the person who attached it may let them go on."""
     processes = [case.ranks[r].process for r in ranks]
     return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
 
 
 def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
-    """Is it only inferred of one of them that it is gone?"""
+    """True if no process of one of them was seen, so that its end is only inferred."""
     return any(case.ranks[r].process is None for r in ranks)
 
 
@@ -307,11 +311,11 @@ def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
 
 def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
     if _never_seen(case, ranks):
-        told = (
+        here = (
             "the launcher starts every rank on this host"
             if all_on_this_host(case.job)
             else "the rendezvous is on this host"
         )
-        return f"{told}, and no process carries {told_ranks(ranks)}"
+        return f"{here}, and no process carries {ranks_text(ranks)}"
     kinds = sorted({case.activities[r].kind for r in ranks})
     return f"seen in the process table ({', '.join(kinds)})"

@@ -1,4 +1,4 @@
-"""Which repair of the ranks' calls explains the hang, who has to change by it, and how sure is that?"""
+"""Which repair of the ranks' calls explains the hang, which ranks it changes, and how sure that is."""
 
 from __future__ import annotations
 
@@ -6,66 +6,71 @@ from dataclasses import replace
 from itertools import product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.tie_break import choose, made_later, retell, told_ranks
+from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, met_unlike
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, unlike_calls_paired
 from hangdoc.diagnosis.calls.replay import completes, completing
-from hangdoc.diagnosis.calls.stack_calls import apart, behind_rooted, beside_unnamed, elsewhere_standing, from_stacks
+from hangdoc.diagnosis.calls.stack_calls import (
+    apart,
+    from_stacks,
+    others_if_rooted,
+    others_if_unnamed,
+    ranks_at_other_sites,
+)
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
-from hangdoc.diagnosis.condition.stack_comparison import is_behind
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import ActivityKind, Confidence
 
 _MOST_GROUPS = 8
-"""That are compared pair by pair: 28 pairs."""
+"""That are compared pair by pair: 28 pairs; chosen by hand."""
 _MOST_JOINED = 3
-"""Pairs of groups whose repairs are joined, and repairs of each: 27 combinations."""
+"""Pairs of groups whose repairs are joined, and repairs of each: 27 combinations; chosen by hand."""
 
 
 def differing_call(case: Case) -> Blame[Disagreement] | None:
-    """All are in the same call with different arguments."""
+    """The blame of one call that all ranks make with different arguments; None where there is none."""
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blame_of(found, len(found.history.blind)) if found is not None else None
 
 
 def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
-    """The ranks that stand alone with their arguments; both sides where none is in the minority, or would not be if
-    ``unknown`` members of the group did as they do."""
+    """The ranks whose arguments differ from the majority's; without a majority, each side in turn.
+
+    ``unknown``: members of the group that were not seen; each may be on any side. Example: values of ranks 0 and 1 are
+    'a', that of rank 2 is 'b' → rank 2; with one unknown member → rank 2, or ranks 0 and 1.
+    """
     sides = found.sides
-    alone = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
-    odd = tuple(sorted(r for side in sides[:-1] for r in side)) if alone else sides[0]
-    return Blame(
-        found,
-        odd,
-        () if alone else tuple(sides[1:]),
-        proved=True,
-        confidence=Confidence.CERTAIN
-        if alone and found.what == "arguments" and not unknown
-        else Confidence.LIKELY
-        if alone
-        else Confidence.POSSIBLE,
-        sure=f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
-        + (f", that of {unknown} not" if unknown else ""),
-    )
+    minority = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
+    odd = tuple(sorted(r for side in sides[:-1] for r in side)) if minority else sides[0]
+    how = Confidence.LIKELY if minority else Confidence.POSSIBLE
+    if minority and found.what == "arguments" and not unknown:
+        how = Confidence.CERTAIN
+    sure = f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
+    sure += f", that of {unknown} not" if unknown else ""
+    return Blame(found, odd, () if minority else tuple(sides[1:]), proved=True, confidence=how, sure=sure)
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
-    """Where no history tells, compare the calls that the ranks stand in, those of the store among them."""
+    """Without histories: the repair of the calls that the ranks are in now, waits on the store included."""
     for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
         if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
             return decide(case, candidates, proved=True)
     if case.programs or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in case.graph.stuck):
         return None
-    # All wait, and everything else that could explain it has been looked at: what stands elsewhere does not match.
+    # All wait, and nothing else explains it: calls at different lines do not match.
     candidates = [found for history in case.histories for found in repairs(apart(history))]
     return decide(case, candidates, proved=True) if candidates else None
 
 
 def order_across_groups(case: Case) -> Blame[Diverged] | None:
-    """Each group by itself matches, and yet they wait for each other: look at the order across the groups."""
+    """Each group by itself matches, and yet ranks wait for each other: repair the order across the groups.
+
+    Example: rank 0 calls on group 1, then on group 2, rank 1 the other way round → one of the two has to move a call.
+    """
     odd = _odd_step(case)
     if odd is not None:
         return odd
@@ -76,7 +81,7 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
     for chosen in ([groups] if len(groups) > 2 else []) + pairs:
         history = merged(chosen, case.programs)
         candidates = repairs(history, case.ended) if history is not None else []
-        # Two groups show only the ranks that are in both: those to blame must set everybody free.
+        # Two groups show only the ranks that are in both: without the culprits' waits, no rank may be stuck.
         enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
         if enough:
             return decide(case, enough, proved=True)
@@ -91,8 +96,10 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:
-    """The only step that a rank's own order marks as odd and after whose repair everything completes, in a group in
-    which some wait for one that waits elsewhere."""
+    """The one call at which a rank left its own usual order, if its repair makes everything complete.
+
+    Only groups are searched in which some members wait for one that waits in another group.
+    """
     found: dict[tuple[int, ...], Alignment] = {}
     for history in case.histories if case.programs else ():
         members = case.graph.stuck & set(history.members)
@@ -105,13 +112,13 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
         return None
     (alignment,) = found.values()
     seen = len(alignment.history.members) - len(alignment.history.blind)
-    who = told_ranks(alignment.culprits)
+    who = ranks_text(alignment.culprits)
     sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
     return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
 
 
 def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
-    """Repairs of several pairs of groups that only together set everybody free; those that change fewest ranks."""
+    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks."""
     passed: dict[tuple[int, ...], Alignment] = {}
     for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
         gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
@@ -129,14 +136,14 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     if not every:
         return None
     # Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group;
-    # where none does alone, the group that parted first explains the others.
+    # where none does alone, the group that diverged first explains the others.
     found = [cheapest(alignments) for alignments in every]
     enough: list[Alignment] = []
     for offered in (found, every) if case.programs else ():
         enough = enough or completing(case.programs, case.histories, case.ended, offered)
     candidates = enough or min(found, key=lambda group: min(a.when for a in group))
     history = candidates[0].history
-    stuck = bool(case.graph.stuck & set(history.members)) or met_unlike(history)
+    stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
     unproven = blamed.confidence == Confidence.CERTAIN and not enough
     return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
@@ -146,17 +153,12 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
-    chosen = _original_calls(case, retell(case, chosen, partings))
+    chosen = _original_calls(case, as_missing_or_extra(case, chosen, partings))
     late, partings = made_later(case, chosen, partings)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
-    if history.inferred and (
-        elsewhere := elsewhere_standing(history, chosen.culprits) or beside_unnamed(history, chosen.culprits)
-    ):
-        tie, others = "unbroken", tuple(dict.fromkeys((*others, *elsewhere)))
-    elif history.inferred and not tie and (perhaps := behind_rooted(history, chosen.culprits)):
-        tie, others = "unbroken", tuple(dict.fromkeys((*others, *perhaps)))
-    elif history.inferred and not partings and _left_behind(case, chosen):
-        tie, others = "unbroken", (*others, tuple(r for r in history.members if r not in chosen.culprits))
+    if history.inferred:
+        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(partings))
+        tie, others = ("unbroken" if further else tie), tuple(dict.fromkeys((*others, *further)))
     without = {*chosen.culprits, *history.blind}
     rest = tuple(r for r in history.members if r not in without)
     if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
@@ -165,33 +167,40 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
         sure += f"; rank {own.rank} may have diverged earlier, at call #{own.sequence}"
-    return Blame(
-        Diverged(chosen, tuple(partings), late),
-        chosen.culprits,
-        others if tie == "unbroken" else (),
-        proved,
-        confidence,
-        sure,
-    )
+    alternatives = others if tie == "unbroken" else ()
+    return Blame(Diverged(chosen, tuple(partings), late), chosen.culprits, alternatives, proved, confidence, sure)
+
+
+def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explained: bool) -> list[tuple[int, ...]]:
+    """Other sets of ranks that may be to blame, where stacks alone show one call of each rank.
+
+    ``tied``: other repairs are as good; ``explained``: a condition was found at which the culprits diverged.
+    """
+    history, culprits = chosen.history, chosen.culprits
+    found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
+    if not found and not tied:
+        found = others_if_rooted(history, culprits)
+    if not found and not explained and _others_passed_it(case, chosen):
+        found = [tuple(r for r in history.members if r not in culprits)]
+    return found
 
 
 def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
-    """Would the culprits not be the fewer if the members that were not seen did as they do?"""
+    """True if the culprits would not be the minority if the members that were not seen did as they do."""
     hidden = case.hidden & set(history.members)
     return bool(hidden) and len(chosen.culprits) + len(hidden) >= len(rest)
 
 
-def _left_behind(case: Case, alignment: Alignment) -> bool:
-    """Do the others stand behind the call that the culprits are said to make alone? Then they have come by it."""
+def _others_passed_it(case: Case, alignment: Alignment) -> bool:
+    """True if the others are past the call that seems to be the culprits' alone: then they may have made it as well."""
     gap = alignment.first
     if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
         return False
-    return is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+    return is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:
-    """The calls as they were issued: in a merged history they carry the merged order's numbers."""
-
+    """The alignment with the calls as they were issued: a merged history numbers them in its own order."""
     if alignment.history.inferred:
         return alignment
 
@@ -214,27 +223,13 @@ def _original_calls(case: Case, alignment: Alignment) -> Alignment:
 def _how_sure(
     case: Case, history: GroupHistory, culprits: tuple[int, ...], tie: str, proved: bool
 ) -> tuple[Confidence, str]:
+    """The confidence in a repair, and the reason for it. ``tie``: '', how it was broken, or 'unbroken'."""
     seen = len(history.members) - len(history.blind)
+    sure = _what_was_seen(case, history)
     if history.inferred:
-        known = f"stacks of {seen} ranks seen, their call sequences not"
         if tie == "unbroken":
-            return Confidence.POSSIBLE, known
-        return Confidence.LIKELY, f"{known}; {tie}" if tie else known
-    whole = not history.blind and len(history.members) == len(case.ranks)
-    whole = whole and not history.open
-    who = (
-        f"all {seen} ranks"
-        if whole
-        else f"{seen} ranks"
-        if history.blind or history.open
-        else f"the {seen} ranks of the group"
-    )
-    sure = f"call sequences of {who} seen"
-    if history.blind:
-        sure += f", {len(history.blind)} not"
-    wrapped = history.first > 1
-    if wrapped:
-        sure += f" from call #{history.first} on"
+            return Confidence.POSSIBLE, sure
+        return Confidence.LIKELY, f"{sure}; {tie}" if tie else sure
     if tie == "unbroken":
         return Confidence.POSSIBLE, sure + "; nothing tells which side is at fault"
     if tie:
@@ -244,3 +239,18 @@ def _how_sure(
     if 3 * len(culprits) > seen:
         return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
     return Confidence.CERTAIN, sure
+
+
+def _what_was_seen(case: Case, history: GroupHistory) -> str:
+    """'call sequences of all 4 ranks seen', 'stacks of 3 ranks seen, their call sequences not'."""
+    seen = len(history.members) - len(history.blind)
+    if history.inferred:
+        return f"stacks of {seen} ranks seen, their call sequences not"
+    who = f"the {seen} ranks of the group"
+    if history.blind or history.open:
+        who = f"{seen} ranks"
+    elif len(history.members) == len(case.ranks):
+        who = f"all {seen} ranks"
+    hidden = f", {len(history.blind)} not" if history.blind else ""
+    since = f" from call #{history.first} on" if history.first > 1 else ""
+    return f"call sequences of {who} seen{hidden}{since}"

@@ -1,7 +1,7 @@
-"""Which process groups did each rank make, and in which order?
+"""Which process groups each rank made, and in which order.
 
-torch names groups by a counter that every new_group advances, on members and others alike (torch 2.13). A rank
-that left one call out gives its next group a number that elsewhere belongs to another group.
+torch names groups by a counter that every new_group advances, on members and others alike (torch 2.13). If a rank
+skips one new_group, its next group gets a number that belongs to another group on the other ranks.
 """
 
 from __future__ import annotations
@@ -55,14 +55,17 @@ def missing_creations(case: Case) -> list[Alignment]:
 
 
 def _same_call(a: Token, b: Token) -> bool:
-    """Who is to be in a group that is being made need not be known yet: then the line has to tell."""
+    """True if both make the same group: equal members or, where these are not known yet, the same line."""
     known = all(token.sizes is not None and token.sizes[0] for token in (a, b))
     return a.sizes == b.sizes if known else a.site == b.site
 
 
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
-    """Did the ranks of ``without`` leave out what those of ``having`` made under this number? Then the others came
-    to the group of ``without`` later on."""
+    """The repair if the ranks of ``without`` skipped the group that those of ``having`` made under this number.
+
+    It is so if the latter made the group of ``without`` later. Example: ``having`` made A, B, ``without`` made B → A is
+    missing on ``without``. None otherwise.
+    """
     mine, theirs = without[0], having[0]
     later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
     if not any(_same_call(mine, token) for token in later):
@@ -73,8 +76,10 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
 
 
 def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
-    """One number, two groups, and somebody still waits for his: nobody knows what the others would have made next, so
-    the fewer made one too many."""
+    """The repairs if one number belongs to two groups and a rank still waits: the minority made an extra group.
+
+    ``made``: the two sides' tokens. What either side would have made next is not known.
+    """
     if not any(token.pending for tokens in made for token in tokens):
         return []
     fewest = min(map(len, made))
@@ -91,7 +96,7 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     """Every rank's groups as calls of new_group: the number is torch's own, ``sizes`` holds the members."""
     world = tuple(sorted(case.ranks))
     journals = {rank: s.journal for rank, s in case.ranks.items() if s.journal is not None}
-    # Where nothing was recorded, the probe may still know the groups, and a rank without any tells nothing.
+    # If no call was recorded, the probe may still know the groups; a rank without any group shows nothing then.
     journals = {rank: journal for rank, journal in journals.items() if case.programs or journal.groups}
     history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not journals)
     history.blind = tuple(rank for rank in world if rank not in journals and rank not in making)
@@ -101,7 +106,7 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
         if rank in making:
             number, stack, members = making[rank]
             made.setdefault(number, (stack, members, True))
-            # It is past what others still wait for it to make: under that number it made something else.
+            # Others still wait for it in an earlier group: under that number it made something else.
             for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
                 made.setdefault(earlier, ((), (), False))
         history.tokens[rank] = [
@@ -111,7 +116,8 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     return history
 
 
-def _made(journal: Journal) -> Iterator[tuple[int, Stack, tuple[int, ...]]]:
+def _made(journal: Journal) -> Iterator[_Making]:
+    """The groups that the rank has made."""
     for group in journal.groups:
         if group.name.isdigit() and group.members:
             stack = journal.stack(group.created_at) if group.created_at >= 0 else ()
@@ -131,6 +137,7 @@ def _making(case: Case, rank: int) -> _Making | None:
 
 
 def _making_on_stack(stack: Stack) -> _Making | None:
+    """The group that torch's frame on the stack is making, by its locals."""
     for number, frame in enumerate(stack):
         if plain(frame.function) in names("group_constructor"):
             values = {local.name: local.value.strip("\"'") for local in frame.locals}

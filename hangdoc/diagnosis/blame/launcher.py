@@ -1,4 +1,4 @@
-"""No rank is there yet: what does the launcher wait for?"""
+"""What the launcher waits for while no rank has started."""
 
 from __future__ import annotations
 
@@ -27,8 +27,11 @@ class WaitingForNodes(Explanation):
 
 
 def waiting_for_nodes(job: JobSnapshot) -> Blame[WaitingForNodes] | None:
-    """None for any other launcher, and for an agent that waits for nobody: it passes through the rendezvous, slowly
-    on a busy machine."""
+    """The blame of nodes that have not joined torchrun's rendezvous.
+
+    None for any other launcher, and for an agent of a single node: it only passes through the rendezvous, slowly on a
+    busy machine.
+    """
     family = [job.launcher, *descendants(job.launcher)] if job.launcher is not None else []
     agent = next((process for process in family if _in_rendezvous(process)), None)
     nodes = _nodes(agent) if agent is not None else ""

@@ -1,4 +1,4 @@
-"""Where does each rank wait for the others to join?"""
+"""The address at which each rank waits for the others to join."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from hangdoc.model.process import Stack
 
 
 def meeting_places(case: Case) -> dict[str, list[int]]:
-    """Address → the ranks that wait there for the job's store: what they connect to, else what their program says,
-    else their environment."""
+    """Address → the ranks that wait there for the job's store.
+
+    The address is that of `init_method` if the program gives one, else the one that the rank connects to, else that of
+    its environment. Example: {'localhost:29500': [0, 1], 'localhost:29501': [2]}.
+    """
     places: dict[str, list[int]] = {}
     for rank, activity in sorted(case.activities.items()):
         snapshot = case.ranks[rank]
         if activity.kind != ActivityKind.STORE_WAIT:
             continue
-        told = dict(snapshot.environment)
-        place = [told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")]
+        environment = dict(snapshot.environment)
+        place = [environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")]
         for wait in snapshot.journal.store_waits if snapshot.journal else ():
             if wait.operation == "connect" and len(wait.keys) == 2:
                 place = list(wait.keys)
@@ -29,10 +32,9 @@ def meeting_places(case: Case) -> dict[str, list[int]]:
 
 
 def _init_method(stack: Stack) -> str:
-    """'file:///mnt/meeting', 'localhost:29500': where `init_process_group(init_method=…)` sends a rank; '' if it does
-    not say."""
+    """The `init_method` of init_process_group: 'file:///mnt/meeting', 'localhost:29500'; '' if none was given."""
     for frame in stack:
         if plain(frame.function) in names("joins_job"):
-            told = next((local.value.strip("\"'") for local in frame.locals if local.name == "init_method"), "")
-            return told.partition("?")[0].removeprefix("tcp://") if told.startswith(("file://", "tcp://")) else ""
+            url = next((local.value.strip("\"'") for local in frame.locals if local.name == "init_method"), "")
+            return url.partition("?")[0].removeprefix("tcp://") if url.startswith(("file://", "tcp://")) else ""
     return ""

@@ -1,11 +1,11 @@
-"""Who is to blame for a message that does not meet its partner?"""
+"""The ranks to blame for a message without a partner."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.context import Case
@@ -23,16 +23,16 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class MissingPartner(Explanation):
-    """A message has no partner: the culprit did not issue it, or one too many waits for it."""
+    """A message has no partner: the culprit did not issue it, or the rank that waits made an extra call."""
 
     skipped: LeftOut | None = None
-    """The message that it left out for once."""
+    """The message that the culprit left out once."""
     left: LeftLoop | None = None
-    """The loop in which it passed its messages, and which it has left."""
+    """The loop in which the culprit passed its messages, and which it has left."""
 
 
 def partner(case: Case) -> Blame[MissingPartner] | None:
-    """A message waits for its partner, and with it everybody would go on."""
+    """The peer of a message without a partner, if this one message would let all ranks go on."""
     alone = would_free_all(case)
     for waiter, peer in missing_partners(case):
         if peer in alone:
@@ -41,7 +41,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             left = left_loop(case, peer)
             found = MissingPartner(left=left)
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
-                sure = f"{told_ranks(left.still)} still in the loop that rank {peer} has left"
+                sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None
@@ -49,17 +49,17 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
 
 @dataclass(frozen=True, slots=True)
 class LeftLoop:
-    """The loop in which a rank passed its messages and in which it is no more, and the ranks that are still in it."""
+    """The loop in which a rank passed its messages and which it has left; ``still``: the ranks still in it."""
 
     still: tuple[int, ...]
     gone: tuple[int, ...]
-    """Those that have passed messages in it and left it, this rank among them."""
+    """The ranks that passed messages in it and left it, this rank included."""
     condition: str
     frame: Frame
 
 
 def left_loop(case: Case, rank: int) -> LeftLoop | None:
-    """None where the rank is in its loop still, or nobody else is."""
+    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is."""
     for frame in user_stack(_last_issued(case, rank)):
         tree = case.sources.function(frame.file, frame.line)
         loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
@@ -87,7 +87,10 @@ def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
 
 
 def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] | None:
-    """A message was sent under one tag and is expected under another, or was left out for once."""
+    """A message with two different tags, to or from the wrong rank, left out once, or without a partner.
+
+    They are asked in this order: the more specific explanation first.
+    """
     found = crossed_tags(case)
     elsewhere = wrong_peer(case) if found is None else None
     if elsewhere is not None:
@@ -111,7 +114,7 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
 
 
 def _without_partners(case: Case) -> Blame[MissingPartner] | None:
-    """Several ranks are left with messages to or from one and the same rank."""
+    """The one rank that is an end of every one of several messages without a partner."""
     rank = common_rank(left_without(case.messages_alone))
     if rank is None:
         return None
@@ -122,7 +125,7 @@ def _without_partners(case: Case) -> Blame[MissingPartner] | None:
 
 
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
-    """All wait for ranks that are in a send or recv whose peer nothing shows: the partner is one of those that wait."""
+    """Ranks in a send or recv whose peer no source shows, for which all others wait; one of these is the partner."""
     roots = tuple(sorted(case.graph.roots))
     if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
         return None

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation, HeldUpUnseen
 
 
 def only_seen(found: Blame[Explanation], hidden: frozenset[int], seen: frozenset[int]) -> Blame[Explanation]:
-    """``found`` without ranks that were not seen; a blame of nobody where it named no other."""
+    """``found`` without the ranks that were not seen; ``nobody_seen`` if all its culprits were hidden."""
     if not hidden or hidden.isdisjoint((*found.culprits, *(rank for side in found.alternatives for rank in side))):
         return found
     culprits = tuple(rank for rank in found.culprits if rank in seen)
@@ -19,5 +19,5 @@ def only_seen(found: Blame[Explanation], hidden: frozenset[int], seen: frozenset
 
 
 def nobody_seen() -> Blame[HeldUpUnseen]:
-    """Those that the others wait for were not seen."""
+    """The blame where the ranks that the others wait for were not seen."""
     return Blame(HeldUpUnseen(), sure="the ranks that the others wait for were not seen")

@@ -1,4 +1,4 @@
-"""The job ended by itself: who went first, and why the others followed."""
+"""The job ended by itself: which rank failed first, and why the others followed."""
 
 from __future__ import annotations
 
@@ -18,63 +18,68 @@ from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
-"""A process's sockets close before the kernel has taken it down, so its peers can be seen to fail before it ends."""
+"""A process's sockets close before the process has ended, so its peers can fail a moment before its own end is seen;
+chosen by hand."""
 
 
 def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
-    """The blame of a post-mortem, and whether anything went wrong at all."""
+    """(the blame of a post-mortem, whether anything went wrong at all)."""
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame(Nothing(), confidence=Confidence.CERTAIN, sure="every rank ended with status 0"), False
     if not failed and all(snapshot.exit is not None for snapshot in case.ranks.values()):
         return Blame(Nothing(), confidence=Confidence.LIKELY, sure="every rank ended with status 0"), True
+    return _failed_by_itself(case, failed) or _differed(case) or _left_first(case, failed), True
+
+
+def _failed_by_itself(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
+    """The ranks whose end was no consequence of another's; None if all only lost their peers."""
     first = _own_failures(case, failed)
     raised = bool(first) and bool(failed[first[0]].exception)
     aborted = None if raised else _aborted_in_a_call(case, failed)
-    if aborted is not None:
-        return aborted, True
-    if first:
-        sure = "first to fail, by its own error"
-        if len(first) > 1:
-            return Blame(
-                Gone(), first, proved=True, confidence=Confidence.LIKELY, sure=f"{sure}, and others in the same way"
-            ), True
-        return Blame(Gone(), first, proved=True, confidence=Confidence.CERTAIN, sure=sure), True
-    # Only victims: their peers hung up on them. Ask the sequences who parted.
+    if aborted is not None or not first:
+        return aborted
+    several = len(first) > 1
+    how = Confidence.LIKELY if several else Confidence.CERTAIN
+    sure = "first to fail, by its own error" + (", and others in the same way" if several else "")
+    return Blame(Gone(), first, proved=True, confidence=how, sure=sure)
+
+
+def _differed(case: Case) -> Blame[Explanation] | None:
+    """The ranks whose last calls differ from the others'. All failed ranks are victims: their peers closed first."""
     differing = disagreement(case, ended=True)
     if differing is not None:
-        return blame_of(differing), True
-    parted = blame(case)
-    if isinstance(parted.found, Diverged):
-        return parted, True
+        return blame_of(differing)
+    diverged = blame(case)
+    return diverged if isinstance(diverged.found, Diverged) else None
+
+
+def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:
+    """The rank that ended first, where all calls match: the others failed because it was gone."""
     unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
     if unseen and failed:
         others = tuple((rank,) for rank in unseen[1:])
+        how = Confidence.POSSIBLE if others else Confidence.LIKELY
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
-        return Blame(
-            Gone(),
-            unseen[:1],
-            others,
-            proved=True,
-            confidence=Confidence.POSSIBLE if others else Confidence.LIKELY,
-            sure=sure,
-        ), True
-    early = sorted(
-        (s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit) and failed
-    )
+        return Blame(Gone(), unseen[:1], others, proved=True, confidence=how, sure=sure)
+    ended_well = ((s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
+    early = sorted(ended_well) if failed else []
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
         how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
-        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0"), True
+        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0")
     if case.hidden and failed:
-        return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen"), True
+        return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
     order = sorted((e.at, r) for r, e in failed.items())
     culprits = (order[0][1],) if order else ()
-    return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end"), True
+    return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
 
 
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
-    """A rank aborted itself, and the others fell out of a collective or aborted as well: gloo does that to a rank that
-    gets more bytes than it expects. It need not be the rank that differs."""
+    """The blame where gloo aborted a rank, which it does to one that gets more bytes than it expects; else None.
+
+    Recognised by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
+    not be the one that differs.
+    """
     ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
     others_fell = any(e.exception and _in_collective(e) for e in failed.values())
     if not ends or not (case.gloo_refused or (others_fell and len(ends) == 1)):
@@ -82,19 +87,20 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     aborted = min(ends, key=ends.__getitem__)
     differing = disagreement(case, ended=True)
     if differing is not None and not _at_one_place(differing):
-        parted = blame(case)
-        if isinstance(parted.found, Diverged):
-            return replace(parted, confidence=Confidence.LIKELY) if parted.confidence == Confidence.CERTAIN else parted
+        diverged = blame(case)
+        if isinstance(diverged.found, Diverged):
+            certain = diverged.confidence == Confidence.CERTAIN
+            return replace(diverged, confidence=Confidence.LIKELY) if certain else diverged
     if differing is not None:
         return replace(blame_of(differing), confidence=Confidence.POSSIBLE)
-    # Whoever receives too much aborts, be it that it expects too little or that another one sends too much.
+    # The rank that receives too much aborts, whether it expects too little or another one sends too much.
     others = tuple((rank,) for rank in case.ranks if rank != aborted)
     who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
     return Blame(Gone(), (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
 
 
 def _at_one_place(found: Disagreement) -> bool:
-    """Is it the same line that called it everywhere? Else two different calls have met."""
+    """True if all ranks called from the same line. If not, two different calls were paired."""
     return len({token.site for token in found.tokens.values()}) == 1
 
 
@@ -103,11 +109,11 @@ def _failed(end: ProcessExit) -> bool:
 
 
 def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
-    """Ranks whose end was no consequence: killed by somebody, or an error outside of a collective."""
+    """The first rank that was killed from outside or failed outside of a collective, and those that failed alike."""
     own = [
         (end.at, rank)
         for rank, end in failed.items()
-        # An error in a call and then a signal is the end of one whose peer left.
+        # A rank whose peer left gets an error in its call, and then often a signal.
         if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not (end.exception and _in_collective(end)))
         or (end.exception and not _in_collective(end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
@@ -115,7 +121,7 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
     if not own:
         return ()
     first = failed[min(own)[1]]
-    # The same error at the same line of other ranks is no consequence: they failed as it did.
+    # The same error at the same line of other ranks is no consequence of this one.
     alike = [r for _, r in own if first.exception and _alike(failed[r], first)]
     return tuple(sorted({min(own)[1], *alike}))
 
@@ -126,7 +132,7 @@ def _alike(end: ProcessExit, other: ProcessExit) -> bool:
 
 
 def _in_collective(end: ProcessExit) -> bool:
-    """Did the error come out of torch.distributed (a peer hung up, a timeout, a mismatch)?"""
+    """True if the error came out of torch.distributed: a peer closed its connection, a timeout, a mismatch."""
     return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
 
 

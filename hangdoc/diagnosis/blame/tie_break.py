@@ -1,5 +1,7 @@
-"""Ties between equally small repairs: what interrupted a rank, a rank guard, then the ranks' own history; never a
-coin's toss."""
+"""Ties between equally small repairs, broken by facts alone, else reported as unbroken.
+
+In this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other groups, exits.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import others_in, partings_of
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_behind
+from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -20,47 +22,50 @@ from hangdoc.model.process import Frame, Stack
 
 
 def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
-    """The alignment to report, how a tie was broken ('' where there was none), and what parted its sides."""
+    """(the alignment to report, how a tie was broken, the guards that can explain it).
+
+    The second is '' where there was no tie, 'unbroken' where nothing breaks it, else a reason in words.
+    """
     settled = [partner_aside(own_counterpart(settle(case, alignment))) for alignment in candidates]
     partings = [(a, partings_of(case, a)) for a in settled]
     if len(candidates) == 1:
         return settled[0], "", partings[0][1]
     interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
     if len(interrupted) == 1:
-        ranks = told_ranks(interrupted[0][0].culprits)
+        ranks = ranks_text(interrupted[0][0].culprits)
         return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
     for alignment, found in partings:
         guarded = _guarded_ranks(alignment, found)
         match = next((p for p in partings if p[0].culprits == guarded), None)
         if match is not None:
-            return match[0], f"{told_ranks(guarded)} alone under a condition on the rank", match[1]
+            return match[0], f"{ranks_text(guarded)} alone under a condition on the rank", match[1]
     moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
     novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
     if len(novel) == 1:
-        return novel[0][0], f"{told_ranks(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
+        return novel[0][0], f"{ranks_text(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
     odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
     if len(odd) == 1:
-        return odd[0][0], f"ranks of other groups went as {told_ranks(others_in(odd[0][0]))} did", odd[0][1]
+        return odd[0][0], f"ranks of other groups went as {ranks_text(others_in(odd[0][0]))} did", odd[0][1]
     # Where others have ended as well, ending is what the program does there.
     gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
     if len(gone) == 1:
-        return gone[0][0], f"{told_ranks(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
+        return gone[0][0], f"{ranks_text(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
     first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
     return first[0], "unbroken", first[1]
 
 
 def _ended_there(case: Case, alignment: Alignment) -> bool:
-    """Are the culprits those of the group that have ended?"""
+    """True if the culprits are just those members of the group that have ended, and not all members."""
     return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
 
 
-def told_ranks(ranks: tuple[int, ...]) -> str:
+def ranks_text(ranks: tuple[int, ...]) -> str:
     """'rank 2', 'ranks 0, 3'."""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def interrupting(case: Case, stack: Stack) -> Frame | None:
-    """The finalizer, signal handler or callback in the stack that the interpreter runs at moments of its own."""
+    """The frame of a finalizer, signal handler or callback, which the interpreter runs at any moment; else None."""
     return next((f for f in stack if _interrupts(case, f.file, plain(f.function))), None)
 
 
@@ -69,15 +74,18 @@ def _interrupts(case: Case, file: str, function: str) -> bool:
 
 
 def _was_interrupted(case: Case, gap: Gap | None) -> bool:
-    """Does the culprits' own call come from such a place, and that of the others not?"""
+    """True if the culprits' call comes from code that interrupts a program, and the others' does not."""
     if gap is None or gap.mine is None or interrupting(case, gap.mine.stack) is None:
         return False
     return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
 
 
 def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
-    """Which of two equally good stories to tell first: who did what the condition made special. That is the side
-    whose call stands under it, but for an early return, a loop that ended and a try body that was left the other."""
+    """How well the culprits fit the likeliest guard, to order repairs that nothing else decides.
+
+    Positive if the culprits are the special side: the one under the condition; of an early return, a loop that ended or
+    a try body that was left, the other one. The number is the guard's score.
+    """
     if alignment.first is None or not found:
         return 0.0
     top = found[0]
@@ -87,7 +95,7 @@ def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
 
 
 def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
-    """The side whose call stands under a condition on the rank, () where neither or both do."""
+    """The ranks of the side whose call is under a condition on the rank; () where neither or both are."""
     gap = alignment.first
     if gap is None:
         return ()
@@ -102,13 +110,13 @@ def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...
 
 
 def _left_own_path(case: Case, alignment: Alignment) -> bool:
-    """Did the culprits do something they never did before, where the others did what they always do?"""
+    """True if the culprits took a step that is new to them, and the others one that they always take."""
     gap = alignment.first
     return gap is not None and _strayed(case, gap) and not _may_end_a_loop(case, gap)
 
 
 def _strayed(case: Case, gap: Gap | None) -> bool:
-    """Is this step of the culprits new to them, and that of the others not?"""
+    """True if this step is new to the culprits, and the others' step is not new to the others."""
     if gap is None:
         return False
     mine = gap.mine is None or _is_new_step(case.programs.get(gap.mine.rank), gap.mine)
@@ -117,7 +125,7 @@ def _strayed(case: Case, gap: Gap | None) -> bool:
 
 
 def _others_strayed(case: Case, alignment: Alignment) -> bool:
-    """Did the others, after a call that they had made before, go on as they never had?"""
+    """True if the others took a new step after a call that they had made before."""
     gap = alignment.first
     program = case.programs.get(gap.theirs.rank) if gap is not None and gap.theirs is not None else None
     if program is None or gap is None or gap.theirs is None or gap.theirs.order <= 0 or gap.theirs.op == END:
@@ -128,8 +136,10 @@ def _others_strayed(case: Case, alignment: Alignment) -> bool:
 
 
 def _may_end_a_loop(case: Case, gap: Gap) -> bool:
-    """Do the others begin another round where the culprits go on to what they never called before? Nobody's past
-    tells how many rounds there were to be."""
+    """True if the others begin another round of a loop while the culprits make a call that they never made before.
+
+    Then no history says which side is wrong about the number of rounds.
+    """
     if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
         return False
     ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
@@ -140,8 +150,10 @@ def _may_end_a_loop(case: Case, gap: Gap) -> bool:
 
 
 def _is_new_step(program: RankProgram | None, token: Token) -> bool:
-    """Did the rank never before go from its previous call to this one, or take another step on the way here from its
-    previous call in the group?"""
+    """True if a step on the way from the rank's previous call in the group to this one is new to the rank.
+
+    Example: calls A B A B A C, the token is C → True; A B A B A B, the last B → False.
+    """
     if program is None or token.order >= len(program.tokens):
         return True  # it ended: nobody ends twice
     if token.order <= 0:
@@ -157,7 +169,7 @@ _Step = tuple[_Place, _Place]
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
-    """Did the culprits come to their call in a way that no rank outside the group ever took, and the others not?"""
+    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'."""
     gap, members = alignment.first, set(alignment.history.members)
     outside = {rank: program for rank, program in case.programs.items() if rank not in members}
     if gap is None or gap.mine is None or gap.theirs is None or not outside:
@@ -177,7 +189,7 @@ def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
 
 
 def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]:
-    """From which site to which did the rank go since its previous call in the group, and which such steps before."""
+    """(the rank's steps from its previous call in the group to this one, all its steps before that)."""
     calls = program.tokens
     earlier = (i for i in range(token.order - 1, -1, -1) if calls[i].group == token.group)
     start = next(earlier, token.order - 1)
@@ -187,21 +199,21 @@ def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]
 
 
 def _place(program: RankProgram, token: Token) -> _Place:
-    """The line and the group: one line may call on several. Groups that divide the world have one description."""
+    """The call's site and group: one line may call on several groups. Groups of one mesh share a description."""
     group = program.groups.get(token.group[0])
     return token.site, (group.description if group is not None else "") or token.group[0]
 
 
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
-    """Does ``mine`` stand behind the place of ``theirs``, which its rank has not been to this time?
+    """True if ``mine`` is past the line of ``theirs``, and its rank left out that call this time.
 
-    In a loop that holds both, or where no source tells, it has been there if that was its call before; where nobody
-    knows its calls, the one further on has left something out.
+    In a loop around both, or without the source, its previous call decides: if it was at that line, the rank left
+    nothing out. Without a record of its calls it counts as left out.
     """
-    together = is_behind(case.sources, mine.stack, theirs.stack)
+    together = is_past(case.sources, mine.stack, theirs.stack)
     if together is None:
         return False
-    if together == "behind" or _in_one_round(case, mine, theirs):
+    if together == "certainly" or _in_one_round(case, mine, theirs):
         return True
     program = case.programs.get(mine.rank)
     if program is None:
@@ -211,17 +223,20 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
 
 
 def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
-    """Are both now in the same round of all loops around them, as their counters tell?"""
+    """True if the loops' counters say that both are in the same round now; False if no counter was seen."""
     file, function, names = common_rounds(case.sources, mine.stack, theirs.stack)
     seen = [case.values.of(file, function, name) for name in names]
-    told = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
-    return bool(told) and all(a is not None and a == b for a, b in told)
+    counts = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
+    return bool(counts) and all(a is not None and a == b for a, b in counts)
 
 
-def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
-    """At the very end of the sequences 'one extra here' and 'one missing here' say the same. The guard tells which
-    it is: whose call stands under it. Without one, a call that the others make as well, or will still come to, is
-    not extra: whoever is there already has left theirs out."""
+def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
+    """The alignment with its gap at the end of the sequences reported as a missing call, or as an extra one.
+
+    There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
+    Without a guard, a call that the others make as well, or will still reach, is not extra; the others' call is then
+    missing. Example: culprits at train:9, others at train:5, no condition → train:5 is missing on the culprits.
+    """
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
@@ -232,8 +247,8 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
     elif partings:
         missing = partings[0].guarded == 1
     else:
-        # Who still stands in front of the others' call has left nothing out.
-        before = is_behind(case.sources, gap.theirs.stack, gap.mine.stack) == "behind"
+        # A rank that is still before the others' call has left nothing out.
+        before = is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
         missing = not before and (_made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs))
     if not missing:
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
@@ -242,9 +257,11 @@ def retell(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignme
 
 
 def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tuple[Gap | None, list[Parting]]:
-    """The others' call, and the conditions that it stands under there, where the culprits make it as well, one call
-    later, and the others make what the culprits are said to make alone, one call later: nothing is too many, one of
-    the conditions was true in another round. (None, ``partings``) where it is not so, or no condition is seen."""
+    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``partings``).
+
+    The two sides make the same two calls in swapped order, so no call is extra: a condition was true in another round.
+    Example: culprits [A, B], others [B, A] → B is late on the culprits.
+    """
     gap, history = alignment.first, alignment.history
     if gap is None or partings or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
         return None, partings
@@ -259,18 +276,18 @@ def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tup
 
 
 def is_shared(case: Case, gap: Gap) -> bool:
-    """Have others, too, issued what the culprits are in, a call of another group than the one that is waited for?"""
+    """True if others have issued the culprits' call as well, in another group than that of the call they lack."""
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or mine.group == theirs.group:
         return False
     history = next((h for h in case.histories if h.key == mine.group), None)
     others = [r for r in history.members if r not in gap.ranks] if history is not None else []
-    met = [history.at(rank, mine.sequence) for rank in others] if history is not None else []
-    return any(t is not None and t.site == mine.site for t in met)
+    calls = [history.at(rank, mine.sequence) for rank in others] if history is not None else []
+    return any(t is not None and t.site == mine.site for t in calls)
 
 
 def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
-    """Have ranks that are not to blame called from the same place before?"""
+    """True if ranks that are not to blame have made such a call from the same site."""
     culprits = frozenset(alignment.culprits)
     others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)
@@ -278,7 +295,7 @@ def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
 
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
-    """The others' calls in the group that the culprits have not issued: the first, and what has followed it since."""
+    """The others' calls in the group that the culprits have not issued: ``first`` and those after it."""
     culprits = frozenset(alignment.culprits)
     others = (r for r in alignment.history.members if r not in culprits)
     longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])

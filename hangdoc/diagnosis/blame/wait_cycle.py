@@ -1,10 +1,10 @@
-"""Everybody waits for somebody: who could set all others free?"""
+"""Every stuck rank waits for another stuck rank: which one could free all the others?"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import told_ranks
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop
@@ -14,17 +14,17 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
 
 MOST_TRIED = 64
-"""Ranks, or places, whose going on is tried: each costs one pass over the graph."""
+"""Ranks, or places, that are tried as the one to go on; chosen by hand: each costs one pass over the graph."""
 
 
 def would_free_all(case: Case) -> list[int]:
-    """The stuck ranks each of which, by going on, would set all others free."""
+    """The stuck ranks each of which would free all others if it alone waited no more."""
     needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
     return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
 
 
 def lock_waiters(case: Case) -> tuple[int, ...]:
-    """The stuck ranks that wait for a lock between processes, by themselves or by a child."""
+    """The stuck ranks that wait, themselves or through a child, for a lock that processes share."""
     found = []
     for rank in sorted(case.graph.stuck):
         kind, process = case.activities[rank].kind, case.ranks[rank].process
@@ -45,56 +45,68 @@ class WaitCycle(Explanation):
     """Every stuck rank waits for another stuck rank."""
 
     ring: tuple[Activity, ...] = ()
-    """Where all of them wait for messages: the ranks of one circle, each waiting for the next."""
+    """If all of them wait for messages: the ranks of one circle, each waiting for the next."""
     loop: UnevenLoop | None = None
     """The loop around the messages of the ring, where the ranks count its rounds differently."""
     lock_waiters: tuple[int, ...] = ()
-    """Those that wait for a lock between processes."""
+    """The ranks that wait for a lock that processes share."""
     lock_holders: tuple[int, ...] = ()
-    """Those that hold it."""
+    """The ranks that hold it."""
 
 
 def cycle(case: Case) -> Blame[WaitCycle]:
-    """Everybody waits for somebody and all calls match: an order that differs, or everyone sends first. Who would
-    set all others free by going on? Ranks at one place stand or fall together."""
+    """The blame of a circle in which all calls match: the order differs, or every rank sends first.
+
+    To blame are the ranks that would free all others by going on; ranks at one place count as one. Example: rank 0
+    holds a file lock and waits in barrier, ranks 1 and 2 wait for the lock → rank 0.
+    """
     waiting = sorted(r for r in case.graph.stuck if case.graph.on(r) & case.graph.stuck)
-    by_place: dict[tuple[object, ...], list[int]] = {}
-    for rank in waiting:
-        activity = case.activities[rank]
-        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
-        by_place.setdefault(place, []).append(rank)
     circle = "the wait-for graph is a circle"
     loop = uneven_loop(case, tuple(waiting)) if all(case.activities[r].kind in MESSAGES for r in waiting) else None
     ring = _ring([case.activities[r] for r in sorted(case.graph.stuck)])
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
     found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
-        sure = f"{circle}; {told_ranks(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
+        sure = f"{circle}; {ranks_text(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    if len(by_place) < 2:
+    places = _places(case, waiting)
+    if len(places) < 2:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)
-    places = sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
+    odd = _able_to_break(case, places, set(found.lock_holders) | case.held.keys())
+    if len(odd) > 1:
+        return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
+    # A rank that waits for a message cannot break the circle alone: its partner would have to.
+    unnamed = any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
+    how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
+    sure = f"{circle}; {ranks_text(odd[0])} alone can break it"
+    return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
+
+
+def _places(case: Case, waiting: list[int]) -> list[tuple[int, ...]]:
+    """The ranks that wait in one call at one line, together; the fewest first."""
+    by_place: dict[tuple[object, ...], list[int]] = {}
+    for rank in waiting:
+        activity = case.activities[rank]
+        place = (activity.group, activity.members, activity.op, activity.where and activity.where.line)
+        by_place.setdefault(place, []).append(rank)
+    return sorted((tuple(ranks) for ranks in by_place.values()), key=lambda ranks: (len(ranks), ranks))
+
+
+def _able_to_break(case: Case, places: list[tuple[int, ...]], holders: set[int]) -> list[tuple[int, ...]]:
+    """The smallest sets of ranks that would free all others by going on; those of lock ``holders`` alone, if any.
+
+    A rank that holds a lock and waits for ranks that want it only has to release it.
+    """
     alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
     enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places
     odd = [ranks for ranks in enough if len(ranks) == len(enough[0])]
-    # Who holds a lock and waits for those that want it has only to let go.
-    holders = set(found.lock_holders) | case.held.keys()
-    odd = [ranks for ranks in odd if holders.issuperset(ranks)] or odd
-    if len(odd) == 1:
-        sure = f"{circle}; {told_ranks(odd[0])} alone can break it"
-        # What waits for a message cannot break it alone: its partner would have to.
-        how = (
-            Confidence.POSSIBLE
-            if any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
-            else Confidence.LIKELY
-        )
-        return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
-    return Blame(found, odd[0], tuple(odd[1:]), proved=True, sure=f"{circle}; either side can break it")
+    return [ranks for ranks in odd if holders.issuperset(ranks)] or odd
 
 
 def _ring(stuck: list[Activity]) -> tuple[Activity, ...]:
-    """The ranks of the circle, each before the one that it waits for; all of them where some peer is unknown, none
-    where one of them waits for something else than a message.
+    """The ranks of the circle, each before the one that it waits for.
+
+    All stuck ranks if some peer is unknown; none if one of them waits for something that is not a message.
 
     Example: 0 receives from 1, 1 from 2, 2 from 1 → (1, 2).
     """

@@ -1,9 +1,9 @@
 """Minimum repair: the fewest insertions and deletions after which the ranks' sequences can match.
 
 Ranks with equal behaviour are folded first, so the cost grows with the number of *different* behaviours. Each
-behaviour is then aligned with a consensus that starts from one of them and grows by the others' continuations;
-the start whose repair changes the fewest calls, counted over ranks, wins. Starts that change equally many are
-alternatives: the tie is not ours to break here.
+behaviour is then aligned with a consensus, which starts from one of them and is extended by the others' further calls.
+The start whose repair changes the fewest calls, counted over ranks, wins. Starts that change equally many are
+alternatives: ``blame.tie_break`` chooses among them.
 
 The end of a sequence costs nothing: a rank that has not issued a call yet may still do so.
 """
@@ -34,9 +34,9 @@ _IMPOSSIBLE = 21
 """More than a deletion and an insertion: these two calls are known not to match."""
 
 _MOST_STARTS = 6
-"""Behaviours from which a repair is tried, the most common first; each costs an alignment with all others."""
+"""Behaviours from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
 _MOST_PLACES = 100_000
-"""Of the search: behaviours that need more have little in common."""
+"""Of one search; chosen by hand: behaviours that need more have little in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Gap:
 
     @property
     def past(self) -> bool:
-        """Have the sides gone on since they parted?"""
+        """True if both sides have gone on since they diverged."""
         return not any(token is not None and token.pending for token in (self.mine, self.theirs))
 
 
@@ -88,7 +88,7 @@ class Alignment:
 
     @property
     def when(self) -> int:
-        """Time of the first repair (ns), to tell which group parted first."""
+        """Time of the first repair (ns), by which groups are compared: the one that diverged first explains more."""
         first = self.first
         times = [t.created_ns for t in (first.mine, first.theirs, first.token) if t and t.created_ns] if first else []
         return min(times, default=0)
@@ -100,8 +100,11 @@ class Alignment:
 
 
 def crossed_before(alignment: Alignment) -> Token | None:
-    """A call of the culprits that, in front of the repair, met one from a line that they call from as well, while its
-    own line is unknown to the others: the sides may have parted there already."""
+    """The culprits' first call before the repair at which the sides may have diverged already; None if there is none.
+
+    Its own site is unknown to the others, while the others' call of the same number is from a site that the culprits
+    also call from. Example: culprits [X, A, …], others [A, A, …] → X.
+    """
     gap, history = alignment.first, alignment.history
     if gap is None or gap.theirs is None or history.inferred:
         return None
@@ -109,10 +112,10 @@ def crossed_before(alignment: Alignment) -> Token | None:
     known = {t.site for t in mine}, {t.site for t in theirs}
     numbered = {t.sequence: t for t in theirs}
     for token in mine:
-        met = numbered.get(token.sequence)
-        if token.sequence >= gap.token.sequence or met is None:
+        other = numbered.get(token.sequence)
+        if token.sequence >= gap.token.sequence or other is None:
             continue
-        if token.site not in known[1] and met.site in known[0]:
+        if token.site not in known[1] and other.site in known[0]:
             return token
     return None
 
@@ -133,7 +136,7 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
     folded: dict[tuple[object, ...], list[int]] = {}
     whole: dict[tuple[object, ...], Behaviour] = {}
     for (_, has_ended), ranks in lists.items():
-        # A rank that fell behind everybody's ring has issued nothing that could be compared.
+        # Calls older than the others' oldest remembered call cannot be compared.
         calls = [t for t in history.tokens.get(ranks[0], []) if t.sequence >= history.first]
         tokens = (*calls, _end(history, ranks[0], calls)) if has_ended else tuple(calls)
         at = tuple(sites.setdefault(t.site, len(sites)) for t in tokens)
@@ -147,6 +150,7 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
 
 
 def _end(history: GroupHistory, rank: int, calls: Sequence[Token]) -> Token:
+    """The end of an ended rank's program, as a call after its last one."""
     last = calls[-1] if calls else None
     return Token(
         rank=rank,
@@ -193,6 +197,7 @@ def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> l
 
 
 def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behaviour) -> Alignment:
+    """The repair that takes ``start`` for correct and changes all other behaviours."""
     consensus = Behaviour((), start.tokens, start.kinds, start.sites)
     cost = 0
     gaps: list[Gap] = []
@@ -212,6 +217,7 @@ def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behav
 
 
 def _gap(step: tuple[str, int, int], consensus: Behaviour, behaviour: Behaviour) -> Gap:
+    """A step of ``align`` as a gap of the behaviour's ranks."""
     kind, i, j = step
     theirs = consensus.tokens[i] if i < len(consensus.tokens) else None
     mine = behaviour.tokens[j] if j < len(behaviour.tokens) else None
@@ -222,7 +228,7 @@ def _gap(step: tuple[str, int, int], consensus: Behaviour, behaviour: Behaviour)
 
 
 class Pairing:
-    """The cost of letting two calls match. Cheap where correct programs differ, dear where they cannot match."""
+    """The cost of letting two calls match: low where correct programs differ, high where the calls cannot match."""
 
     def __init__(self, left: Behaviour, right: Behaviour) -> None:
         self._left, self._right = left, right
@@ -230,7 +236,11 @@ class Pairing:
         self._learned = self._learn()
 
     def cost(self, i: int, j: int) -> int:
-        """Of the left one's call ``i`` and the right one's call ``j``."""
+        """Of the left one's call ``i`` and the right one's call ``j``: 0 if they match.
+
+        One function in spite of its branches: it is the table of prices, from the dearest row to the cheapest, and runs
+        for every pair of calls that the search looks at.
+        """
         a, b = self._left.tokens[i], self._right.tokens[j]
         here, there = self._left.sites[i], self._right.sites[j]
         together = a.sequence == b.sequence
@@ -251,11 +261,12 @@ class Pairing:
         return _BOTH_SIDES_OWN if own else _SITE
 
     def _learn(self) -> dict[tuple[int, int], int]:
-        """How often different sites have completed together: `if rank == 0: broadcast(…) else: broadcast(…)`.
+        """(left site, right site) → how often two calls from there have completed together.
 
-        A pair counts where each was the other's first partner, or where one has never had another. Only sites that
-        the other side does not have qualify: after a shift, the ordinary calls of a loop would pair crosswise just
-        as regularly."""
+        Example: `if rank == 0: broadcast(…) else: broadcast(…)`. A pair counts if each was the other's first partner,
+        or if one never had another partner. Sites that both sides have are left out: after a shift, the ordinary calls
+        of a loop would pair crosswise just as regularly.
+        """
         if self._left_sites == self._right_sites:
             return {}
         by_number = {t.sequence: (t, site) for t, site in zip(self._right.tokens, self._right.sites, strict=True)}
@@ -274,12 +285,19 @@ class Pairing:
 
 
 def _one_library_call(a: Token, b: Token) -> bool:
-    """Did both synchronise gradients, in one place of the library's code? That is due once in a step, wherever the
-    backward() stands. A forward that communicates may as well be one too many (a validation)."""
+    """True if both synchronised gradients at one place of the library's code.
+
+    That is due once in a step, whichever line calls backward(). A forward that communicates is different: it may be
+    extra (a validation).
+    """
     return has_role(a.stack, Role.BACKWARD) and below_user(a.stack) == below_user(b.stack)
 
 
 def _belong_together(pair: tuple[int, int], times: int, partners: dict[int, dict[int, None]]) -> bool:
+    """True for two arms of one condition. ``partners``: site → the sites it completed with, in their order.
+
+    Three times is chosen by hand: two may be a coincidence at the start of a loop.
+    """
     here, there = pair
     if next(iter(partners[here])) == there and next(iter(partners[there])) == here:
         return True
@@ -293,7 +311,7 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
     has none) and where the right one's free end begins. Gaps stand as late as possible: the ranks agreed until then.
 
     A best-first search: calls that match at no cost are passed at once, so the work grows with the repair and not
-    with the length of the sequences.
+    with the length of the sequences. It is one function in spite of its length: one loop over one queue.
 
     Example: left A B C, right A C, where B and C are other operations → [('insert', 1, 1)], 2.
     """
@@ -304,7 +322,7 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
     pair = Pairing(left, right).cost
     # A place is (calls of the left one passed, calls of the right one passed).
     cheapest: dict[tuple[int, int], int] = {(i, i): 0}
-    came: dict[tuple[int, int], tuple[int, int]] = {}
+    came_from: dict[tuple[int, int], tuple[int, int]] = {}
     # (cost, minus how far on, place): among equally cheap places the one furthest on goes first.
     queue: list[tuple[int, int, int, int]] = [(0, 0, i, i)]
     ends: list[tuple[int, int]] = []
@@ -313,8 +331,8 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
         cost, _, i, j = heapq.heappop(queue)
         if limit is not None and cost > limit:
             break
-        if len(came) > _MOST_PLACES and not ends:
-            ends.append(max(came, key=sum))  # nothing like it any more: the rest is not compared
+        if len(came_from) > _MOST_PLACES and not ends:
+            ends.append(max(came_from, key=sum))  # little in common: the rest is not compared
             break
         if cost > cheapest[i, j]:
             continue
@@ -322,11 +340,11 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
         while i < rows and j < columns and (left.kinds[i] == right.kinds[j] or pair(i, j) == 0):
             i, j = i + 1, j + 1
         if (i, j) != start:
-            # Where another path came here as cheaply, it has been looked at already.
+            # A place that another path reached at this cost has been searched already.
             if cheapest.get((i, j), cost + 1) <= cost:
                 continue
             cheapest[i, j] = cost
-            came[i, j] = start
+            came_from[i, j] = start
         if i == rows or j == columns:
             ends.append((i, j))
             limit = cost
@@ -335,10 +353,10 @@ def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]]
             place = (i + step[0], j + step[1])
             if cost + price < cheapest.get(place, cost + price + 1):
                 cheapest[place] = cost + price
-                came[place] = (i, j)
+                came_from[place] = (i, j)
                 heapq.heappush(queue, (cost + price, -sum(place), *place))
     end = _best_end(ends, left, right)
-    return _steps(came, end), end[1]
+    return _steps(came_from, end), end[1]
 
 
 def _common(left: Sequence[int], right: Sequence[int]) -> int:
@@ -349,12 +367,12 @@ def _common(left: Sequence[int], right: Sequence[int]) -> int:
     return next(place for place in range(limit) if left[place] != right[place])
 
 
-def _steps(came: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -> list[tuple[str, int, int]]:
-    """The gaps on the way to ``end``, in order."""
+def _steps(came_from: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -> list[tuple[str, int, int]]:
+    """The gaps on the way to ``end``, in order: (kind, call of the left one, call of the right one)."""
     steps: list[tuple[str, int, int]] = []
     place = end
-    while place in came:
-        before = came[place]
+    while place in came_from:
+        before = came_from[place]
         if place[0] - before[0] != place[1] - before[1]:
             steps.append(("insert" if place[1] == before[1] else "delete", *before))
         place = before
@@ -362,10 +380,10 @@ def _steps(came: dict[tuple[int, int], tuple[int, int]], end: tuple[int, int]) -
 
 
 def _best_end(ends: list[tuple[int, int]], left: Behaviour, right: Behaviour) -> tuple[int, int]:
-    """Either side may have more to come, but not both: one of them has reached its end.
+    """The best of equally cheap ends; in each, one of the two sequences has been passed as a whole.
 
-    Between equally cheap ends prefer the story that the call in question tells: a call whose site the other
-    side knows came too early there (others are missing); an unknown one is extra.
+    First an end after which the right one's next call is from a site that the left one has, so that others are missing
+    before it; then the end furthest on.
     """
     known = frozenset(left.sites) if len(ends) > 1 else frozenset()
 

@@ -47,7 +47,7 @@ class Token:
     thread_id: int = 0
     root: int | None = None
     named: bool = True
-    """False: it waits for a collective or a message, and nothing tells which."""
+    """False: it waits for a collective or a message, and no source shows which."""
 
     @property
     def frame(self) -> Frame | None:
@@ -67,9 +67,9 @@ class GroupHistory:
     """Members whose journal could not be read."""
     first: int = 1
     inferred: bool = False
-    """Made up from stacks: no numbers, no past."""
+    """Made from stacks alone: one call of each rank, without a past; its numbers mean nothing."""
     open: bool = False
-    """The journals do not say who its members are: there may be others."""
+    """The journals do not list its members: there may be others."""
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""
@@ -77,7 +77,7 @@ class GroupHistory:
         return calls[-1].sequence if calls else 0
 
     def arrived(self, sequence: int) -> bool:
-        """Has every member issued the call with that number?"""
+        """True if every member has issued the call with that number."""
         return not self.blind and all(self.issued(rank) >= sequence for rank in self.members)
 
     def at(self, rank: int, sequence: int) -> Token | None:
@@ -91,21 +91,25 @@ class GroupHistory:
         return next((t for t in calls if t.sequence == sequence), None)
 
 
-def met_unlike(history: GroupHistory) -> bool:
-    """Does a rank wait in a call that all members have issued, but not all alike? gloo then waits for bytes that nobody
-    sends, and no rank is missing. Where some have not come there, or are not seen, two that wait in unlike calls of one
-    number prove as much: nothing the others do lets these two meet."""
+def unlike_calls_paired(history: GroupHistory) -> bool:
+    """True if ranks wait in calls of one number that differ, so that no future call can complete them.
+
+    If all members have issued that number, any two different calls prove it: gloo waits for bytes that no rank sends.
+    Otherwise two ranks must wait in different calls of that number. Example: rank 0 waits in #5 broadcast, rank 1 in #5
+    all_reduce → True.
+    """
     waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
     for sequence in waiting:
-        met = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
+        calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
-        if len({(t.op, t.sizes) for t in met if arrived or (t.pending and not history.inferred)}) > 1:
+        counted = [t for t in calls_of_number if arrived or (t.pending and not history.inferred)]
+        if len({(t.op, t.sizes) for t in counted}) > 1:
             return True
     return False
 
 
 def group_label(name: str, description: str) -> str:
-    """How people call the group: its description where torch gave it one ('default_pg'), else its name."""
+    """The group's name for people: its description if torch gave it one ('default_pg'), else 'group 3'."""
     if description and description != "undefined":
         return description
     return f"group {name}" if name.isdigit() else name
@@ -124,7 +128,7 @@ class RankProgram:
 
     @cached_property
     def tokens(self) -> list[Token]:
-        """All calls; made on first use, for the few ranks that somebody asks about."""
+        """All calls; made on first use, as only a few ranks' are needed."""
         return [self.token(place) for place in range(len(self.journal.calls))]
 
     @property
@@ -180,7 +184,7 @@ def programs(job: JobSnapshot) -> dict[int, RankProgram]:
 
 
 def distinct(program_of: dict[int, RankProgram]) -> list[tuple[RankProgram, tuple[int, ...]]]:
-    """One program for each set of ranks with equal calls, and those ranks."""
+    """(program, its ranks) for each set of ranks with equal calls."""
     ranks: dict[int, list[int]] = {}
     for rank, program in program_of.items():
         ranks.setdefault(id(program.recording), []).append(rank)
@@ -188,10 +192,10 @@ def distinct(program_of: dict[int, RankProgram]) -> list[tuple[RankProgram, tupl
 
 
 def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) -> list[GroupHistory]:
-    """The joined histories of all groups that anyone used or made. Ranks of equal calls share one list of tokens.
+    """The joined histories of all groups that any rank used or made. Ranks of equal calls share one list of tokens.
 
-    ``dumped``: all ranks of a job of which there are dumps alone. There the default group has at least these for its
-    members, and any other group whose members are not recorded at least those that have used it.
+    ``dumped``: all ranks of a job that only dumps show. A dump may not list a group's members; then the default group
+    has at least these, and any other group has at least the ranks that used it.
     """
     found: dict[GroupKey, GroupHistory] = {}
     shared: dict[tuple[int, int], list[Token]] = {}
@@ -215,14 +219,18 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
         if history.open and history.label != _DEFAULT_GROUP:
             history.members = tuple(sorted(history.tokens))
         history.blind = tuple(r for r in history.members if r not in program_of)
-        # Rings wrap at different points: compare from where everybody's memory begins.
-        history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
-        cut: dict[int, list[Token]] = {}
-        for rank, calls in history.tokens.items():
-            if id(calls) not in cut:
-                cut[id(calls)] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
-            history.tokens[rank] = cut[id(calls)]
+        _cut_to_common_memory(history)
     return list(found.values())
+
+
+def _cut_to_common_memory(history: GroupHistory) -> None:
+    """Drop the calls before the first one that all ranks still have: rings drop old calls at different points."""
+    history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
+    cut: dict[int, list[Token]] = {}
+    for rank, calls in history.tokens.items():
+        if id(calls) not in cut:
+            cut[id(calls)] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+        history.tokens[rank] = cut[id(calls)]
 
 
 def merged(groups: list[GroupHistory], program_of: dict[int, RankProgram]) -> GroupHistory | None:

@@ -1,4 +1,4 @@
-"""Which messages have met? Sends and receives of two ranks pair in their order, by group and tag."""
+"""Which sends and receives have a partner. Those of two ranks pair in their order, by group and tag."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Alone:
 
 
 def alone(journals: Mapping[int, Journal]) -> list[Alone]:
-    """The messages without a partner, of pairs of ranks that both have a journal. A rank that receives from any source
-    takes part in nothing that could be told.
+    """The messages without a partner, of pairs of ranks that both have a journal.
 
-    Where one side has forgotten its older messages, those that completed are taken to have met: left are the pending
-    ones. Example: 7 sends kept of 15 and 16 recvs, the last one pending → that recv, and not 9 of them.
+    Ranks that receive from any source are left out: their partners are unknown. If one side has dropped old messages,
+    completed ones count as paired, and only pending ones are compared. Example: 7 sends kept of 15 and 16 recvs, the
+    last one pending → that recv, and not 9 of them.
     """
     known = {
         rank: journal
@@ -50,14 +50,16 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
         sends, recvs = ways.get("send", []), ways.get("recv", [])
         if not (known[sender].has_all_messages and known[receiver].has_all_messages):
             sends, recvs = ([each for each in some if not each.message.completed] for some in (sends, recvs))
-        met = min(len(sends), len(recvs))
-        found += sends[met:] + recvs[met:]
+        paired = min(len(sends), len(recvs))
+        found += sends[paired:] + recvs[paired:]
     return sorted(found, key=lambda each: (each.message.created_ns, each.rank))
 
 
 def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:
-    """The pairs between which something is wrong, with one message of each: its peer has gone by it, or offers another
-    one that does not fit. Who waits for a peer that waits itself for a third may still get what it wants.
+    """(lower rank, higher rank) → one pending message, for pairs between which a message is missing or does not fit.
+
+    Its peer waits for no message, or for one of this rank's that does not fit. A rank whose peer waits for a third rank
+    is left out: its partner may still come.
 
     Example: 0 waits for 1 and 1 for 0 with other tags → {(0, 1)}; 0 waits for 1 and 1 for 2 → {(1, 2)}.
     """

@@ -1,8 +1,8 @@
-"""Would the job go on with this repair? The calls from the divergence on, replayed as the ranks issued them.
+"""Whether the job would go on with a repair: the calls from the divergence on, replayed as the ranks issued them.
 
 Every group by itself may have several repairs, and most of them leave the ranks waiting for each other in another
-group. Only what lies behind the first edit and what had not completed is replayed; ranks that issue the same there
-move as one. A rank that has issued all that is known of it may still issue anything, unless it has ended.
+group. Only calls after the first edit, and calls that had not completed, are replayed; ranks that issue the same calls
+there are one actor. A rank that has issued all its known calls may still issue any other, unless it has ended.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from hangdoc.diagnosis.calls.history import END, GroupHistory, GroupKey, RankPro
 from hangdoc.diagnosis.frames.operations import message_way
 
 _MOST_SETS = 24
-"""Sets of culprits that are tried, the smallest first: each costs one replay of the job."""
+"""Sets of culprits that are tried, the smallest first; chosen by hand: each costs one replay of the job."""
 
 Slot = tuple[int, int | tuple[int, int]]
-"""One meeting: which group (its place among the histories, -1: a message) and which number in it (or which pair)."""
+"""One call of all its members: (the group's place among the histories, the call's number in it).
+
+Of a message: (-1, (sender, receiver)).
+"""
 
 
 @dataclass(eq=False)
@@ -31,7 +34,7 @@ class _Actor:
     kinds: dict[Slot, Hashable]
     """What must agree for the call to complete."""
     extra: frozenset[Slot]
-    """Calls that the repair inserts; where exactly they stand is open."""
+    """Calls that the repair inserts; their exact places in the program are open."""
     alive: bool
     at: int = 0
     places: dict[Slot, int] = field(default_factory=dict)
@@ -66,16 +69,18 @@ def completing(
         allowed = frozenset(culprits)
         elsewhere = [next((a for a in group if allowed.issuperset(a.culprits)), None) for group in found]
         rest = [a for a in elsewhere if a is not None and a.history is not alignment.history]
-        for told in _tellings(alignment):
-            if completes(programs, histories, ended, [told, *rest]):
-                passed.append(told)
+        for variant in _variants(alignment):
+            if completes(programs, histories, ended, [variant, *rest]):
+                passed.append(variant)
                 break
     return sorted(passed, key=lambda a: a.when)
 
 
-def _tellings(alignment: Alignment) -> Iterator[Alignment]:
-    """The repair, and the same with its last edit told the other way: where both sides are at their ends, 'one call
-    too many here' and 'one missing here' cost the same in the group itself."""
+def _variants(alignment: Alignment) -> Iterator[Alignment]:
+    """The repair, then the same with its last edit the other way: 'extra' for 'missing', or 'missing' for 'extra'.
+
+    At the end of both sequences the two cost the same within the group.
+    """
     yield alignment
     gap = alignment.gaps[-1]
     mine, theirs = gap.mine, gap.theirs
@@ -83,21 +88,21 @@ def _tellings(alignment: Alignment) -> Iterator[Alignment]:
         return
     if mine.sequence == alignment.history.issued(mine.rank):
         missing = gap.kind == "delete"
-        told = replace(gap, kind="insert" if missing else "delete", token=theirs if missing else mine)
-        yield replace(alignment, gaps=(*alignment.gaps[:-1], told))
+        other = replace(gap, kind="insert" if missing else "delete", token=theirs if missing else mine)
+        yield replace(alignment, gaps=(*alignment.gaps[:-1], other))
 
 
 def completes(
     programs: dict[int, RankProgram], histories: list[GroupHistory], ended: frozenset[int], repairs: list[Alignment]
 ) -> bool:
-    """Does every call that was issued complete with those repairs, at most one for each group?"""
+    """True if every issued call completes with those repairs, at most one for each group."""
     stage = _Stage(programs, histories, ended, {id(a.history): a for a in repairs})
     return stage.play()
 
 
 @dataclass
 class _Stage:
-    """All actors, and who has a part in which group."""
+    """The replay: all actors, and which of them each group needs."""
 
     programs: dict[int, RankProgram]
     histories: list[GroupHistory]
@@ -125,7 +130,10 @@ class _Stage:
         return found
 
     def play(self) -> bool:
-        """Let every meeting take place that can. True if nobody is left waiting."""
+        """Complete every call that can complete. True if no actor is left waiting.
+
+        Example: 0 waits in A then B, 1 in B then A → no call has all its members, False.
+        """
         shared: dict[Hashable, _Actor] = {}
         for rank, program in self.programs.items():
             same = self._same(rank, program)
@@ -151,7 +159,7 @@ class _Stage:
         return all(actor.next is None for actor in actors)
 
     def _cast(self, slot: Slot) -> list[_Actor]:
-        """Everybody whom the meeting needs."""
+        """The actors that the call needs."""
         place, number = slot
         if isinstance(number, tuple):
             return [self.actors[rank] for rank in number if rank in self.actors]
@@ -160,13 +168,13 @@ class _Stage:
             self._casts[place] = {self.actors[rank]: rank for rank in history.members if rank in self.actors}
         if place in self.edits:
             return list(self._casts[place])
-        # In a group without edits, what a rank has issued and does not wait in is behind it.
+        # In a group without edits, a call that a rank has issued and does not wait in is done.
         return [
             actor for actor, rank in self._casts[place].items() if slot in actor.kinds or history.issued(rank) < number
         ]
 
     def _same(self, rank: int, program: RankProgram) -> Hashable:
-        """What is equal for ranks that play one part."""
+        """A key that is equal for ranks which issue the same calls, so that they are one actor."""
         return (
             rank in self.ended,
             tuple(id(gap) for edits in self.edits.values() for gap in edits.get(rank, ())),
@@ -188,7 +196,7 @@ class _Stage:
             alive = (alive or revived) and not any(gap.kind == "insert" and gap.token.op == END for gap in gaps)
             entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
             extra |= {(place, number) for number in inserted}
-        # Several at once are asynchronous and hold up nobody.
+        # Several pending calls at once are asynchronous and hold up no rank.
         for token in program.pending if len(program.pending) < 2 else ():
             place = self.index.get(token.group, -1)
             if place >= 0 and place not in edited:
@@ -209,7 +217,7 @@ def _message(rank: int, program: RankProgram) -> tuple[int, int] | None:
 
 
 def _plays(actor: _Actor, slot: Slot, kind: Hashable) -> bool:
-    """Does the actor take part in the meeting now?"""
+    """True if the actor is in the call now, is past it, or may still issue it."""
     if actor.next == slot:
         return actor.kinds[slot] == kind
     if slot in actor.places:
@@ -218,13 +226,16 @@ def _plays(actor: _Actor, slot: Slot, kind: Hashable) -> bool:
 
 
 def _start(repair: Alignment) -> int:
-    """The number where the first edit of the group stands."""
+    """The number of the first edited call of the group."""
     numbers = [t.sequence for gap in repair.gaps for t in (gap.mine, gap.theirs) if t is not None]
     return min(numbers, default=0)
 
 
 def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[tuple[Token, int]], list[int]]:
-    """The rank's calls from ``start`` on with the numbers they have after its edits, and those of inserted calls."""
+    """(the rank's calls from ``start`` on, each with its number after the edits; the numbers of inserted calls).
+
+    Example: calls 1 to 3 with call 2 deleted → ([(1, 1), (3, 2)], []), where each call is shown by its old number.
+    """
     deleted = {gap.token.sequence for gap in gaps if gap.kind == "delete"}
     before = [gap.mine for gap in gaps if gap.kind == "insert"]
     inserted = [token.sequence if token is not None and token.op != END else None for token in before]

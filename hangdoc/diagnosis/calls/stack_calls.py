@@ -19,7 +19,7 @@ UNKNOWN_GROUP = "process group"
 def from_stacks(
     activities: dict[int, Activity], kinds: tuple[str, ...] = (ActivityKind.IN_COLLECTIVE,)
 ) -> list[GroupHistory]:
-    """The collectives that the ranks stand in, as one history of one call; empty where fewer than two do."""
+    """The calls that the ranks are in, as one history of one call each; [] where fewer than two ranks are in one."""
     standing = {rank: a for rank, a in activities.items() if a.kind in kinds and not a.moving}
     if len(standing) < 2:
         return []
@@ -50,7 +50,7 @@ def from_stacks(
 
 
 def apart(history: GroupHistory) -> GroupHistory:
-    """The history of stacks, in which calls of one name match at one place only."""
+    """The history with sizes that differ by site, so that calls match only if they are at one line."""
     places: dict[object, int] = {}
     tokens = {
         rank: [replace(t, sizes=((places.setdefault(t.site, len(places)),),)) for t in calls]
@@ -59,8 +59,8 @@ def apart(history: GroupHistory) -> GroupHistory:
     return replace(history, tokens=tokens)
 
 
-def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Ranks that stand at a third place: stacks do not tell whose groups meet whose, so any of them may be it.
+def ranks_at_other_sites(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The ranks at a further site, by site: stacks do not show the groups, so any of them may be to blame.
 
     Example: ranks 0 and 1 at line 5, rank 2 at line 7, rank 3 (the culprit) at line 9 → [(2,)].
     """
@@ -74,16 +74,19 @@ def elsewhere_standing(history: GroupHistory, culprits: tuple[int, ...]) -> list
     return sorted(place for place in places if not set(place) <= set(culprits))
 
 
-def behind_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The others, where the culprits stand in a call that some members leave before it is complete: they may have
-    been there as well, all but one."""
+def others_if_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The other ranks, one by one, if the culprits are in a rooted call: members leave it as soon as their part is
+    done, so the others may have made it as well, all but one.
+
+    Example: rank 0 waits in gather, ranks 1 and 2 wait in barrier → [(1,), (2,)].
+    """
     ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
     rooted = all(operation(op).rooted for op in ops)
     others = tuple(rank for rank in history.tokens if rank not in culprits)
     return [(rank,) for rank in others] if rooted and len(others) > 1 else []
 
 
-def beside_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The others, where a rank waits for what may as well be a message of theirs."""
+def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The other ranks, as one set, if some rank waits in a call without a name: it may be a message of theirs."""
     unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []

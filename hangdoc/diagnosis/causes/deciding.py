@@ -8,7 +8,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_tried, telling_names, values_behind
+from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_tried, telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
@@ -89,7 +89,7 @@ def values_told(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tupl
         for name in telling_names(case.sources, case.values, parting)
     ]
     found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1]
-    found += values_behind(case.values, parting, sides).items()
+    found += values_of_methods(case.values, parting, sides).items()
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
 
 

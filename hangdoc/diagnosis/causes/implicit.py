@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.stack_comparison import is_behind
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
@@ -32,7 +32,7 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     program = case.programs.get(rank)
     rounds = _rounds_at(program.tokens if program else [], gap)
     # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
-    behind = gap.mine is not None and is_behind(case.sources, gap.mine.stack, gap.token.stack)
+    behind = gap.mine is not None and is_past(case.sources, gap.mine.stack, gap.token.stack)
     went_by = blame.found.parting is None and bool(behind)
     if went_by:
         rounds.append(0)

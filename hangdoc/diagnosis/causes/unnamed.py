@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.deciding import partings_told, values_told
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import parted
+from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
@@ -22,7 +22,7 @@ from hangdoc.diagnosis.explanation import (
     UnseenMessages,
 )
 from hangdoc.diagnosis.state.activity import UNSEEN
-from hangdoc.diagnosis.state.unseen import told_hidden
+from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -40,7 +40,7 @@ def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
     hidden, seen = tuple(sorted(case.hidden)), tuple(sorted(case.seen))
     return Finding(
         "",
-        joined(sentence(where_they_wait(case, seen)), sentence(told_hidden(case.job, hidden)), between=" "),
+        joined(sentence(where_they_wait(case, seen)), sentence(hidden_text(case.job, hidden)), between=" "),
         "what holds them up is with the ranks that were not seen, so the reason is open",
         ["look at ", Ranks(hidden), " as well: `hangdoc attach PID` where ", Verb(hidden, "it runs", "they run")],
     )
@@ -224,7 +224,7 @@ def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
-    partings = parted(case.sources, case.values, stacks, (blame.culprits, others))
+    partings = diverging_guards(case.sources, case.values, stacks, (blame.culprits, others))
     now = [p for p in partings if not p.uneven][:1]
     if not now:
         return ""

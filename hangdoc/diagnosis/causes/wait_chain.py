@@ -20,7 +20,7 @@ from hangdoc.diagnosis.state.process import (
     is_moving,
     is_shared_wait,
     kind_mark,
-    told_mark,
+    mark_with_words,
 )
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
@@ -204,7 +204,7 @@ def _holders(case: Case, process: Process, host: str) -> Sequence[Message]:
 
 def _is_at_a_queue(process: Process) -> bool:
     main = process.last.main if process.last is not None else None
-    mark = told_mark(main.frames, ActivityKind.PIPE) if main is not None else None
+    mark = mark_with_words(main.frames, ActivityKind.PIPE) if main is not None else None
     return mark is not None and mark.reason == WaitReason.QUEUE
 
 
@@ -225,7 +225,7 @@ def _threads(process: Process) -> list[Message]:
         if not frames or thread is main:
             continue
         mark = kind_mark(thread.frames)
-        told = told_mark(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
+        told = mark_with_words(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
         name, line = thread.name or str(thread.tid), line_of(frames[0])
         if told is None:
             found.append([f"its thread `{name}` is at ", line])

@@ -1,7 +1,7 @@
-"""Which condition parted the ranks, and which values differed?
+"""The conditions at which the ranks can have diverged, and the values that differed.
 
-Two stacks share their outer frames up to a function where they stand at different lines. What parts those two
-lines, or keeps one side from reaching the other's line further in, is a guard of one of them.
+Two stacks share their outer frames up to a function in which they are at different lines. A guard of one of these
+lines decides which of the two is reached, or keeps one side from reaching the other's line further in.
 """
 
 from __future__ import annotations
@@ -26,18 +26,42 @@ from hangdoc.model.process import Frame, Stack
 
 CONDITIONS = ("if", "return", "expression")
 """Kinds of guards that are one test, true on one side and false on the other."""
-# Scores order the guards, and their distances are chosen by hand and held by the saved cases: a condition on the rank
-# (+5) goes before an except suite (4.5), a loop that one side has left (3, counted 4) and values that differ (+3), and
-# those before a plain condition (1, 0.01 more for each level further in); an early return (-0.2), a try body that was
-# left early (0.6) and a condition that is the same everywhere (-2) come last.
-_COUNTED = 0.3
-"""More for a test of a remainder (`step % every`): what goes by most of the time and then not is likelier to have
-changed sides than what lets everything through."""
+# Scores order the guards. Their distances are chosen by hand and held by the saved cases: a condition on the rank goes
+# before an except suite, a loop that one side has left and values that differ, and those before a plain condition.
+_PLAIN = 1.0
+"""Any condition, to begin with."""
+_PER_LEVEL = 0.01
+"""More for each level further in."""
+_ON_RANK = 5.0
+"""More for a condition on the rank."""
+_VALUES_DIFFER = 3.0
+"""More where the values in the condition differ between the sides."""
+_LEFT_LOOP = 3.0
+"""A loop that one side has left and the other has not."""
+_COUNT_DIFFERS = 1.0
+"""More where the loop's counter differs between the sides."""
+_EXCEPT_SUITE = 4.5
+"""A side in an except suite: it says outright what happened."""
+_SKIPPED_HANDLER = 1.4
+"""A handler that would have jumped past the line."""
+_FINALLY = 1.2
+_TRY_BODY = 0.6
+"""A try body that the other side left: an exception is only one way out of it."""
+_EARLY_RETURN = -0.2
+_REMAINDER = 0.3
+"""More for a test of a remainder (`step % every`): a condition that is seldom true is likelier to differ between the
+sides than one that is nearly always true."""
+_SAME_EVERYWHERE = -2.0
+"""A condition that is the same on every rank by its words (`self.training`), whose values do not differ."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parting:
-    """The guard that parted two sides. ``guarded`` is 0 or 1: whose call stands under it; ``score`` how telling."""
+    """A guard at which two sides can have diverged.
+
+    ``guarded``: the side (0 or 1) whose call is under the guard. ``rank_like``: its condition depends on the rank.
+    ``differs``: a value in it differs between the sides. ``score``: how telling it is, see the weights above.
+    """
 
     guard: Guard
     file: str
@@ -47,27 +71,27 @@ class Parting:
     differs: bool
     score: float
     line: int = 0
-    """The line under the guard that the guarded side came through."""
+    """The line under the guard that the guarded side is at."""
     always: bool = False
-    """The condition depends on the rank alone: it never changes its mind."""
+    """The condition depends on the rank alone, so it never changes on one rank."""
     both_arms: bool = False
-    """Each side stands in another arm of the same condition."""
+    """The sides are in the two arms of one condition."""
     uneven: bool = False
-    """A loop that one side has left and the other not, with nothing that speaks against it."""
+    """One side has left this loop and the other has not; no counter contradicts that."""
     level: int = 0
-    """How far in the guard's function is, counted in user frames from the outermost."""
+    """How far in the guard's function is, counted in user frames; 0 is the outermost."""
 
 
-def parted(
+def diverging_guards(
     sources: Sources,
     values: Values,
     sides: tuple[Stack, Stack],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
 ) -> list[Parting]:
-    """The guards that can have parted the sides, most telling first.
+    """The guards at which the sides can have diverged, most telling first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: one
-    side in `if rank == 0: save()`, the other at the barrier behind it → the `if`, ``guarded`` by the first side.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
+    0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
     where = fork(*sides)
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
@@ -76,7 +100,7 @@ def parted(
     if together is not None:
         found += _in_common_function(sources, values, together, ranks, callees)
     for index, chain in enumerate(ways):
-        # The other side stands behind the line that this one went in by: it has left every loop further in.
+        # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - index]
         passed = other[at].line > chain[at].line if together else has_returned(sources, other, chain, at)
         for level, frame in enumerate(chain[at + 1 if together else at :], at + 1):
@@ -89,22 +113,25 @@ def parted(
 
 
 def is_rank_name(name: str) -> bool:
-    """Is it what programs call a rank, or a flag made of it?"""
+    """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
     return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
 def is_left_by_exception(parting: Parting) -> bool:
-    """Is the guarded side in a try body, or past it, and the other one was thrown out?"""
+    """True if the other side must have raised: the guarded one is in a try body, or past a handler that jumps."""
     return parting.guard.kind == "try" and (is_tried(parting) or not parting.guard.taken)
 
 
 def is_tried(parting: Parting) -> bool:
-    """Does the guarded side stand in the body of a try, or of a `with` that swallows exceptions?"""
+    """True if the guarded side is in the body of a try, or of a `with` that swallows exceptions."""
     return parting.guard.kind == "try" and parting.guard.condition.startswith(("try:", "with "))
 
 
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
-    """The try around a function that side 0 has begun anew, where side 1 has come further in it."""
+    """The innermost try around a function that side 0 has started again, where side 1 is further on in it.
+
+    Example: `try: step()` in a loop; side 0 is at step:1, side 1 at step:5 → the try, as a list of one.
+    """
     where = fork(*sides)
     diverged = where.within_function
     if diverged is None or diverged[0].line >= diverged[1].line:
@@ -112,15 +139,18 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting
     found = []
     for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
         for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
-            parting = Parting(guard, frame.file, plain(frame.function), 1, False, False, 0.6, frame.line, level=level)
+            function = plain(frame.function)
+            parting = Parting(guard, frame.file, function, 1, False, False, _TRY_BODY, frame.line, level=level)
             found += [parting] if is_tried(parting) else []
     return found[:1]
 
 
-def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
-    """Conditions in a loop that lead past the call of side 1, where side 0 stands before that call in the loop: in the
-    round that it has behind it, one of them may have been decided otherwise. And the loops further in, innermost
-    first: it has left them all."""
+def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+    """The guards of side 0's last round of a loop that both sides are in, where side 0 is before side 1's call.
+
+    First the loops further in than the common one, innermost first: side 0 has left them all. Then the conditions in
+    the common loop that lead to side 1's call: in its last round, side 0 may have decided one of them differently.
+    """
     where = fork(*sides)
     diverged = where.within_function
     if diverged is None or diverged[0].line >= diverged[1].line:
@@ -133,13 +163,15 @@ def went_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
         return []
     span = loops[-1].span
     left = [
-        Parting(g, f.file, plain(f.function), 1, False, False, 3.0 + level / 100, f.line, uneven=True, level=level)
+        Parting(
+            g, f.file, plain(f.function), 1, False, False, _LEFT_LOOP + level / 100, f.line, uneven=True, level=level
+        )
         for level, f in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, f, callees)
         if g.kind == "loop"
     ]
     return left[::-1] + [
-        Parting(g, there.file, plain(there.function), 1, False, False, 0.6, there.line, level=at)
+        Parting(g, there.file, plain(there.function), 1, False, False, _TRY_BODY, there.line, level=at)
         for g in theirs
         if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]
     ]
@@ -152,35 +184,43 @@ def _in_common_function(
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
     callees: Callees,
 ) -> list[Parting]:
-    mine = [guards_of(sources, frame, callees) for frame in frames]
+    """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i."""
+    guards = [guards_of(sources, frame, callees) for frame in frames]
     # In one round of a loop that both are in, what counts the rounds is the same on both.
-    rounds = {name for guard in mine[0] if guard.kind == "loop" and guard in mine[1] for name in guard.rounds}
+    rounds = {name for guard in guards[0] if guard.kind == "loop" and guard in guards[1] for name in guard.rounds}
     counted = [_sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
     one_round = bool(counted) and all(each is False for each in counted)
     found: list[Parting] = []
     for index in (0, 1):
-        other = mine[1 - index]
+        other, other_line = guards[1 - index], frames[1 - index].line
         shared = {(g.place, g.taken) for g in other}
-        for guard in mine[index]:
+        looping = any(g.kind == "loop" and g in other for g in guards[index])
+        for guard in guards[index]:
             if (guard.place, guard.taken) in shared or guard.kind == "decorator":
                 continue
             if guard.kind != "loop" and guard.names and rounds.issuperset(guard.names):
                 continue
-            other_line = frames[1 - index].line
-            if guard.kind == "return" and other_line < guard.line:
-                continue  # the other side has not come to it yet
-            if one_round and guard.kind != "loop" and other_line < guard.line:
-                continue  # it has not come to it in this round
+            if not _was_decided(guard, other_line, looping=looping, one_round=one_round):
+                continue
             outside = not guard.span[0] <= other_line <= guard.span[1]
-            again = any(g.kind == "loop" and g in other for g in mine[index])
-            if guard.kind == "loop" and other_line < guard.span[0] and not again:
-                continue  # nor has it come to this
             if guard.condition == "finally:" and outside:
-                continue  # every way leads there; only a side that is still inside shows that this one was thrown out
+                continue  # every way leads there; only a side that is still inside shows that this one raised
             both = guard.kind in ("if", "expression") and (guard.place, not guard.taken) in shared
             scored = _scored(sources, values, guard, frames[index], index, ranks, outside)
             found += [replace(p, both_arms=both) for p in scored]
     return found
+
+
+def _was_decided(guard: Guard, other_line: int, *, looping: bool, one_round: bool) -> bool:
+    """False if the other side has not reached the guard of this one.
+
+    ``looping``: both are in one loop, so a side at an earlier line may have passed the guard in an earlier round;
+    ``one_round``: the loop's counter says that both are in the same round. Example: an early return at line 9 and the
+    other side at line 5 → False.
+    """
+    if guard.kind == "loop":
+        return looping or other_line >= guard.span[0]
+    return other_line >= guard.line or not (one_round or guard.kind == "return")
 
 
 def _scored(
@@ -192,69 +232,75 @@ def _scored(
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
     outside: bool,
 ) -> list[Parting]:
-    """The guard as a parting, [] where it cannot have parted the sides. ``outside``: the other side has left it."""
+    """The guard with its score, as a list of one; [] where the sides cannot have diverged at it.
+
+    ``index``: the side that is under the guard, at ``frame``; ``outside``: the other side has left the statement.
+    Example: `if rank == 0:` on side 0 → one Parting, ``rank_like``, of score 6.
+    """
     if guard.names == ("__name__",):
         return []  # every rank runs the same program
+    if guard.kind == "loop":
+        return _scored_loop(values, guard, frame, index, ranks) if outside else []  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     differ = {name: _sides_differ(per_rank, ranks) for name, per_rank in seen.items()}
     for name in [name for name, it_does in differ.items() if it_does]:
         tested = values.tested(sources, frame.file, frame.function, guard, name)
         differ[name] = _sides_differ(tested, ranks)
-    rank_like = any(is_rank_name(n) for n in guard.names) or pattern("rank_word").search(guard.condition) is not None
-    rank_like = rank_like or any(_equals_rank(per_rank) for per_rank in seen.values())
-    differs = any(differ.values())
-    if guard.names and all(d is False for d in differ.values()) and guard.kind != "loop":
+    if guard.names and all(d is False for d in differ.values()):
         return []  # every value was seen and is the same on both sides
-    score = 1.0 + guard.depth * 0.01
-    uneven = False
-    if guard.kind == "loop":
-        if not outside:
-            return []  # both are inside, or nobody knows: the loop itself parted nobody
-        counters = [_sides_differ(values.of(frame.file, frame.function, n), ranks) for n in guard.counters]
-        if any(c is False for c in counters) and not any(counters):
-            return []  # same count on both sides: something inside the loop parted them
-        uneven, score = True, 3.0 + (1.0 if any(counters) else 0.0)
-        rank_like = differs = False
-    elif guard.kind == "return":
-        score -= 0.2
-        score += _COUNTED if " % " in guard.condition else 0.0
-    elif guard.kind in CONDITIONS and " % " in guard.condition:
-        score += _COUNTED
-    elif guard.kind == "try":
-        # An except suite says outright what happened; to have left a try body early is only one way out of it.
-        body = guard.condition.startswith(("try:", "with "))
-        score = 0.6 if body else 1.2 if guard.condition == "finally:" else 4.5 if guard.taken else 1.4
-    elif guard.kind == "decorator":
-        rank_like = pattern("runs_on_one_rank").search(guard.condition) is not None
-    if differs:
-        score += 3
-    if rank_like and guard.kind not in ("try",):
-        score += 5
-    elif pattern("same_everywhere").search(guard.condition) and not differs:
-        score -= 2
+    differs, rank_like = any(differ.values()), _depends_on_rank(guard, seen)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
-    return [
-        Parting(
-            guard,
-            frame.file,
-            plain(frame.function),
-            index,
-            rank_like,
-            differs,
-            score,
-            frame.line,
-            always,
-            uneven=uneven,
-        )
-    ]
+    score = _score_of_kind(guard)
+    if differs:
+        score += _VALUES_DIFFER
+    if rank_like and guard.kind != "try":
+        score += _ON_RANK
+    elif pattern("same_everywhere").search(guard.condition) and not differs:
+        score += _SAME_EVERYWHERE
+    return [Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, frame.line, always)]
+
+
+def _scored_loop(
+    values: Values, guard: Guard, frame: Frame, index: int, ranks: tuple[tuple[int, ...], tuple[int, ...]]
+) -> list[Parting]:
+    """A loop that one side has left; [] if both sides counted the same rounds: they diverged inside of it."""
+    counters = [_sides_differ(values.of(frame.file, frame.function, n), ranks) for n in guard.counters]
+    if any(c is False for c in counters) and not any(counters):
+        return []
+    score = _LEFT_LOOP + (_COUNT_DIFFERS if any(counters) else 0.0)
+    if pattern("same_everywhere").search(guard.condition):
+        score += _SAME_EVERYWHERE
+    return [Parting(guard, frame.file, plain(frame.function), index, False, False, score, frame.line, uneven=True)]
+
+
+def _score_of_kind(guard: Guard) -> float:
+    """The score of a guard that is no loop, before its values and the rank count."""
+    if guard.kind == "try":
+        if guard.condition.startswith(("try:", "with ")):
+            return _TRY_BODY
+        return _FINALLY if guard.condition == "finally:" else _EXCEPT_SUITE if guard.taken else _SKIPPED_HANDLER
+    score = _PLAIN + guard.depth * _PER_LEVEL
+    score += _EARLY_RETURN if guard.kind == "return" else 0.0
+    return score + (_REMAINDER if guard.kind in CONDITIONS and " % " in guard.condition else 0.0)
+
+
+def _depends_on_rank(guard: Guard, seen: dict[str, dict[int, str]]) -> bool:
+    """True if the condition names a rank, or tests a value that is the rank. ``seen``: name → rank → value."""
+    if guard.kind == "decorator":
+        return pattern("runs_on_one_rank").search(guard.condition) is not None
+    named = any(is_rank_name(n) for n in guard.names) or pattern("rank_word").search(guard.condition) is not None
+    return named or any(_equals_rank(per_rank) for per_rank in seen.values())
 
 
 _HIDDEN = re.compile(r"…|\.\.\.|<\w")
-"""What stands in a value for something that is not told."""
+"""What a value shows in place of something that was shortened, masked or is no plain value."""
 
 
 def _sides_differ(per_rank: dict[int, str], ranks: tuple[tuple[int, ...], tuple[int, ...]]) -> bool | None:
-    """True or False where values of both sides were seen, else None."""
+    """Whether the sides have no value in common; None where a side's values were not seen, or are hidden.
+
+    Example: {0: 'True', 1: 'False'} of ranks ((0,), (1,)) → True.
+    """
     sides = [{per_rank[r] for r in side if r in per_rank} for side in ranks]
     if not sides[0] or not sides[1]:
         return None
@@ -264,12 +310,12 @@ def _sides_differ(per_rank: dict[int, str], ranks: tuple[tuple[int, ...], tuple[
 
 
 def _equals_rank(per_rank: dict[int, str]) -> bool:
-    """The value is the rank itself, on at least two ranks."""
+    """True if the value is the rank itself, on at least two ranks."""
     return len(per_rank) > 1 and all(value == str(rank) for rank, value in per_rank.items())
 
 
 def wrapped_for_one_rank(stack: Stack) -> bool:
-    """Does a library wrapper in the stack run the user's function on one rank only (`@rank_zero_only`)?"""
+    """True if a library's wrapper in the stack runs the user's function on one rank only (`@rank_zero_only`)."""
     return any(
         pattern("runs_on_one_rank").search(f.file) or pattern("runs_on_one_rank").search(f.function) for f in stack
     )
@@ -284,27 +330,15 @@ def describe(
     past: bool,
     doubted: bool,
 ) -> Branch:
-    """The parting as the report shows it: the condition, and its values with how they are known.
+    """The guard as the report shows it: the condition, and its values with how they are known.
 
-    ``past``: the ranks have gone on since, so values that change say nothing any more. ``doubted``: it may have been
-    another condition, so the path does not tell how this one was decided.
+    ``past``: the ranks have gone on since, so today's values of what changes say nothing. ``doubted``: another
+    condition may have decided it, so the path does not show how this one was decided.
     """
     guard = parting.guard
-    shown: list[BranchValue] = []
-    counted = [*guard.names, *counter_values(parting, values)]
-    names = counted if guard.kind == "loop" else telling_names(sources, values, parting)
-    for name in names:
-        by_value: dict[str, list[int]] = {}
-        for rank, value in values.tested(sources, parting.file, parting.function, guard, name).items():
-            by_value.setdefault(value, []).append(rank)
-        if len(by_value) < 2 and (guard.kind == "loop" or any(map(_HIDDEN.search, by_value))):
-            continue
-        if past and not is_rank_name(name):
-            continue  # what it holds now is not what it held then
-        shown += [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in by_value.items()]
-    for name, per_rank in values_behind(values, parting, ranks).items() if not past else ():
-        sides = {value: tuple(sorted(r for r, v in per_rank.items() if v == value)) for value in per_rank.values()}
-        shown += [BranchValue(name, value, rs, "now") for value, rs in sides.items()]
+    shown = _values_now(parting, sources, values, past=past)
+    for name, per_rank in values_of_methods(values, parting, ranks).items() if not past else ():
+        shown += _by_value(name, per_rank)
     if guard.kind in CONDITIONS and not doubted:
         condition = guard.condition.removeprefix("if ").removesuffix(":")
         here, there = ranks[parting.guarded], ranks[1 - parting.guarded]
@@ -315,9 +349,34 @@ def describe(
     return Branch(parting.file, guard.line, guard.condition, kind, tuple(shown))
 
 
+def _values_now(parting: Parting, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:
+    """The values of the condition's names that are still those that were tested."""
+    guard = parting.guard
+    counted = [*guard.names, *counter_values(parting, values)]
+    shown: list[BranchValue] = []
+    for name in counted if guard.kind == "loop" else telling_names(sources, values, parting):
+        found = _by_value(name, values.tested(sources, parting.file, parting.function, guard, name))
+        if len(found) < 2 and (guard.kind == "loop" or any(_HIDDEN.search(each.value) for each in found)):
+            continue
+        if past and not is_rank_name(name):
+            continue  # its value now is not its value then
+        shown += found
+    return shown
+
+
+def _by_value(name: str, per_rank: dict[int, str]) -> list[BranchValue]:
+    """One entry for each value. Example: {0: 'a', 1: 'b', 2: 'a'} → 'a' of ranks (0, 2) and 'b' of rank (1,)."""
+    ranks: dict[str, list[int]] = {}
+    for rank, value in per_rank.items():
+        ranks.setdefault(value, []).append(rank)
+    return [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in ranks.items()]
+
+
 def telling_names(sources: Sources, values: Values, parting: Parting) -> list[str]:
-    """The names in the condition whose values of now are those that were tested: none that the branch itself sets. A
-    condition on the rank is explained by the rank; what else it tests may have changed since on those who went on."""
+    """The names in the condition whose values now are those that were tested: none that the branch itself sets.
+
+    A condition on the rank is explained by the rank alone: its other names may have changed on ranks that went on.
+    """
     guard = parting.guard
     tree = sources.function(parting.file, guard.line)
     first, last = guard.span[0], max(guard.span[1], parting.line)
@@ -332,8 +391,10 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
     return found
 
 
-def values_behind(values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]) -> dict[str, dict[int, str]]:
-    """What methods in the condition read, where it differs between the sides: name → rank → value."""
+def values_of_methods(
+    values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]
+) -> dict[str, dict[int, str]]:
+    """Name → rank → value of the attributes that methods in the condition read, where the sides differ."""
     names = parting.guard.names if parting.guard.kind in CONDITIONS else ()
     read = (values.reached(parting.file, parting.function, name) for name in names)
     return {
@@ -345,7 +406,7 @@ def values_behind(values: Values, parting: Parting, ranks: tuple[tuple[int, ...]
 
 
 def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:
-    """Loop counters that differ: name → rank → value."""
+    """Name → rank → value of the loop's counters that differ between ranks."""
     found = {}
     for name in parting.guard.counters:
         per_rank = values.of(parting.file, parting.function, name)

@@ -1,4 +1,4 @@
-"""Which guards can have parted the sides of a divergence, given what the ranks did before and can still do?"""
+"""The guards that can explain a divergence, given what the ranks did before and can still do."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, caught_outside, is_tried, parted, went_round
-from hangdoc.diagnosis.condition.divergence_point import has_partner_behind, is_own
-from hangdoc.diagnosis.condition.loop_counts import began_its_round, fell_out, goes_round_alike, is_inside, left_early
+from hangdoc.diagnosis.condition.candidates import (
+    CONDITIONS,
+    Parting,
+    caught_outside,
+    diverging_guards,
+    guards_of_last_round,
+    is_tried,
+)
+from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
+from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -17,85 +24,93 @@ from hangdoc.model.process import Stack
 
 
 def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
-    """What can have parted the culprits (side 0) from the others (side 1)."""
+    """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first."""
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []
     culprits, others = alignment.culprits, others_in(alignment)
     if is_own(gap):
-        # What decides between the arms did not part them; what kept the rank from its own call is its own affair.
+        # The condition that chooses between the arms is not the reason; an exception that kept the rank from its own
+        # arm may be.
         sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-        found = parted(case.sources, case.values, sides, (culprits, culprits))
+        found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
         return [p for p in found if p.guard.kind == "try"]
     sides = (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others))
-    found = parted(case.sources, case.values, sides, (culprits, others))
+    found = diverging_guards(case.sources, case.values, sides, (culprits, others))
     possible = [
         p
         for p in found
-        if _can_have_parted(case, gap, p, (culprits, others))
+        if _can_explain(case, gap, p, (culprits, others))
         and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
     ]
-    if gap.kind == "delete" and has_partner_behind(alignment, gap):
-        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from what they do next
+    if gap.kind == "delete" and next_call_pairs(alignment, gap):
+        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
-        behind = went_round(case.sources, sides)
-        left = [p for p in behind if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
+        earlier = guards_of_last_round(case.sources, sides)
+        left = [p for p in earlier if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
         possible = sorted(possible + left, key=lambda p: -p.score)
-        possible = possible or caught_outside(case.sources, sides) or [p for p in behind if not p.uneven]
-    possible = _condition_before_empty_loop(case, gap, possible)
-    uneven = bool(possible) and possible[0].uneven
-    skipped = skipped_round(possible) if uneven else None
-    if skipped is not None and not (
+        possible = possible or caught_outside(case.sources, sides) or [p for p in earlier if not p.uneven]
+    return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
+
+
+def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[Parting]) -> list[Parting]:
+    """``possible`` with a condition inside the loop first, where the loop itself went round as often as ever.
+
+    Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
+    `if` first.
+    """
+    skipped = skipped_round(possible) if possible and possible[0].uneven else None
+    if skipped is None:
+        return possible
+    better = (
         gap.past
-        or skipped.guard.kind == "decorator"  # to keep results is to go by the call now and then
+        or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
         or _is_in_its_round(case, gap, possible[0], skipped, alignment)
-    ):
-        skipped = None
-    if skipped is not None:  # the loop has gone round as ever: a condition in it is the better reason
-        possible = [skipped, *(p for p in possible if p is not skipped)]
-    return possible
+    )
+    return [skipped, *(p for p in possible if p is not skipped)] if better else possible
 
 
 def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[Parting]) -> list[Parting]:
-    """Who has made no call in the loop this time was more likely kept from it than through with it."""
+    """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
+
+    Then a condition more likely kept them from the loop than that they finished it without a call.
+    """
     token = gap.mine
     loop = possible[0] if possible and possible[0].uneven and possible[0].guarded == 1 else None
     if loop is None or token is None or token.order < 1 or token.rank not in case.programs:
         return possible
     if is_inside(case.programs[token.rank].token(token.order - 1), loop):
         return possible
-    before = [
-        p
-        for p in possible
-        if p.guard.kind in CONDITIONS
-        and p.guarded == 1
-        and (p.level < loop.level or (p.level == loop.level and p.guard.line < loop.guard.line))
-    ]
+    at = (loop.level, loop.guard.line)
+    conditions = [p for p in possible if p.guard.kind in CONDITIONS and p.guarded == 1]
+    before = [p for p in conditions if (p.level, p.guard.line) < at]
     return [*before, *(p for p in possible if p not in before)]
 
 
 def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """Was the culprits' call before this one made where the others' is, so that they come from the loop?"""
+    """True if the culprits' previous call was made at the others' line, so that they were in the loop before."""
     if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
         return False
     before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
-    return before.site == gap.theirs.site and _can_have_parted(case, gap, loop, sides)
+    return before.site == gap.theirs.site and _can_explain(case, gap, loop, sides)
 
 
 def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:
-    """Had those outside begun the round, and does the condition lead past the call and not out of the loop?"""
+    """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
     sides = (alignment.culprits, others_in(alignment))
     tree = case.sources.function(loop.file, loop.guard.line)
     out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
     within = (skipped.file, skipped.function) == (loop.file, loop.function)
     leaves = within and skipped.guard.line in out
-    return not leaves and began_its_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
+    return not leaves and began_same_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
 def skipped_round(partings: Sequence[Parting]) -> Parting | None:
-    """A condition inside the loop that comes first, on the way to the call: one round without the call looks like one
-    round less."""
+    """A condition on the way to the call inside the loop ``partings[0]``; None where there is none.
+
+    One round without the call looks just like one round less.
+    """
     loop = partings[0]
     first, last = loop.guard.span
     inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
@@ -105,26 +120,30 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
 
 
 def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
-    """Further conditions that the call stands under and that would explain it as well as the first."""
+    """Further conditions around the same call that would explain the divergence as well as the first one does."""
     if not partings:
         return []
     first, *more = partings
     if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
         return []
-    told = {(first.file, first.guard.place): first}
+    shown = {(first.file, first.guard.place): first}
     for other in more:
         if other.guarded == first.guarded and other.guard.kind in CONDITIONS:
-            told.setdefault((other.file, other.guard.place), other)
-    return list(told.values())[1:_MOST_CONDITIONS]
+            shown.setdefault((other.file, other.guard.place), other)
+    return list(shown.values())[1:_MOST_CONDITIONS]
 
 
 _MOST_CONDITIONS = 3
+"""In one report, the first included; chosen by hand: a longer list helps nobody."""
 _SKIPS = ("if", "return", "try", "expression", "decorator")
 
 
 def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
-    """No exception leads out of a try body that one was never in: culprits who are in that function still, or have
-    left a loop there, were in it. And where the body does something before it calls, they may have been."""
+    """False for a try body that the culprits can't have been in: no exception leads out of it then.
+
+    They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
+    calls something before the missing call.
+    """
     if not is_tried(parting):
         return True
     tree = case.sources.function(parting.file, parting.line)
@@ -136,7 +155,7 @@ def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Partin
 
 
 def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
-    """Did both sides make their call before this one from the body of the same try?"""
+    """True if both sides made their previous call from the body of the same try."""
     before = [
         case.programs[token.rank].token(token.order - 1)
         for token in (gap.mine, gap.theirs)
@@ -146,13 +165,14 @@ def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
 
 
 def _awaited(gap: Gap) -> bool:
-    """Does a side wait for an asynchronous call? Its line is not the one that issued the call."""
+    """True if a side waits for an asynchronous call: its line is then not the line that issued the call."""
     return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
 
 
-def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+def _can_explain(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+    """False where the ranks' own calls contradict the guard. ``sides[0]`` are the culprits, ``sides[1]`` the others."""
     if parting.guard.kind == "decorator" and not parting.rank_like:
-        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else it had no result to keep
+        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else there was no cached result
     if not parting.uneven:
         return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
     if goes_round_alike(case, parting):
@@ -166,7 +186,7 @@ def _can_have_parted(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[
 
 
 def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> bool:
-    """Have they, too, called from the line under the guard? A condition on the rank alone then parted nobody."""
+    """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
     programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
     return any(
         frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function

@@ -1,6 +1,9 @@
-"""When, and which one, was it? Of a run of equal calls in one group, any may be the one that is missing or too many:
-the group alone cannot tell. What the rank did in between, in its other groups, can: there it left the order it had
-kept before. And where both arms of a condition call, the one that is missing is the rank's own."""
+"""Which of several equal calls is the missing or extra one.
+
+Within a run of equal calls in one group, any of them may be missing or extra. The rank's calls in other groups decide:
+the divergence is where the rank left the order that it had kept before. And where both arms of a condition call, the
+missing call is the one in the rank's own arm.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,16 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_LIKE = 16
-"""Other programs that are compared, the first that were seen: each is read for every candidate."""
+"""Other programs that are compared, the first ones seen; chosen by hand, as each is read for every candidate."""
 
 
 def settle(case: Case, alignment: Alignment) -> Alignment:
-    """The alignment with its only gap moved back to the step of the culprits that their own history, or that of a rank
-    which matches, marks as odd; as it is where nothing marks any."""
+    """The alignment with its only gap moved back to the call at which the culprits left their usual order.
+
+    Their usual order is that of other programs, else of their own earlier calls. Unchanged if no call stands out.
+    Example: with x the group's call and a, b calls of another group, a x b a b a x b → the gap moves from the end to
+    the x missing between the second a and b.
+    """
     gap, history = alignment.first, alignment.history
     if gap is None or len(alignment.gaps) != 1 or history.inferred or history.key != gap.token.group:
         return alignment
@@ -51,14 +58,17 @@ def settle(case: Case, alignment: Alignment) -> Alignment:
 
 
 def in_its_group(alignment: Alignment) -> Alignment:
-    """The settled alignment with the culprits' own call as it stands in the group of the gap."""
+    """The settled alignment, in which each gap's ``mine`` is the culprits' call of that number in the gap's group."""
     own = (replace(g, mine=alignment.history.at(g.ranks[0], g.token.sequence)) for g in alignment.gaps)
     return replace(alignment, gaps=tuple(own))
 
 
 def own_counterpart(alignment: Alignment) -> Alignment:
-    """The alignment with the call that the culprits themselves have always answered the others' missing one with:
-    in `if main: … else: …` both arms call, each from a line of its own."""
+    """The alignment in which the missing call is the one that the culprits themselves always made at that point.
+
+    Example: in `if main: broadcast() else: broadcast()`, rank 1 is missing the broadcast of its own `else`, not that
+    of the `if` in which rank 0 waits.
+    """
     gap, history = alignment.first, alignment.history
     if gap is None or gap.theirs is None or gap.mine is None or len(alignment.gaps) != 1 or history.inferred:
         return alignment
@@ -80,48 +90,46 @@ def own_counterpart(alignment: Alignment) -> Alignment:
 
 
 def partner_aside(alignment: Alignment) -> Alignment:
-    """Of two equal calls in a row one is too many, and the other has the others' call for a partner: that is the one
-    from the same function. `if rank == 0: barrier()` at the end of a function meets `if rank != 0: barrier()` at its
-    beginning, and not a barrier from somewhere else."""
+    """The alignment with the gap moved to the first of two equal calls, if the second pairs with the others' call.
+
+    The call that pairs is the one in the same function. Example: the culprits call barrier in `log` and then in
+    `load`, the others in `load` → the one in `log` is extra.
+    """
     gap, history = alignment.first, alignment.history
     if gap is None or gap.kind != "delete" or len(alignment.gaps) != 1 or history.inferred or gap.theirs is None:
         return alignment
-    before, met = (history.at(rank, gap.token.sequence - 1) for rank in (gap.ranks[0], gap.theirs.rank))
-    if before is None or met is None or not before.op == met.op == gap.token.op:
+    mine, theirs = (history.at(rank, gap.token.sequence - 1) for rank in (gap.ranks[0], gap.theirs.rank))
+    if mine is None or theirs is None or not mine.op == theirs.op == gap.token.op:
         return alignment
-    if not _one_function(gap.token, met) or _one_function(gap.token, before):
+    if not _one_function(gap.token, theirs) or _one_function(gap.token, mine):
         return alignment
-    return replace(alignment, gaps=(replace(gap, token=before, mine=before, theirs=met),))
+    return replace(alignment, gaps=(replace(gap, token=mine, mine=mine, theirs=theirs),))
 
 
-def has_partner_behind(alignment: Alignment, gap: Gap) -> bool:
-    """Is the call that the culprits make behind the one too many what the others' call there belongs to?"""
-    behind = alignment.history.at(gap.ranks[0], gap.token.sequence + 1)
-    if behind is None or gap.theirs is None or behind.op != gap.theirs.op:
+def next_call_pairs(alignment: Alignment, gap: Gap) -> bool:
+    """True if the culprits' next call pairs with the others' current one. Example: culprits [A, B], others [B] → True.
+
+    Two calls pair if they are of one operation and in one function that the extra call is not in.
+    """
+    following = alignment.history.at(gap.ranks[0], gap.token.sequence + 1)
+    if following is None or gap.theirs is None or following.op != gap.theirs.op:
         return False
-    return _one_function(behind, gap.theirs) and not _one_function(behind, gap.token)
+    return _one_function(following, gap.theirs) and not _one_function(following, gap.token)
 
 
 def _one_function(a: Token, b: Token) -> bool:
-    return (
-        a.frame is not None
-        and b.frame is not None
-        and (a.frame.file, a.frame.function)
-        == (
-            b.frame.file,
-            b.frame.function,
-        )
-    )
+    if a.frame is None or b.frame is None:
+        return False
+    return (a.frame.file, a.frame.function) == (b.frame.file, b.frame.function)
 
 
 def is_own(gap: Gap) -> bool:
-    """Is the missing call one that the culprits have made before, and not the others'?"""
+    """True if the missing call is in the culprits' own arm of a condition (see ``own_counterpart``)."""
     return gap.kind == "insert" and gap.theirs is not None and gap.token.site != gap.theirs.site
 
 
 def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
-    """The rank's calls in front of the gap, oldest first, as far as they and the other's under the same numbers are
-    of the gap's own kind."""
+    """The rank's unbroken run of calls up to the gap, oldest first, that both ranks made at the gap's own site."""
     found: list[Token] = []
     last = min(gap.token.sequence - (gap.kind == "insert"), history.issued(other))
     for sequence in range(last, 0, -1):
@@ -133,8 +141,10 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
 
 
 def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
-    """The first call that the rank came to with one call fewer of that kind on the way than usual, and the number that
-    the missing one would have had."""
+    """(the rank's first call before which one call at ``missing`` fewer than usual was made, the missing one's number).
+
+    None where there is none. ``like``: the call sites of other programs, in order.
+    """
     for order, _, count, usual in passages([t.site for t in program.tokens], missing, like):
         before = [token for token in run if token.order < order]
         if count == usual - 1 and before:
@@ -143,7 +153,7 @@ def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[l
 
 
 def _added(program: RankProgram, run: list[Token], extra: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
-    """The last of the calls of that kind of which there was one more than usual on the way between two others."""
+    """(the extra call at ``extra``, its number), where one more than usual was made between two other calls."""
     for order, start, count, usual in passages([t.site for t in program.tokens], extra, like):
         inside = [token for token in run if start < token.order < order]
         if count == usual + 1 and inside:
@@ -152,14 +162,17 @@ def _added(program: RankProgram, run: list[Token], extra: Site, like: list[list[
 
 
 Way = tuple[Hashable, Hashable]
+"""(site of one call, site of the next one), with calls at the site in question left out; None for the beginning."""
 
 
 def passages(
     sites: Sequence[Hashable], site: Hashable, others: Iterable[Sequence[Hashable]] = ()
 ) -> Iterator[tuple[int, int, int, int]]:
-    """Each way from one call of another site to the next one that is known from before or from ``others``: the places
-    of the two, the later one first (-1: the beginning), how many calls of ``site`` lie between them, and how many
-    there always were. Ways that this one always goes alike are left out.
+    """(end, start, count, usual) of each known way between two calls at other sites than ``site``.
+
+    ``end`` and ``start`` are places in ``sites`` (-1: the beginning), ``count`` the calls at ``site`` between them, and
+    ``usual`` how many there always were in ``others``, else earlier in ``sites``. Ways that always have the same count
+    in ``sites`` are left out.
 
     Example: of a, x, b, a, x, b, a, b and the site x the last way from a to b yields (7, 6, 0, 1).
     """
@@ -173,6 +186,7 @@ def passages(
 
 
 def _counts(programs: Iterable[Sequence[Hashable]], site: Hashable) -> dict[Way, list[int]]:
+    """Way → how many calls at ``site`` were made on it, each time."""
     found: dict[Way, list[int]] = {}
     for sites in programs:
         for _, _, way, count in _ways(sites, site):
@@ -181,6 +195,7 @@ def _counts(programs: Iterable[Sequence[Hashable]], site: Hashable) -> dict[Way,
 
 
 def _ways(sites: Sequence[Hashable], site: Hashable) -> Iterator[tuple[int, int, Way, int]]:
+    """(end, start, way, how many calls at ``site`` are between) of each two neighbours among the other calls."""
     others = [-1, *(order for order, each in enumerate(sites) if each != site)]
     for start, order in pairwise(others):
         yield order, start, (sites[start] if start >= 0 else None, sites[order]), order - start - 1

@@ -1,4 +1,4 @@
-"""How often did each rank go round a loop? From the journal: which of its calls were issued inside."""
+"""How often each rank went round a loop, by the calls that its journal shows inside of it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from hangdoc.model.process import Frame, Stack
 
 
 def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> list[int]:
-    """Calls issued inside the loop, per execution of it: [3, 3, 3], the last one may still be going on.
+    """How many calls each execution of the loop issued; the last one may not be over.
 
-    Two executions with no call between them count as one. ``site``: only calls from there are counted.
+    Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
+    in, in, out, in of a loop → [2, 1].
     """
     counts: list[int] = []
     inside = False
@@ -34,12 +35,12 @@ def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> lis
 
 
 def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
-    """Each different program of the ranks once."""
+    """Each distinct program of the ranks, once."""
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
 
 
 def is_inside(token: Token, parting: Parting) -> bool:
-    """Was the call made in the body of the loop?"""
+    """True if the call was made in the body of the guard's statement."""
     first, last = parting.guard.span
     return any(
         f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
@@ -49,10 +50,10 @@ def is_inside(token: Token, parting: Parting) -> bool:
 def left_early(
     case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
 ) -> bool:
-    """Did one side leave the loop before the other, in the same execution of it? ``tokens`` are where they parted.
+    """True if one side left the loop before the other, in the same execution of it.
 
-    Not if its counter says that the others have begun the loop anew, nor if it went round exactly as often as
-    every time before.
+    ``ranks[i]`` and ``tokens[i]`` are the ranks of side i and its call at the divergence. False if a counter says that
+    the side inside has started the loop again, or if the side that left went round as often as every time before.
     """
     inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
     stack = next((t.stack for t in (tokens[parting.guarded],) if t is not None), ())
@@ -62,7 +63,7 @@ def left_early(
     if further and all(further) and around != []:  # other names may be set back in between
         return False
     for frame, counters in around or ():
-        # The others are a round of the outer loop further on: they have begun this one anew.
+        # The others are a round of the outer loop further on: they have started this loop again.
         outer = _counted(case, frame, counters, inside, left)
         if outer and all(min(here) > max(there) for here, there in outer):
             return False
@@ -76,8 +77,10 @@ def left_early(
 
 
 def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, tuple[str, ...]]] | None:
-    """The loops in which the one in question is run again and again, with what counts their rounds; None where not
-    every caller's source is known, so that there may be others."""
+    """(frame, names that count the rounds) of each loop around ``loop``, in any caller, outermost first.
+
+    None where a caller's source is unknown or a library calls the function: there may be other loops.
+    """
     frames = list(reversed(user_stack(stack)))
     own = next((i for i, f in enumerate(frames) if f.file == loop.file and plain(f.function) == loop.function), None)
     if own is None or not _is_called_by_user(stack, frames[own]):
@@ -93,7 +96,7 @@ def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, 
 
 
 def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
-    """Has no library a hand in how often the function runs?"""
+    """True if only user code is above the frame, so that no library decides how often the function runs."""
     outer = stack[next(i for i, f in enumerate(stack) if f is frame) :]
     return len(user_stack(outer)) == len(outer)
 
@@ -101,7 +104,7 @@ def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
 def _counted(
     case: Case, place: Parting | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """What counts a loop's rounds, as seen inside and by those who have left: for each name that both sides show."""
+    """For each of ``names`` that both sides show: (its values on ``inside``, its values on ``left``)."""
     found = []
     for name in names:
         per_rank = case.values.of(place.file, place.function, name)
@@ -113,8 +116,11 @@ def _counted(
 
 
 def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
-    """A loop whose rounds make one call each, of sizes that come round again (a model's parameters, one by one): did
-    the ranks leave it at the end of such a turn? Then they were through with it, and the others have begun it anew."""
+    """True if the ranks left a loop over equal turns at the end of a turn, so that the others have started it again.
+
+    The loop makes one call in each round, of sizes that repeat. Example: a broadcast of each of a model's four
+    parameters; the ranks that left made 8 calls, two whole turns.
+    """
     inside = tokens[parting.guarded]
     frame = inside.frame if inside is not None else None
     if inside is None or frame is None or is_implicit(inside.stack) or inside.rank not in case.programs:
@@ -132,10 +138,13 @@ def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens
     )
 
 
-def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
-    """Does the last call that the ranks made in the loop stand, in one round of it, before the call that is missing?
-    Then they had begun the round that the others are in. So they had if another call, which stands before that one,
-    came as often on them."""
+def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """True if the ranks that left had begun the round that the others are in.
+
+    Either their last call in the loop comes before the missing one within a round, or another call that comes before
+    it was made as often by them as by the others. Example: a round calls A, then B; their last call is A, and B is
+    missing → True.
+    """
     missing = tokens[loop.guarded]
     programs = _programs(case, left)
     if missing is None or not programs:
@@ -150,6 +159,7 @@ def began_its_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tu
 
 
 def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: Token) -> bool:
+    """True if each of ``left`` made some call that comes before ``missing`` in a round as often as its rank did."""
     other = case.programs.get(missing.rank)
     if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
         return False  # counts that do not begin with the first call
@@ -162,7 +172,7 @@ def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: 
 
 
 def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
-    """Both come from the loop's body: is the first one's way in front of the other's, with no inner loop to repeat?"""
+    """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
     diverged = fork(stack, other).within_function
     if diverged is None:
         return False
@@ -178,14 +188,17 @@ def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> boo
 
 
 def goes_round_alike(case: Case, loop: Parting) -> bool:
-    """Does the loop go round equally often on every rank, with no way out that its source shows?"""
+    """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
 def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
-    """Did the ranks leave the loop in a way that its source does not show? It goes on equally long everywhere, nothing
-    in it leaves it, and yet they have made fewer calls in it than the time before: only an exception does that."""
+    """True if an exception took the ranks out of the loop: its source shows no other way.
+
+    The loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in the execution before.
+    Example: `for i in range(4)` with calls [4, 4, 2] → True.
+    """
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
@@ -205,7 +218,7 @@ def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | No
 
 
 def _until(tokens: list[Token], end: Token | None) -> list[Token]:
-    """The calls up to the one with the number of ``end``: what came later is another story."""
+    """The calls up to the one with the number of ``end``, that one included."""
     if end is None:
         return tokens
     last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))

@@ -1,4 +1,4 @@
-"""Where two stacks stand to each other, in the innermost function that they share, and what a frame stands under."""
+"""Which of two stacks is further on in the innermost function that they share, and which guards are around a frame."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hangdoc.diagnosis.source.queries import evaluated_before
 from hangdoc.model.process import Frame, Stack
 
 
-def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
-    """Does ``stack`` stand further on than ``other``, in the innermost function that they share?
+def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
+    """Whether ``stack`` is further on than ``other``, in the innermost function that they share.
 
-    'behind' for certain; 'perhaps' where both are in one loop or the source is not known; None: it does not.
-    Example: main:9 is 'behind' main:3 → save:1, where no loop holds both lines of main.
+    'certainly'; 'perhaps' where both are in one loop or the source is unknown; None: it is not.
+    Example: main:9 is 'certainly' past main:3 → save:1, where no loop contains both lines of main.
     """
     where = fork(stack, other)
     if where.frames is None:
@@ -29,11 +29,11 @@ def is_behind(sources: Sources, stack: Stack, other: Stack) -> str | None:
         return "perhaps"
     callees = {**callees_of(stack), **callees_of(other)}
     loops = [{g.place for g in guards_of(sources, frame, callees) if g.kind == "loop"} for frame in compared]
-    return "perhaps" if loops[0] & loops[1] else "behind"
+    return "perhaps" if loops[0] & loops[1] else "certainly"
 
 
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
-    """What counts the rounds of the loops that both are in, at different lines: file, function, names."""
+    """(file, function, names that count the rounds) of the loops that both are in; no names if there is none."""
     diverged = fork(stack, other).within_function
     if diverged is None:
         return "", "", frozenset()
@@ -43,7 +43,7 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, st
 
 
 _WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
-"""Frames that stand at a line of the function that is their caller's, or was (Python has inlined some since 3.12)."""
+"""Functions whose line is within a statement of their caller (since Python 3.12, comprehensions have no frame)."""
 
 Callees = dict[int, frozenset[str]]
 """Identity of a user frame → plain names of what it calls, down to the next user frame."""
@@ -66,14 +66,14 @@ def callees_of(stack: Stack) -> Callees:
 
 
 def own_function(stack: Stack, frame: Frame) -> Frame:
-    """The user frame whose names it uses: a comprehension's are its function's."""
+    """The user frame whose local names ``frame`` uses: for a comprehension, the function around it."""
     way = user_stack(stack)
     at = next((i for i, each in enumerate(way) if each is frame), len(way))
     return next((f for f in way[at:] if plain(f.function) not in _WITHIN_A_STATEMENT), frame)
 
 
 def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
-    """What the frame's line stands under, in its own function."""
+    """The guards around the frame's line in its own function, outermost first."""
     tree = sources.function(frame.file, frame.line)
     if tree is None:
         return []
@@ -83,8 +83,11 @@ def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
 
 
 def has_returned(sources: Sources, chain: Stack, other: Stack, at: int) -> bool:
-    """Two chains of user frames, outermost first, that part at ``at`` into two calls of one line: is the call that
-    ``chain`` is in made only when the one that ``other`` is in has returned: `outer(inner())`?"""
+    """True if ``chain`` is in a call that is made only after the call that ``other`` is in has returned.
+
+    Both are user frames, outermost first, and equal up to ``at``. Example: for `outer(inner())`, with ``chain`` in
+    outer and ``other`` in inner → True.
+    """
     if not at or at >= min(len(chain), len(other)):
         return False
     tree = sources.function(chain[at - 1].file, chain[at - 1].line)

@@ -1,4 +1,4 @@
-"""Messages that do not meet: sent under one tag and expected under another, or left out."""
+"""Messages without a partner: sent under one tag and expected under another, to the wrong rank, or left out."""
 
 from __future__ import annotations
 
@@ -24,21 +24,23 @@ _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
 
 @dataclass(frozen=True, slots=True)
 class TagMismatch(Explanation):
-    """``receiver`` waits for tag ``wanted`` from ``sender``, of whose messages to it one with tag ``sent`` is left."""
+    """``receiver`` waits for tag ``wanted`` from ``sender``, whose message to it has tag ``sent``."""
 
     receiver: int
     sender: int
     wanted: int
     sent: int
     frame: Frame | None
-    """Where the message was sent."""
+    """The line that sent the message."""
     strayed: int | None
-    """The one of the two that used another tag at this line before, where only one did."""
+    """The rank of the two that used another tag at this line before; None if both did, or neither."""
 
 
 def crossed_tags(case: Case) -> TagMismatch | None:
-    """A pair of stuck ranks of which one waits for a message that the other sent under another tag. One that is in
-    several such pairs is the one that strayed."""
+    """A stuck rank that waits for a message which its peer sent under another tag; None where there is none.
+
+    A rank that is in every one of several such pairs is the one that strayed.
+    """
     pairs = list(_crossed(case))
     often = Counter(rank for pair in pairs for rank in (pair.sender, pair.receiver))
     common = [rank for rank, count in often.items() if count == len(pairs) > 1]
@@ -59,20 +61,19 @@ def _crossed(case: Case) -> Iterator[TagMismatch]:
 
 
 def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMismatch | None:
+    """The mismatch that the counts of sends and receives by tag show. ``theirs`` is the sender's, ``mine`` the
+    receiver's journal.
+
+    Example: sends with tags 1, 1, 2 and receives with tags 1, 1, 3 → tag 3 is wanted, tag 2 is left over.
+    """
     theirs, mine = (case.ranks[a.rank].journal for a in (sender, receiver))
     known = [each.message for each in case.waiting_messages.get(receiver.rank, ()) if each.message.peer == sender.rank]
     waiting = known[0] if known else pending_p2p(case.ranks[receiver.rank], receiver.stack)
     if theirs is None or mine is None or waiting is None or waiting.peer != sender.rank:
         return None
-    sends = [m for m in theirs.point_to_points if message_way(m.op) == "send" and m.peer == receiver.rank]
-    recvs = [m for m in mine.point_to_points if message_way(m.op) == "recv" and m.peer == sender.rank]
-    # Of what has completed, the partner may be forgotten.
-    counted = theirs.has_all_messages and mine.has_all_messages
-    left = Counter(m.tag for m in sends if counted or not m.completed)
-    left.subtract(m.tag for m in recvs if counted or not m.completed)
-    if left[waiting.tag] >= 0:
-        return None
-    message = next((m for m in reversed(sends) if left[m.tag] > 0 and (counted or not m.completed)), None)
+    sends = _between(theirs, "send", receiver.rank)
+    recvs = _between(mine, "recv", sender.rank)
+    message = _left_over(sends, recvs, waiting.tag, complete=theirs.has_all_messages and mine.has_all_messages)
     if message is None:
         return None
     new = [_is_new(theirs, message, sends), _is_new(mine, waiting, recvs)]
@@ -81,14 +82,34 @@ def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMisma
     return TagMismatch(receiver.rank, sender.rank, waiting.tag, message.tag, frames[0] if frames else None, strayed)
 
 
+def _between(journal: Journal, way: str, peer: int) -> list[PointToPoint]:
+    """The journal's messages to or from one peer. ``way``: 'send' or 'recv'."""
+    return [m for m in journal.point_to_points if message_way(m.op) == way and m.peer == peer]
+
+
+def _left_over(
+    sends: list[PointToPoint], recvs: list[PointToPoint], wanted: int, *, complete: bool
+) -> PointToPoint | None:
+    """The latest send without a receive of its tag, if there are fewer sends than receives with the ``wanted`` tag.
+
+    ``complete``: both journals still have all messages; else only pending ones are compared.
+    """
+    left = Counter(m.tag for m in sends if complete or not m.completed)
+    left.subtract(m.tag for m in recvs if complete or not m.completed)
+    if left[wanted] >= 0:
+        return None
+    return next((m for m in reversed(sends) if left[m.tag] > 0 and (complete or not m.completed)), None)
+
+
 def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
-    """Did the same line only ever use other tags before?"""
+    """True if the same line used only other tags before."""
     site = site_of(journal.stack(message.stack))
     before = [m.tag for m in messages if m is not message and site_of(journal.stack(m.stack)) == site]
     return bool(before) and message.tag not in before
 
 
 def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
+    """The mismatch that the locals of torch's frames show, where sender and receiver wait for each other."""
     if sender.kind != ActivityKind.SEND or sender.peer != receiver.rank:
         return None
     wanted, sent = (number_below_user(each.stack, *names("tag_local")) for each in (receiver, sender))
@@ -99,8 +120,11 @@ def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:
 
 @dataclass(frozen=True, slots=True)
 class WrongPeer(Explanation):
-    """One rank sends to another that never received from it, one waits for another that never sent to it, and ``rank``
-    is an end of both: it took ``took`` for its peer, where ``waits`` waits for it."""
+    """``rank`` passed a message to, or expects one from, rank ``took``, while rank ``waits`` waits for it instead.
+
+    Example: rank 0 sends to 1, which never receives from it; rank 2 waits for 0, which never sent to it → rank 0,
+    'send', took 1, waits 2.
+    """
 
     rank: int
     op: str
@@ -111,7 +135,7 @@ class WrongPeer(Explanation):
 
 
 def wrong_peer(case: Case) -> WrongPeer | None:
-    """A message that went to, or is expected from, another rank than the one that waits for it."""
+    """A message to, or expected from, another rank than the one that waits; None unless there is exactly one."""
     journals = {rank: snapshot.journal for rank, snapshot in case.ranks.items()}
     sends: set[tuple[int, int]] = set()
     recvs: set[tuple[int, int]] = set()
@@ -123,12 +147,12 @@ def wrong_peer(case: Case) -> WrongPeer | None:
                 sends.add((rank, message.peer))
             elif message_way(message.op) == "recv":
                 recvs.add((message.peer, rank))
-    # Between two ranks that have spoken before, the partner may only be late.
+    # Between two ranks that have passed messages before, the partner may only be late.
     sent, wanted = list(sends - recvs), list(recvs - sends)
     if len(sent) != 1 or len(wanted) != 1 or not set(sent[0]) <= set(journals):
         return None
     (sender, to), (source, receiver) = sent[0], wanted[0]
-    # Of who has forgotten, or has no journal, nobody can say that it never did.
+    # A journal that is missing, or that dropped old messages, cannot show that a rank never sent or received.
     if not all((j := journals.get(r)) is not None and j.has_all_messages for r in (sender, to, source, receiver)):
         return None
     if sender == source:
@@ -142,6 +166,7 @@ def wrong_peer(case: Case) -> WrongPeer | None:
 
 
 def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
+    """The user line of the latest message of that way to or from that peer."""
     for message in reversed(journal.point_to_points) if journal is not None else ():
         if message_way(message.op) == op and message.peer == peer and journal is not None:
             return next(iter(user_stack(journal.stack(message.stack))), None)
@@ -150,7 +175,7 @@ def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """``rank`` once came by ``frame`` without the message that it had always passed to or from ``peer`` there."""
+    """``rank`` once left out, at ``frame``, the message that it had always passed to or from ``peer`` there."""
 
     rank: int
     peer: int
@@ -164,7 +189,7 @@ class LeftOut:
 
 
 def left_out(case: Case) -> LeftOut | None:
-    """The message that another stuck rank waits for and that its only stuck partner left out for once."""
+    """The message that a stuck rank waits for and that its stuck partner left out once; None if several did."""
     found: list[LeftOut] = []
     for rank in sorted(case.graph.stuck):
         journal = case.ranks[rank].journal

@@ -1,4 +1,4 @@
-"""A loop that passes messages, and whose number of rounds the ranks see differently."""
+"""A loop that passes messages, and whose number of rounds differs between ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ _RECENT = 64
 
 @dataclass(frozen=True, slots=True)
 class UnevenLoop:
-    """``name``: what the loop is over, with its value by rank; ``odd``: the one rank that differs from all others."""
+    """``name``: what the loop counts to, ``values``: rank → its value; ``odd``: the one rank that differs, as (rank,).
+
+    Example: `for _ in range(micro_batches)` with 4, 4 and 3 on ranks 0 to 2 → odd (2,).
+    """
 
     at: Frame
     guard: Guard
@@ -27,8 +30,10 @@ class UnevenLoop:
 
 
 def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
-    """The loop around the ranks' last messages that is over a whole number which differs between ranks, as all of
-    ``ranks`` show it in the function that they are all in now."""
+    """The loop around the ranks' last messages whose bound is a number that differs between ranks.
+
+    All ``ranks`` must show the number, so all must be in the loop's function now.
+    """
     seen: set[tuple[str, int]] = set()
     for rank in ranks:
         journal = case.ranks[rank].journal

@@ -1,4 +1,4 @@
-"""What a line of source stands under: the conditions, loops and handlers that decide whether it runs."""
+"""The guards of a line of source: the conditions, loops and handlers that decide whether it runs."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Sources:
         return None
 
     def is_signal_handler(self, file: str, function: str) -> bool:
-        """Is the function registered in that file to be called by the interpreter at any moment?"""
+        """True if that file registers the function as a signal handler, which the interpreter runs at any moment."""
         return any(
             isinstance(node, ast.Call)
             and dotted(node.func) in names("registers_handler")
@@ -110,8 +110,11 @@ def _parse(text: SourceText) -> ast.AST | None:
 
 
 def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> list[Guard]:
-    """The guards of ``line``, outermost first. ``called``: names of the functions that are being called from it,
-    which tell the call apart from others on the line."""
+    """The guards of ``line``, outermost first.
+
+    ``called``: names of the functions that are being called from it, to pick the call among several on the line.
+    Example: line 3 of `for x in xs: ⏎ if x: ⏎ f(x)` → the loop at 1, the `if` at 2.
+    """
     node: ast.AST = enclosing_function(tree, line)
     found = _decorators(node)
     while True:
@@ -131,13 +134,13 @@ def _decorators(node: ast.AST) -> list[Guard]:
 
 
 def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> list[Guard]:
-    """Those of the guards that stand within the one statement: all that a frame of a comprehension has of its own."""
+    """The guards within the line's own statement: a comprehension's frame has no others."""
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)]
     return _in_expression(statements[-1], line, 0, called) if statements else []
 
 
 def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
-    """The innermost function definition around the line: its caller's conditions belong to the caller's frame."""
+    """The innermost function around the line. The conditions of its caller belong to the caller's frame."""
     best = tree
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node, line):
@@ -148,7 +151,7 @@ def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
 
 
 def holds(node: ast.AST, line: int) -> bool:
-    """Does the line lie in the statement or expression, decorators included?"""
+    """True if the line is within the statement or expression, decorators included."""
     first = getattr(node, "lineno", None)
     last = getattr(node, "end_lineno", None)
     if first is None or last is None:
@@ -190,7 +193,10 @@ def has_blocks(node: ast.stmt) -> bool:
 
 
 def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
-    """The guard that a compound statement puts on one of its blocks."""
+    """The guard of one block of a compound statement; ``name`` is the block's field, ``child`` the statement in it.
+
+    One function in spite of its branches: a table of Python's compound statements, one `if` for each.
+    """
     if isinstance(node, ast.If) and name in ("body", "orelse"):
         return _guard("if", node, f"if {text_of(node.test)}:", name == "body", node.test, depth)
     if isinstance(node, LOOPS) and name == "body":
@@ -217,7 +223,7 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
 def _loop(node: ast.AST, depth: int) -> Guard:
     if isinstance(node, ast.While):
         text, test = f"while {text_of(node.test)}:", node.test
-        counters: dict[str, None] = {}  # in the order of the source, which is the order they are told in
+        counters: dict[str, None] = {}  # in the order of the source, which the report keeps
     else:
         assert isinstance(node, ast.For | ast.AsyncFor)
         text, test = f"for {target_text(node.target)} in {text_of(node.iter)}:", node.iter
@@ -230,12 +236,12 @@ def _loop(node: ast.AST, depth: int) -> Guard:
 
 
 def target_text(node: ast.expr) -> str:
-    """As people write it: `i, (x, y)`, where ast would put it into brackets."""
+    """The loop's target as people write it: `i, (x, y)`, without the outer brackets that ast adds."""
     return ", ".join(map(text_of, node.elts)) if isinstance(node, ast.Tuple) and len(node.elts) > 1 else text_of(node)
 
 
 def _rounds(loop: ast.AST) -> tuple[str, ...]:
-    """`i` of `for i in range(n)` and of `for i, batch in enumerate(loader)`."""
+    """The name that counts the rounds: `i` of `for i in range(n)` and of `for i, batch in enumerate(loader)`."""
     call = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
     if not isinstance(call, ast.Call) or not call.args or isinstance(call.args[0], ast.Starred):
         return ()
@@ -251,8 +257,10 @@ def _rounds(loop: ast.AST) -> tuple[str, ...]:
 
 
 def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
-    """An earlier `if …: return` or `except …: continue` beside the line must not have been taken, one with
-    `else: return` must have."""
+    """The guards that an earlier statement of the line's block adds by leaving it.
+
+    For the line to run, an `if …: return` or `except …: continue` was not taken, an `if …: … else: return` was.
+    """
     if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
         return [_skipped_handler(h, depth) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
     if not isinstance(statement, ast.If):
@@ -276,12 +284,12 @@ def _skipped_handler(handler: ast.ExceptHandler, depth: int) -> Guard:
 
 
 def _jumps_out(handler: ast.ExceptHandler) -> bool:
-    """Does the handler, perhaps on some condition, go past what follows the try statement?"""
+    """True if the handler can skip what follows the try statement."""
     return any(isinstance(node, ast.Return | ast.Continue | ast.Break) for node in ast.walk(handler))
 
 
 def _leaves(statement: ast.stmt) -> bool:
-    """Does the statement end the block: return, continue, break, raise, or an exit of the process?"""
+    """True if the statement leaves the block: return, continue, break, raise, or an exit of the process."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return dotted(statement.value.func) in names("exits_process")
     return isinstance(statement, _JUMPS)
@@ -290,7 +298,7 @@ def _leaves(statement: ast.stmt) -> bool:
 def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
     """`x and call()`, `call() if x else None`, `[call() for …]`: conditions and loops inside one statement."""
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
-    # Where a name tells which of them it is, what the others stand under is of no interest.
+    # If a name picks some of them, only the conditions around these count.
     calls = {n for n in calls if _dotted_end(n.func) in called} or calls
     found = []
     for node in ast.walk(statement):

@@ -1,4 +1,4 @@
-"""Locks as the source shows them: what a line wants to lock, and what the statements around a line hold."""
+"""Locks as the source shows them: which a line acquires, and which the statements around a line hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
 
 
 def holders(process: Process, where: Frame | None, sources: Sources) -> list[Holder]:
-    """The threads of the process that hold what the line wants: the others first, then the main thread."""
+    """The threads of the process that hold a lock which the line acquires: the main thread last."""
     names = wanted(where, sources)
     if not names or where is None or process.last is None:
         return []
@@ -48,7 +48,10 @@ def holders(process: Process, where: Frame | None, sources: Sources) -> list[Hol
 
 
 def _one_lock(a: tuple[str, Frame], b: tuple[str, Frame]) -> bool:
-    """`self.lock` in one class and `self.progress.lock` in another are one, where the first class is Progress."""
+    """True if (name, frame) and (name, frame) mean one lock, by their owners' classes.
+
+    Example: `self.lock` in class Progress and `self.progress.lock` in another class.
+    """
     if a[0] == b[0]:
         return one_owner(a[0], a[1], b[1])
     classes = [_owner(*each) for each in (a, b)]
@@ -65,7 +68,7 @@ def _owner(name: str, frame: Frame) -> str:
 
 
 def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
-    """What the statements around the lines of a stack hold, and the lines that took it, innermost first."""
+    """(lock, the line that acquired it) of the locks that the statements around a stack hold, innermost first."""
     found = []
     for frame in user_stack(stack):
         tree = sources.function(frame.file, frame.line)
@@ -113,7 +116,7 @@ def _receiver(call: ast.Call, method: str) -> str:
 
 
 def one_owner(name: str, a: Frame, b: Frame) -> bool:
-    """Do two lines of source mean one lock? The same file, and for an attribute of ``self`` the same class."""
+    """True if two lines mean one lock by its name: the same file and, for an attribute of ``self``, the same class."""
     if a.file != b.file:
         return False
     return not name.startswith("self.") or a.function.rpartition(".")[0] == b.function.rpartition(".")[0]

@@ -1,4 +1,4 @@
-"""Questions about a piece of source that no guard answers: how a loop ends, what raises, where a name is set."""
+"""Facts of a piece of source that guards do not give: how a loop ends, what raises, where a name is set."""
 
 from __future__ import annotations
 
@@ -29,8 +29,7 @@ def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | a
 
 
 def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
-    """The conditions under which the loop at that line is left before its end: line and text of each `if …: break` or
-    `if …: return` in it."""
+    """(line, text) of each `if …: break` or `if …: return` in the loop at that line."""
     loop = _loop_at(tree, line)
     found: list[tuple[int, str]] = []
 
@@ -49,15 +48,20 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
 
 
 def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
-    """Does the loop at that line turn the synchronisation of gradients off for some rounds (DDP's and Accelerate's
-    no_sync, FSDP2's set_requires_gradient_sync)?"""
+    """True if the loop at that line turns the synchronisation of gradients off in some rounds.
+
+    DDP's and Accelerate's no_sync and FSDP2's set_requires_gradient_sync do that.
+    """
     loop = _loop_at(tree, line)
     nodes = ast.walk(loop) if loop is not None else ()
     return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in nodes)
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
-    """The innermost `for` around both lines, if its own items decide which of the two is run."""
+    """(line, text) of the innermost `for` around both lines, if its items decide which of the two is run.
+
+    Example: `for kind in kinds: ⏎ if kind == "a": f() ⏎ else: g()`, with the lines of f and g → the `for`.
+    """
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and all(holds(n, x) for x in lines)]
     if not loops:
         return None
@@ -75,8 +79,10 @@ def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] |
 
 
 def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
-    """The innermost `for`, or loop of a comprehension, around the line whose own item is what is called there:
-    `for part in parts: part.function()`, `for step in steps: step(x)`."""
+    """(line, text) of the innermost loop around the line whose item is called there, comprehensions included.
+
+    Examples: `for part in parts: part.function()`, `for step in steps: step(x)`.
+    """
     found: list[tuple[int, str]] = []
     for node in ast.walk(tree):
         loops = [node] if isinstance(node, ast.For | ast.AsyncFor) else getattr(node, "generators", [])
@@ -105,7 +111,7 @@ def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
 
 
 def ends_alike(tree: ast.AST, line: int) -> bool:
-    """Does the loop at that line go on equally long on every rank, unless it is left: `while True`, `range(10)`?"""
+    """True if the loop at that line has the same bound on every rank: `while True`, `range(10)`, a literal."""
     loop = _loop_at(tree, line)
     if isinstance(loop, ast.While):
         return isinstance(loop.test, ast.Constant)
@@ -131,8 +137,10 @@ def fixed_rounds(tree: ast.AST, line: int) -> int:
 
 
 def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
-    """Is the one call of ``first`` on that line over before the one of ``second`` begins: an argument of it, or
-    further left in one statement?"""
+    """True if the line calls each function once, and ``first`` returns before ``second`` is called.
+
+    Examples: `second(first())`, `first() + second()`.
+    """
     statement = next(
         (n for n in ast.walk(tree) if isinstance(n, ast.stmt) and not has_blocks(n) and holds(n, line)), None
     )
@@ -152,19 +160,19 @@ def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
 
 
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:
-    """Does a statement behind the one at ``line``, in the same block, call ``function``?"""
+    """True if a statement after the one at ``line``, in the same block, calls ``function``."""
     for node in ast.walk(tree):
         for _, block in ast.iter_fields(node):
             if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
                 continue
-            behind = [s for s in block if s.lineno > line]
+            after = [s for s in block if s.lineno > line]
             if any(holds(s, line) and not has_blocks(s) for s in block):
-                return any(dotted(n.func).endswith(function) for n in _calls(behind))
+                return any(dotted(n.func).endswith(function) for n in _calls(after))
     return False
 
 
 def works_before(tree: ast.AST, tried: int, line: int) -> bool:
-    """Does the body of the try or `with` at ``tried`` call anything on the way to ``line``, which may raise?"""
+    """True if the body of the try or `with` at ``tried`` calls anything before ``line``: that call may raise."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
@@ -176,8 +184,7 @@ def works_before(tree: ast.AST, tried: int, line: int) -> bool:
 
 
 def tries_again(tree: ast.AST, tried: int) -> bool:
-    """Does the try at that line end a loop around it when its body comes to its end? Then only an exception leads to
-    another round."""
+    """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it."""
     for loop in ast.walk(tree):
         for node in ast.walk(loop) if isinstance(loop, LOOPS) else ():
             if isinstance(node, ast.Try) and node.lineno == tried:
@@ -192,14 +199,14 @@ def store_sets(tree: ast.AST) -> list[int]:
 
 
 def is_retry_loop(tree: ast.AST, line: int) -> bool:
-    """Does the loop at that line only go round again after an exception: its body is a try that ends the loop?"""
+    """True if the loop at that line repeats only after an exception: its body is a try that leaves the loop."""
     loop = _loop_at(tree, line)
     body = loop.body if isinstance(loop, LOOPS) else []
     return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)
 
 
 def raises(tree: ast.AST, line: int) -> bool:
-    """Does the `if` at that line raise an exception?"""
+    """True if the `if` at that line ends in a `raise`."""
     return any(
         isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
         for node in ast.walk(tree)
@@ -228,7 +235,7 @@ def assignments(tree: ast.AST, name: str) -> list[int]:
 
 
 def binds(tree: ast.AST, line: int, name: str) -> bool:
-    """Is the plain name a parameter or a local variable of the function that the line belongs to?"""
+    """True if the name is a parameter or a local variable of the function around the line."""
     here = enclosing_function(tree, line)
     if not isinstance(here, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
@@ -238,7 +245,7 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
 
 
 def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
-    """Those of the assignments that belong to the function, or module, that the line belongs to."""
+    """The lines that assign to the name in the function, or module, around the line."""
     here = enclosing_function(tree, line)
     return [n for n in assignments(here, name) if enclosing_function(tree, n) is here]
 

@@ -1,4 +1,4 @@
-"""Which values did each rank's frames hold?"""
+"""The values that each rank's frames hold."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Values:
             )
 
     def _add(self, rank: int, seen: list[tuple[tuple[str, str, str], str]]) -> None:
-        """What frames that belong together show; where a function runs several times at once, only what agrees."""
+        """Add one rank's values; of a function that is on its stacks several times, only those that agree."""
         values: dict[tuple[str, str, str], set[str]] = {}
         for key, value in seen:
             values.setdefault(key, set()).add(value)
@@ -43,7 +43,7 @@ class Values:
         return self._now.get((file, plain(function), name), {})
 
     def reached(self, file: str, function: str, name: str) -> dict[str, dict[int, str]]:
-        """Of a method or property that the frame's code names ('plan.due'): what it reads → rank → value."""
+        """Attribute → rank → value of what a method or property reads: 'plan.due' → {'plan.every': {0: '5'}}."""
         own = f"{name}()."
         owner = name.rpartition(".")[0]
         return {
@@ -53,14 +53,15 @@ class Values:
         }
 
     def lines(self, file: str, function: str) -> dict[int, int]:
-        """Rank → the line at which its main thread stands in the function; those that are not in it are missing."""
+        """Rank → the line of its main thread in the function, for the ranks that are in it."""
         return self._at.get((file, plain(function)), {})
 
     def tested(self, sources: Sources, file: str, function: str, guard: Guard, name: str) -> dict[int, str]:
-        """Rank → value, as seen now, of those for which it is still what the guard tested.
+        """Rank → its value now, for the ranks on which it is still the value that the guard tested.
 
-        Who stands before the condition in the loop around it has begun another round since, and what the loop sets
-        has changed; who stands before it outside of any loop has called the function anew.
+        A rank before the condition within its loop has begun another round since, so names that the loop sets have
+        changed. A rank before the condition outside of any loop has called the function again. Example: `if i % 2` at
+        line 5 of a loop over i; rank 0 is at line 4, rank 1 at line 6 → only rank 1's value of i.
         """
         per_rank = self.of(file, function, name)
         tree = sources.function(file, guard.line)
@@ -69,13 +70,13 @@ class Values:
         at = self.lines(file, function)
         loops = [g for g in guards(tree, guard.line) if g.kind == "loop"]
         if not loops:
-            anew = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
-            return {r: v for r, v in per_rank.items() if r not in anew} if binds(tree, guard.line, name) else per_rank
+            again = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
+            return {r: v for r, v in per_rank.items() if r not in again} if binds(tree, guard.line, name) else per_rank
         first, last = loops[-1].span
         changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
         since = {r for r in per_rank if changed and first <= at.get(r, 0) < guard.line}
         tested = {r: v for r, v in per_rank.items() if r not in since}
-        # A count that is more than one round apart was so then, too.
+        # Counts that differ by more than one round differed then, too.
         kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
         return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
 

@@ -1,5 +1,8 @@
-"""What is each rank doing? Issued, completed and blocked-on kept apart: the line a rank blocks on need not be
-the line of the call that hangs."""
+"""What each rank does now.
+
+What it issued, what completed and what it blocks on are kept apart: the line on which a rank blocks need not be the
+line of the call that hangs.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,17 @@ from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
 UNSEEN = "unseen"
-"""Identity of a rank that some process of the job may be that does not say which it is."""
+"""``RankSnapshot.identity`` of a rank that may be any process of the job that does not say its rank."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 
 
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
-    """The activity of one rank, from both looks and its journal."""
+    """The activity of one rank, from both looks and its journal.
+
+    Example: py-spy shows `train.py:9` below torch's all_reduce, the journal a pending call #12 → IN_COLLECTIVE,
+    'all_reduce  default_pg #12', at train.py:9.
+    """
     if rank.identity == UNSEEN:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "nothing is known of this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
@@ -35,8 +42,12 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         stack = rank.exit.stack if rank.exit else main.frames if main else ()
         pid = rank.process.pid if rank.process else None
         return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
-    process = rank.process
-    assert process is not None  # _gone covers it
+    assert rank.process is not None  # _gone covers it
+    return _of_process(rank, rank.process, program)
+
+
+def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | None) -> Activity:
+    """The activity of a rank whose process is alive."""
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     moving = is_moving(process)
@@ -46,8 +57,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         moving = moving or any(is_moving(child) for child in descendants(process))
     if not stack and token is not None:
         stack = token.stack
-    main = process.last.main if process.last else None
-    failed_at = rank.journal.failed_at if rank.journal is not None and kind == ActivityKind.SHUTTING_DOWN else ()
+    group, members = token.group if token else (None, ())
     return Activity(
         rank=rank.rank,
         host=rank.host,
@@ -55,25 +65,28 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         kind=kind,
         text=doing.text,
         reason=doing.reason,
-        # A library's thread works for the line that the main thread stands at.
-        where=_first(stack)
-        or (token.frame if token else None)
-        or _first(main.frames if main else ())
-        or _first(failed_at),
+        where=_first(stack) or (token.frame if token else None) or _line_of_main(rank, process, kind),
         stack=stack,
         moving=moving,
         op=token.op if token else None,
-        group=token.group[0] if token else None,
-        members=token.group[1] if token else (),
+        group=group,
+        members=members,
         sequence=token.sequence if token else None,
         peer=peer,
-        # Of an idle event loop the text says already what its tasks await.
+        # The text of an idle event loop already says what its tasks await.
         landmark=None if kind == ActivityKind.EVENT_LOOP else words(stack) or (words(token.stack) if token else None),
     )
 
 
+def _line_of_main(rank: RankSnapshot, process: Process, kind: ActivityKind) -> Frame | None:
+    """The main thread's user line: a library's thread works for it. Of a rank that shuts down, where it failed."""
+    main = process.last.main if process.last else None
+    failed_at = rank.journal.failed_at if rank.journal is not None and kind == ActivityKind.SHUTTING_DOWN else ()
+    return _first(main.frames if main else ()) or _first(failed_at)
+
+
 def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
-    """A dump file is all there is: the oldest call that had not completed when the job wrote it."""
+    """The activity of a rank that only a dump file shows: the oldest call that was pending when the dump was made."""
     token = pending_call(program, ())
     if token is None:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
@@ -94,11 +107,13 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
 
 
 def _first(stack: Stack) -> Frame | None:
+    """The innermost user frame."""
     frames = user_stack(stack)
     return frames[0] if frames else None
 
 
 def _gone(rank: RankSnapshot) -> Wait | None:
+    """What the rank is if it cannot run: ended, absent, zombie, stopped or uninterruptible; else None."""
     if rank.exit is not None:
         return Wait(ActivityKind.EXITED, exit_text(rank))
     if rank.process is None:
@@ -140,34 +155,28 @@ def _what(
     program: RankProgram | None,
     moving: bool,
 ) -> tuple[Wait, Token | None, int | None]:
-    """What the rank does, the call it waits in, and the peer of its message."""
+    """(what the rank does, the call it waits in, the peer of its message).
+
+    One function in spite of its branches: it is the order of the sources, the journal, then the stack, then the kernel.
+    """
     mark = kind_mark(stack)
     kind = mark.kind if mark else None
     pending = pending_call(program, stack)
     if kind in (None, ActivityKind.IN_COLLECTIVE):
-        pointed = pending_p2p(rank, stack)
-        if pointed is not None and (pending is None or pointed.created_ns >= pending.created_ns):
-            verb = ActivityKind.SEND if message_way(pointed.op) == "send" else ActivityKind.RECV
-            if pointed.op == "monitored_barrier":
-                return Wait(ActivityKind.IN_COLLECTIVE, "monitored_barrier"), None, None
-            arrow = "to" if verb == ActivityKind.SEND else "from"
-            peer = pointed.peer if pointed.peer >= 0 else None
-            who = f"rank {peer}" if peer is not None else "any rank"
-            return Wait(verb, f"{pointed.op} {arrow} {who}"), None, peer
+        message = pending_p2p(rank, stack)
+        if message is not None and (pending is None or message.created_ns >= pending.created_ns):
+            waiting, peer = _waiting_for(message)
+            return waiting, None, peer
         wait = _store_wait(rank, thread)
         if wait is not None and not kind:
-            return (
-                Wait(ActivityKind.STORE_WAIT, f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}"),
-                None,
-                None,
-            )
-    if kind == ActivityKind.IN_COLLECTIVE and not (moving and pending is None):
-        if pending is not None:
-            return Wait(kind, call_text(pending, program)), pending, None
+            text = f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}"
+            return Wait(ActivityKind.STORE_WAIT, text), None, None
+    if kind == ActivityKind.IN_COLLECTIVE and pending is not None:
+        return Wait(kind, call_text(pending, program)), pending, None
+    if kind == ActivityKind.IN_COLLECTIVE and not moving:
         op = python_op(stack)
         if message_way(op):
-            peer = number_below_user(stack, *names("peer_local"))
-            return Wait(ActivityKind.SEND if message_way(op) == "send" else ActivityKind.RECV, op), None, peer
+            return Wait(_verb(op), op), None, number_below_user(stack, *names("peer_local"))
         if thread is not None and thread.state != "R":
             return Wait(kind, op or words(stack) or "a collective"), None, None
     rest = at_rest(process, thread, stack)
@@ -177,9 +186,25 @@ def _what(
     return rest, None, None
 
 
+def _verb(op: str) -> ActivityKind:
+    """SEND or RECV, of an operation that passes a message. Any other counts as RECV."""
+    return ActivityKind.SEND if message_way(op) == "send" else ActivityKind.RECV
+
+
+def _waiting_for(message: PointToPoint) -> tuple[Wait, int | None]:
+    """(the wait for this message, its peer). Example: a recv from 2 → 'recv from rank 2', 2."""
+    if message.op == "monitored_barrier":
+        return Wait(ActivityKind.IN_COLLECTIVE, "monitored_barrier"), None
+    verb = _verb(message.op)
+    arrow = "to" if verb == ActivityKind.SEND else "from"
+    peer = message.peer if message.peer >= 0 else None
+    who = f"rank {peer}" if peer is not None else "any rank"
+    return Wait(verb, f"{message.op} {arrow} {who}"), peer
+
+
 def in_message(activity: Activity, message: PointToPoint, journal: Journal | None) -> Activity:
-    """The activity of a rank that waits for this message, unless it says so already."""
-    verb = ActivityKind.SEND if message_way(message.op) == "send" else ActivityKind.RECV
+    """``activity`` as a wait for ``message``; unchanged if it is one already."""
+    verb = _verb(message.op)
     if (activity.kind, activity.peer) == (verb, message.peer) or journal is None:
         return activity
     text = f"{message.op} {'to' if verb == ActivityKind.SEND else 'from'} rank {message.peer}"
@@ -187,7 +212,7 @@ def in_message(activity: Activity, message: PointToPoint, journal: Journal | Non
 
 
 def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:
-    """Does another thread, which issued the call, stand in it itself?"""
+    """True if another thread issued the call and is in a collective now: then this thread does not wait in it."""
     if not call.thread_id or thread is None or call.thread_id == thread.python_id or process.last is None:
         return False
     issuer = next((t for t in process.last.threads if t.python_id == call.thread_id), None)
@@ -202,7 +227,7 @@ def call_text(token: Token, program: RankProgram | None) -> str:
 
 
 def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
-    """The uncompleted call that the thread waits in: the one issued from the line it stands at, else the oldest."""
+    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest."""
     if program is None:
         return None
     pending = program.pending
@@ -215,7 +240,7 @@ def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
 
 
 def pending_p2p(rank: RankSnapshot, stack: Stack) -> PointToPoint | None:
-    """The point-to-point call that has not returned, or, for asynchronous ones, that the thread waits for."""
+    """The pending send or receive that the thread waits in: one issued from its stack, else the oldest."""
     if rank.journal is None:
         return None
     pending = [p for p in rank.journal.point_to_points if not p.completed]
@@ -226,6 +251,7 @@ def pending_p2p(rank: RankSnapshot, stack: Stack) -> PointToPoint | None:
 
 
 def _store_wait(rank: RankSnapshot, thread: Thread | None) -> StoreWait | None:
+    """The wait on the store that this thread is in."""
     if rank.journal is None or not rank.journal.store_waits:
         return None
     mine = [w for w in rank.journal.store_waits if thread is None or w.thread_id in (0, thread.python_id)]
@@ -233,12 +259,12 @@ def _store_wait(rank: RankSnapshot, thread: Thread | None) -> StoreWait | None:
 
 
 def own_store_call(stack: Stack) -> bool:
-    """The user's own store.get or store.wait, and not the one of a process group being made."""
+    """True for the user's own store.get or store.wait; False for the one inside of a process group's set-up."""
     return not any("torch/distributed/" in f.file for f in below_user(stack))
 
 
 def waits_for_a_key(activity: Activity) -> bool:
-    """Is it in a store.get or store.wait of the user's own?"""
+    """True if the rank is in a store.get or store.wait of the user's own."""
     return activity.kind == ActivityKind.STORE_WAIT and own_store_call(activity.stack)
 
 

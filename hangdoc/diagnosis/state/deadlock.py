@@ -1,4 +1,4 @@
-"""Threads of one process that wait for each other for good: no other rank is needed to see that it will not move."""
+"""Threads of one process that wait for each other for good; the process alone proves it, without the other ranks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ from hangdoc.model.process import Frame, Process, Thread
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
-    """``circle``: locks, each with the line that waits for it and its holder, from the main thread's on; the last
-    one's holder is the first one's waiter. ``pool``: where the workers of a thread pool wait for tasks of their own
-    pool instead. Neither: all threads of the process wait for each other, or there is no other."""
+    """Why no thread of the process can go on. With neither field: all its threads wait, or there is only one.
+
+    ``circle``: (the line that waits for a lock, the lock's holder) of each thread, from the main thread on; the last
+    one's holder waits in one of the circle's lines. ``pool``: the lines at which the workers of a thread pool wait for
+    tasks of their own pool. Example: thread 1 holds a and waits for b, thread 2 holds b and waits for a → circle of 2.
+    """
 
     circle: tuple[tuple[Frame, Holder], ...] = ()
     pool: tuple[Frame, ...] = ()
 
 
 def deadlock(process: Process, sources: Sources) -> Deadlock | None:
-    """What keeps the main thread from ever going on, as far as the process itself proves it."""
+    """The deadlock that keeps the main thread from ever going on; None if the process alone does not prove one."""
     threads = process.last.threads if process.last is not None else ()
     if not threads or is_moving(process) or not _waits_for_a_thread(process, threads[0], sources):
         return None
@@ -48,13 +51,15 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
 
 
 def _may_call_python(process: Process, thread: Thread) -> bool:
-    """Is it a thread of some library's, which may run a callback that ends the wait?"""
+    """True for a native thread that may run a Python callback which ends the wait."""
     return not thread.name.startswith(names("threads_without_locks", of="native")) and thread.name != process.comm
 
 
 def waits_for_own_child(process: Process) -> bool:
-    """Does the rank wait for a child that waits on a pipe of which nobody but the rank has the other end, and has the
-    rank no other thread that could see to it?"""
+    """True if the rank waits for a child that itself waits for the rank.
+
+    The child is blocked on a pipe whose other end only the rank has, and no other thread of the rank runs user code.
+    """
     threads = process.last.threads[1:] if process.last is not None else ()
     if is_moving(process) or any(user_stack(thread.frames) for thread in threads):
         return False
@@ -67,7 +72,8 @@ def waits_for_own_child(process: Process) -> bool:
 
 
 def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> bool:
-    """Untimed, on a lock of Python's that no other process can have: only a thread of its own can end that."""
+    """True if the thread waits, without a timeout, on a Python lock that only another thread of its process can
+    release."""
     if thread.state != "S" or thread.wakes_in is not None or is_shared_wait(thread):
         return False
     if "futex" not in (thread.wchan or "futex"):
@@ -84,6 +90,7 @@ def _where(thread: Thread) -> Frame | None:
 
 
 def _circle(process: Process, main: Thread, sources: Sources) -> tuple[tuple[Frame, Holder], ...]:
+    """(line that waits, holder of its lock) from the main thread on, until a thread repeats; () if one does not."""
     steps: list[tuple[Frame, Holder]] = []
     seen: list[int] = []
     thread = main
@@ -95,7 +102,7 @@ def _circle(process: Process, main: Thread, sources: Sources) -> tuple[tuple[Fra
         steps.append((where, held_by[0]))
         seen.append(thread.tid)
         thread = held_by[0].thread
-    # The main thread may wait outside of the circle that it found; told is the way from it.
+    # The main thread may be outside of the circle itself: then the first steps lead from it to the circle.
     return tuple(steps)
 
 

@@ -1,5 +1,7 @@
-"""A lock that one thread of a rank holds over a collective, and that its main thread wants: the rank cannot come to
-the calls that the others have to make before they can answer that one."""
+"""A lock that one thread of a rank holds during a collective while its main thread waits for it.
+
+The main thread then never issues the calls that the other ranks need before they can issue that collective.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from hangdoc.model.process import Frame, Process
 
 @dataclass(frozen=True, slots=True)
 class HeldLock:
-    """``name``, as the source has it, is held by the thread ``holder`` since the `with` at ``frame`` over ``call``."""
+    """The thread ``holder`` holds the lock ``name`` (as the source has it) since ``frame``, during ``call``."""
 
     name: str
     holder: str
@@ -26,8 +28,10 @@ class HeldLock:
 
 
 def held_lock(process: Process, activity: Activity, program: RankProgram, sources: Sources) -> HeldLock | None:
-    """The lock that the rank's main thread waits for, where another thread of it stands in a collective under a `with`
-    of the same name. An attribute of ``self`` must be of the same class."""
+    """The lock that the main thread waits for while another thread holds it in a collective; None if there is none.
+
+    The two lines must lock the same name; for an attribute of ``self``, in the same class.
+    """
     for holder in holders(process, activity.where, sources):
         thread = holder.thread
         mark = kind_mark(thread.frames)
@@ -57,8 +61,7 @@ def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process],
 
 
 def holds_database(activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
-    """The ranks that hold a lock on some file, where this one sleeps in a call on a database: it waits for a
-    lock by trying again."""
+    """The ranks that hold a lock on a file, if this one sleeps in a call on a database: it retries to get a lock."""
     line = sources.line(activity.where.file, activity.where.line) if activity.where is not None else None
     if activity.kind != ActivityKind.SLEEPING or line is None or not pattern("database_call").search(line):
         return frozenset()

@@ -19,13 +19,13 @@ _FUTEX_PRIVATE = 128
 _CPU_SHARE_THAT_MOVES = 0.05
 """Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
 _BYTES_THAT_MOVE = 4096
-"""One page, chosen by hand: a line of a log is less."""
+"""Between two looks: one page, chosen by hand; a line of a log is less."""
 _WAKE_UPS_THAT_MOVE = 5
 """Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
 
 def is_moving(process: Process) -> bool:
-    """Did CPU time, I/O bytes or the main thread's stack change between the looks?
+    """True if CPU time, I/O bytes or the main thread's stack changed between the looks.
 
     Only the main thread's CPU time counts in full: the probe's own answers cost some in another thread.
     """
@@ -56,8 +56,8 @@ def is_moving(process: Process) -> bool:
 
 
 def _shape(stack: Stack) -> list[tuple[str, int]]:
-    """Where a thread is, but for the line in the innermost user function: a polling loop goes from its test to
-    its sleep and back without getting anywhere."""
+    """(function, line) of each user frame, with 0 for the innermost line: a polling loop alternates between its lines
+    without getting any further."""
     users = user_stack(stack)
     return [(f.function, 0 if users and f is users[0] else f.line) for f in (users or stack)]
 
@@ -102,8 +102,8 @@ def _communicates(stack: Stack) -> bool:
     return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
 
 
-# What a library waits with tells less than what it waits for: compilers run in processes, and pools and loaders
-# hand over through queues.
+# How a library waits says less than what it waits for: compilers run in processes, and pools and loaders pass results
+# through queues. So these kinds replace the innermost one where a frame further out has them.
 _FINER = {
     ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
     ActivityKind.LOCK: (
@@ -118,7 +118,10 @@ _FINER = {
 
 
 def kind_mark(stack: Stack) -> Landmark | None:
-    """The innermost library frame below user code that tells a kind. Whole-stack only where no user frame is."""
+    """The landmark that decides the kind: the innermost one below user code, unless one further out is finer.
+
+    Without any user frame the whole stack is searched.
+    """
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
     first = marks[0].kind if marks else None
     for better in _FINER.get(first, ()) if first is not None else ():
@@ -128,8 +131,8 @@ def kind_mark(stack: Stack) -> Landmark | None:
     return marks[0] if marks else None
 
 
-def told_mark(stack: Stack, kind: ActivityKind) -> Landmark | None:
-    """The landmark of that kind nearest to user code that has words: 'new_group …' rather than its helper."""
+def mark_with_words(stack: Stack, kind: ActivityKind) -> Landmark | None:
+    """The landmark of that kind with words that is nearest to user code: 'new_group …' rather than its helper."""
     marks = (landmark(frame) for frame in reversed(below_user(stack)))
     return next((mark for mark in marks if mark is not None and mark.kind == kind and mark.words), None)
 
@@ -193,10 +196,10 @@ def gil_holder(process: Process) -> Thread | None:
 
 
 def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
-    """What the thread does, by its library frames first and the kernel second."""
+    """What the thread does. One `if` for each source, the surest first: library frames, the kernel, native frames."""
     mark = kind_mark(stack)
     if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
-        told = told_mark(stack, mark.kind)
+        told = mark_with_words(stack, mark.kind)
         return Wait(mark.kind, told.words, told.reason) if told is not None else Wait(mark.kind, mark.kind)
     blocked = outside(process, thread)
     holder = gil_holder(process)
@@ -220,8 +223,11 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
 
 
 def is_shared_wait(thread: Thread) -> bool:
-    """Is it in a futex that several processes may share? multiprocessing's locks are named semaphores, and wait so;
-    a lock of threads waits with FUTEX_PRIVATE_FLAG (glibc 2.36, read off /proc/PID/syscall)."""
+    """True if the thread waits in a futex that several processes may share.
+
+    multiprocessing's locks are named semaphores, which wait without FUTEX_PRIVATE_FLAG; a lock of threads sets it
+    (glibc 2.36, seen in /proc/PID/syscall).
+    """
     call = (thread.syscall or "").split()
     if "futex" not in (thread.wchan or "") or len(call) < 3:
         return False

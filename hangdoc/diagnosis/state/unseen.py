@@ -1,4 +1,4 @@
-"""Ranks of the job that the snapshot does not show: where they are, as far as anything tells, and what is said then.
+"""Ranks of the job that the snapshot does not show: where they probably are, and how the report names them.
 
 Unseen is not gone: such a rank may run on another host, in another container or under another watch.
 """
@@ -15,9 +15,11 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
 
 
-def hidden_ranks(job: JobSnapshot, met: Iterable[int]) -> frozenset[int]:
-    """Ranks that the snapshot does not show and that nothing proves to be missing. ``met``: those with which others
-    have completed a call."""
+def hidden_ranks(job: JobSnapshot, completed: Iterable[int]) -> frozenset[int]:
+    """Ranks that the snapshot does not show and that nothing proves to be missing.
+
+    ``completed``: the ranks that have completed a call with others.
+    """
     hidden = {rank.rank for rank in job.ranks if _left_no_trace(rank)}
     if not hidden:
         return frozenset()
@@ -25,13 +27,14 @@ def hidden_ranks(job: JobSnapshot, met: Iterable[int]) -> frozenset[int]:
     if all_on_this_host(job):
         return frozenset(hidden - here)
     if _meets_here(job):
-        # Nobody carries them where they have to be: they never came. Those that did come left no sign of their end.
-        return frozenset(hidden - (here - set(met)))
+        # No process has these ranks, and all ranks must run here: they never started. Ranks that completed a call did
+        # start, and their end was not seen.
+        return frozenset(hidden - (here - set(completed)))
     return frozenset(hidden)
 
 
 def all_on_this_host(job: JobSnapshot) -> bool:
-    """Does the launcher say that it starts all ranks on this host?"""
+    """True if the launcher says that it starts all ranks on this host."""
     return any(on_one_host(dict(rank.environment)) for rank in job.ranks)
 
 
@@ -40,17 +43,17 @@ def _meets_here(job: JobSnapshot) -> bool:
 
 
 def _left_no_trace(rank: RankSnapshot) -> bool:
-    """A process of the job that does not say which rank it is ('unseen') is a trace."""
+    """True if no process, exit or journal shows the rank. 'unseen' (some process of the job may be it) is a trace."""
     return rank.process is None and rank.exit is None and rank.journal is None and rank.identity != UNSEEN
 
 
 def activity_of_hidden(rank: RankSnapshot, where: str) -> Activity:
-    """What is known of a rank that was not seen; ``where`` as ``whereabouts`` tells."""
+    """The activity of a rank that was not seen; ``where`` is the answer of ``whereabouts``."""
     text = {"dump": "its dump is missing", "host": "runs on another host"}.get(where, "not seen")
     return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, text)
 
 
-def told_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
+def hidden_text(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
     """'ranks 2 and 3 run on another host, which this hangdoc does not see'; '' for no rank."""
     if not ranks:
         return ""
@@ -67,11 +70,11 @@ def told_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
 
 
 def note_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> tuple[Unavailable, ...]:
-    """The same for the list of what could not be seen."""
+    """The same, as an entry for the list of what could not be seen; () for no rank."""
     if not ranks or whereabouts(job) == "dump":
         return ()  # of dumps each that is missing is in the list already
     remedy = "" if whereabouts(job) == "host" else "run hangdoc as root, or in the container that the others run in"
-    return (Unavailable("ranks", told_hidden(job, ranks), remedy),)
+    return (Unavailable("ranks", hidden_text(job, ranks), remedy),)
 
 
 def whereabouts(job: JobSnapshot) -> str:

@@ -1,7 +1,7 @@
-"""Who waits for whom? A waiting rank needs *every* rank it waits for, so a rank can go on only when all of those
-can; what is left over is stuck for good.
+"""Who waits for whom.
 
-Thousands of ranks wait in one call for the same others: what they wait for is computed once and shared.
+A waiting rank needs *every* rank that it waits for, so it can go on only if all of them can. The ranks that remain are
+stuck for good. Thousands of ranks may wait in one call for the same others: that set is computed once and shared.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hangdoc.model.process import ProcessKey
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 IMMOVABLE = GONE | {ActivityKind.STOPPED}
+_ON_FILES = frozenset({ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD})
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Graph:
     """Ranks that go on as soon as nothing holds them: neither gone nor stopped."""
 
     def dissolves(self, ranks: Collection[int]) -> bool:
-        """Would nobody be stuck if these ranks waited for nothing any more?"""
+        """True if no rank would be stuck if these ranks waited for nothing."""
         freed = frozenset(ranks)
         left = tuple(w for w in self.waits if w.waiter not in freed)
         return not _stuck(left, self.movable)
@@ -70,7 +71,7 @@ def build(
 
 @dataclass
 class _Builder:
-    """The waits of all ranks. What many of them have in common is kept."""
+    """Makes the waits of all ranks. The sets that many of them share are kept."""
 
     job: JobSnapshot
     activities: dict[int, Activity]
@@ -95,7 +96,7 @@ class _Builder:
         return _owners(self.job)
 
     def wait_of(self, rank: int, activity: Activity) -> Wait | None:
-        """Whom one rank waits for; None where it waits for no rank."""
+        """The ranks that one rank waits for; None where it waits for no rank. One `if` for each kind of wait."""
         kind = activity.kind
         if rank in self.held:
             call = self.held[rank]
@@ -108,52 +109,60 @@ class _Builder:
             history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
             if history is not None and activity.sequence is not None:
                 return self._collective(rank, activity, history, activity.sequence)
-            met = self._met(rank, activity)
-            others = tuple(r for r in met.on if r != rank) if met else self._by_stack(activity)
+            alike = self._wait_at_same_line(rank, activity)
+            others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
             return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
-        if (
-            kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD)
-            and activity.reason != WaitReason.QUEUE
-        ):
-            host, process = self.snapshots[rank].host, self.snapshots[rank].process
-            # What a child waits for, its parent waits for.
-            waiting = descendants(process) if process and kind == ActivityKind.WAITING_FOR_CHILD else [process]
-            files = [file for each in waiting if each is not None for file in each.blocking_files]
-            holders = {ProcessKey(host, pid) for file in files for pid in file.peers}
-            held_by = {self.owners[holder] for holder in holders if holder in self.owners} - {rank}
-            return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
+        if kind in _ON_FILES and activity.reason != WaitReason.QUEUE:
+            return self._on_files(rank, activity)
         return None
 
+    def _on_files(self, rank: int, activity: Activity) -> Wait:
+        """The wait for the ranks, or their children, that have the other end of a pipe or socket, or hold a lock."""
+        host, process = self.snapshots[rank].host, self.snapshots[rank].process
+        # A rank that waits for its child waits for whatever the child waits for.
+        by_child = process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD
+        waiting = descendants(process) if process is not None and by_child else [process]
+        files = [file for each in waiting if each is not None for file in each.blocking_files]
+        holders = {ProcessKey(host, pid) for file in files for pid in file.peers}
+        held_by = {self.owners[holder] for holder in holders if holder in self.owners} - {rank}
+        return Wait(rank, tuple(sorted(held_by)), activity.text, "process")
+
     def _collective(self, rank: int, activity: Activity, history: GroupHistory, sequence: int) -> Wait | None:
+        """The wait in a call whose group and number are known."""
         missing, odd = self._call(history, sequence)
         call = f"{activity.op} {history.label} #{sequence}"
-        behind = self._behind(history, sequence, missing)
-        if behind:
-            return Wait(rank, behind, f"has not issued {call}", "journal")
+        late = self._late(history, sequence, missing)
+        if late:
+            return Wait(rank, late, f"has not issued {call}", "journal")
         others = odd.get(_waiting_in(history.at(rank, sequence)), ())
         return Wait(rank, others, f"issued something else as {call}", "journal") if others else None
 
-    def _behind(self, history: GroupHistory, sequence: int, missing: tuple[int, ...]) -> tuple[int, ...]:
-        """Who keeps the call waiting: those that have not issued it, and those of whom nobody knows. Where no journal
-        tells, a rank that stands where others wait in this very call has come as far."""
+    def _late(self, history: GroupHistory, sequence: int, missing: tuple[int, ...]) -> tuple[int, ...]:
+        """The ranks that keep the call waiting: ``missing``, and those without a journal that seem not to be in it.
+
+        A rank without a journal counts as in the call if it waits at a line where others wait in it.
+        """
         key = (id(history), sequence)
         if key not in self._waited_for:
             lines = self._lines.get(key, {})
-            unseen = tuple(r for r in history.blind if not self._stands_at(r, lines))
+            unseen = tuple(r for r in history.blind if not self._waits_at(r, lines))
             self._waited_for[key] = missing + unseen if unseen else missing
         return self._waited_for[key]
 
-    def _stands_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
+    def _waits_at(self, rank: int, lines: dict[Hashable, int]) -> bool:
         activity = self.activities.get(rank)
         return activity is not None and activity.kind == ActivityKind.IN_COLLECTIVE and _place(activity) in lines
 
     def _call(self, history: GroupHistory, sequence: int) -> tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]:
-        """Who has not issued the call with that number; and where all have, whom the ranks that wait in it cannot
-        match, by what they issued: most ranks the few odd ones, those the most."""
+        """(the ranks that have not issued the call with that number, what was issued → the ranks it cannot match).
+
+        The second is filled only if all have issued the number. Example: ranks 0 and 1 issued all_reduce, rank 2
+        broadcast → all_reduce: (2,), broadcast: (0, 1).
+        """
         key = (id(history), sequence)
         if key in self._in_calls:
             return self._in_calls[key]
@@ -170,8 +179,8 @@ class _Builder:
         self._in_calls[key] = missing, odd
         return missing, odd
 
-    def _met(self, rank: int, activity: Activity) -> Wait | None:
-        """What the ranks wait for that stand at the same line and have a journal, in a group of this rank's."""
+    def _wait_at_same_line(self, rank: int, activity: Activity) -> Wait | None:
+        """The wait of a rank with a journal that is at the same line, in a group that this rank is a member of."""
         for key, places in self._lines.items():
             other = places.get(_place(activity))
             if other is None:
@@ -184,7 +193,7 @@ class _Builder:
 
     @cached_property
     def _lines(self) -> dict[tuple[int, int], dict[Hashable, int]]:
-        """The calls that ranks with a journal wait in: (history, number) → line → one rank that stands there."""
+        """The calls that ranks with a journal wait in: (id of the history, number) → line → one rank at that line."""
         found: dict[tuple[int, int], dict[Hashable, int]] = {}
         for rank, activity in self.activities.items():
             if activity.kind != ActivityKind.IN_COLLECTIVE or activity.sequence is None or activity.where is None:
@@ -195,8 +204,10 @@ class _Builder:
         return found
 
     def _by_stack(self, activity: Activity) -> tuple[int, ...]:
-        """Stacks alone do not tell groups apart: as long as anybody is outside of a collective, wait for those, and
-        first for those that live."""
+        """The ranks that a rank without a journal waits for; stacks alone do not show which group it is.
+
+        Living ranks outside of a collective; else ended ones; else ranks that are in a collective at another line.
+        """
         key = (activity.text, _place(activity))
         if key not in self._in_stacks:
             outside = [r for r, a in self.activities.items() if a.kind != ActivityKind.IN_COLLECTIVE]
@@ -206,7 +217,7 @@ class _Builder:
         return self._in_stacks[key]
 
     def _not_joined(self, rank: int) -> tuple[int, ...]:
-        """Ranks that are not (yet) where this one waits on the store."""
+        """The ranks that have not reached this one's wait on the store: ended, or with no more groups than it has."""
         mine = self._group_count(rank)
         if mine not in self._in_store:
             self._in_store[mine] = tuple(
@@ -224,7 +235,7 @@ class _Builder:
 
 
 def _waiting_in(token: Token | None) -> Hashable | None:
-    """What must agree for the backend to complete the call; None for one that it has completed."""
+    """What must agree for the backend to complete the call; None for a call that has completed."""
     if token is None or not token.pending:
         return None
     return token.op, token.sizes, token.dtypes if token.sizes is not None else (), token.root
@@ -235,7 +246,7 @@ def _place(activity: Activity) -> Hashable | None:
 
 
 def _same_place(a: Activity, b: Activity) -> bool:
-    """Without a journal: two ranks at the same user line, or in the same operation, have met."""
+    """True if two ranks without a journal seem to be in one call: at one user line, else in one operation."""
     if a.kind != ActivityKind.IN_COLLECTIVE:
         return False
     if a.where is not None and b.where is not None:
@@ -256,7 +267,7 @@ def _owners(job: JobSnapshot) -> dict[ProcessKey, int]:
 
 
 def distinct_waits(waits: tuple[Wait, ...]) -> Collection[Wait]:
-    """One wait of all that share their ``on``."""
+    """One wait of each set of waits that share their ``on``."""
     return {id(wait.on): wait for wait in waits}.values()
 
 
@@ -269,23 +280,23 @@ def _stuck(waits: tuple[Wait, ...], movable: frozenset[int]) -> frozenset[int]:
     waiters: dict[int, list[int]] = {}
     left: dict[int, int] = {}
     needed_by: dict[int, list[int]] = {}
-    unmet: dict[int, int] = {}
+    open_waits: dict[int, int] = {}
     for wait in distinct_waits(waits):
         left[id(wait.on)] = len(wait.on)
         for rank in wait.on:
             needed_by.setdefault(rank, []).append(id(wait.on))
     for wait in waits:
         waiters.setdefault(id(wait.on), []).append(wait.waiter)
-        unmet[wait.waiter] = unmet.get(wait.waiter, 0) + 1
-    waiting = frozenset(unmet)
+        open_waits[wait.waiter] = open_waits.get(wait.waiter, 0) + 1
+    waiting = frozenset(open_waits)
     free = set(movable - waiting)
     queue = list(free)
     while queue:
         for what in needed_by.get(queue.pop(), ()):
             left[what] -= 1
             for waiter in waiters[what] if left[what] == 0 else ():
-                unmet[waiter] -= 1
-                if unmet[waiter] == 0 and waiter in movable:
+                open_waits[waiter] -= 1
+                if open_waits[waiter] == 0 and waiter in movable:
                     free.add(waiter)
                     queue.append(waiter)
     return waiting - free

@@ -30,7 +30,7 @@ def test_native_frames_of_one_rank_tell_of_all_that_wait_there() -> None:
 
 
 def test_its_line_is_not_the_line_that_issued_it() -> None:
-    """The loop around the wait parted nobody."""
+    """The ranks did not diverge at the loop around the wait."""
     diagnosis = api.diagnose(case("late_wait_attached"))
     assert diagnosis.divergence is not None
     assert diagnosis.divergence.branch is None

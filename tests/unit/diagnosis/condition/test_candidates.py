@@ -1,4 +1,4 @@
-"""Which condition parted two sides?"""
+"""At which condition did two sides diverge?"""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.candidates import Parting, counter_values, describe, parted, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.candidates import (
+    Parting,
+    counter_values,
+    describe,
+    diverging_guards,
+    wrapped_for_one_rank,
+)
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread
@@ -36,9 +42,9 @@ class Program:
             found.append(Frame(FILE, number, name))
         return (Frame(C10D, 9, "barrier"), *found)
 
-    def parted(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[Parting]:
-        """What parted rank 0 from ranks 1 and 2."""
-        return parted(self.sources, Values(seen), (mine, theirs), ((0,), (1, 2)))
+    def diverging(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[Parting]:
+        """The guards at which rank 0 can have diverged from ranks 1 and 2."""
+        return diverging_guards(self.sources, Values(seen), (mine, theirs), ((0,), (1, 2)))
 
 
 def seen(function: str, **names: tuple[str, ...]) -> JobSnapshot:
@@ -67,40 +73,40 @@ GUARD = Program("""
 
 
 def test_the_condition_around_one_side():
-    (top, *_) = GUARD.parted(GUARD.stack("A"), GUARD.stack("B"))
+    (top, *_) = GUARD.diverging(GUARD.stack("A"), GUARD.stack("B"))
     assert top.guard.condition == "if rank == 0:"
     assert (top.guarded, top.rank_like, top.guard.taken) == (0, True, True)
-    (top, *_) = GUARD.parted(GUARD.stack("B"), GUARD.stack("A"))
+    (top, *_) = GUARD.diverging(GUARD.stack("B"), GUARD.stack("A"))
     assert (top.guard.condition, top.guarded) == ("if rank == 0:", 1)
 
 
 def test_a_loop_that_one_side_has_left():
-    (top, *_) = GUARD.parted(GUARD.stack("C"), GUARD.stack("B"))
+    (top, *_) = GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"))
     assert top.guard.condition == "for batch in loader:"
     assert (top.uneven, top.guarded) == (True, 1)
 
 
-def test_a_loop_whose_count_agrees_parted_nobody():
+def test_a_loop_whose_count_agrees_explains_nothing():
     same = seen("train", batch=("7", "7", "7"))
-    assert GUARD.parted(GUARD.stack("C"), GUARD.stack("B"), same) == []
-    (top, *_) = GUARD.parted(GUARD.stack("C"), GUARD.stack("B"), seen("train", batch=("6", "7", "7")))
+    assert GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"), same) == []
+    (top, *_) = GUARD.diverging(GUARD.stack("C"), GUARD.stack("B"), seen("train", batch=("6", "7", "7")))
     assert top.uneven
     assert counter_values(top, Values(seen("train", batch=("6", "7", "7")))) == {"batch": {0: "6", 1: "7", 2: "7"}}
 
 
-def test_a_condition_whose_values_agree_parted_nobody():
+def test_a_condition_whose_values_agree_explains_nothing():
     program = Program("""
         def train(loss, best):
             if loss < best:
                 save()  # A
             step()  # B
     """)
-    (top, *_) = program.parted(
+    (top, *_) = program.diverging(
         program.stack("A"), program.stack("B"), seen("train", loss=("1", "3", "3"), best=("2", "2", "2"))
     )
     assert (top.guard.condition, top.differs, top.rank_like) == ("if loss < best:", True, False)
     same = seen("train", loss=("1", "1", "1"), best=("2", "2", "2"))
-    assert program.parted(program.stack("A"), program.stack("B"), same) == []
+    assert program.diverging(program.stack("A"), program.stack("B"), same) == []
 
 
 def test_a_difference_within_one_side_tells_nothing():
@@ -111,7 +117,7 @@ def test_a_difference_within_one_side_tells_nothing():
                 save()  # A
             step()  # B
     """)
-    assert program.parted(program.stack("A"), program.stack("B"), seen("train", shard=("5", "5", "7"))) == []
+    assert program.diverging(program.stack("A"), program.stack("B"), seen("train", shard=("5", "5", "7"))) == []
 
 
 def test_both_arms():
@@ -122,7 +128,7 @@ def test_both_arms():
             else:
                 load()  # B
     """)
-    found = program.parted(program.stack("A"), program.stack("B"))
+    found = program.diverging(program.stack("A"), program.stack("B"))
     assert {(p.guard.taken, p.guarded, p.both_arms) for p in found} == {(True, 0, True), (False, 1, True)}
 
 
@@ -137,12 +143,12 @@ def test_an_early_return():
             loss(labels)  # B
             gather()  # C
     """)
-    (top, *_) = program.parted(program.stack("C"), program.stack("A", "B"))
+    (top, *_) = program.diverging(program.stack("C"), program.stack("A", "B"))
     assert top.guard.condition == "if not labels:"
     assert (top.guard.kind, top.guard.taken, top.guarded) == ("return", False, 1)
 
 
-def test_a_guard_that_both_are_under_parted_nobody():
+def test_a_guard_that_both_are_under_explains_nothing():
     program = Program("""
         def train(rank, on):
             if on:
@@ -151,7 +157,7 @@ def test_a_guard_that_both_are_under_parted_nobody():
                     if rank == 0:
                         save()  # B
     """)
-    found = program.parted(program.stack("B"), program.stack("A"))
+    found = program.diverging(program.stack("B"), program.stack("A"))
     assert [p.guard.condition for p in found] == ["if rank == 0:"]
 
 
@@ -168,7 +174,7 @@ def test_a_guard_several_calls_deep():
             finish(rank)  # C
             step()  # D
     """)
-    (top, *_) = program.parted(program.stack("A", "B", "C"), program.stack("D"))
+    (top, *_) = program.diverging(program.stack("A", "B", "C"), program.stack("D"))
     assert (top.guard.condition, top.function) == ("if rank == 0:", "export")
 
 
@@ -180,7 +186,7 @@ def test_the_most_telling_first():
                     save()  # A
             step()  # B
     """)
-    found = program.parted(program.stack("A"), program.stack("B"))
+    found = program.diverging(program.stack("A"), program.stack("B"))
     assert [p.guard.condition for p in found] == ["if rank == 0:", "if cfg.distributed:"]
 
 
@@ -190,7 +196,7 @@ def test_the_name_of_the_module_parts_nobody():
             main()  # A
         other()  # B
     """)
-    assert program.parted(program.stack("A"), program.stack("B")) == []
+    assert program.diverging(program.stack("A"), program.stack("B")) == []
 
 
 @pytest.mark.parametrize(
@@ -210,33 +216,33 @@ def test_the_name_of_the_module_parts_nobody():
 )
 def test_conditions_on_the_rank(condition):
     program = Program(f"def train(x):\n    if {condition}:\n        save()  # A\n    step()  # B")
-    (top, *_) = program.parted(program.stack("A"), program.stack("B"))
+    (top, *_) = program.diverging(program.stack("A"), program.stack("B"))
     assert top.rank_like
 
 
 @pytest.mark.parametrize("condition", ["loss < best", "ready", "self.ranking", "pagerank > 1", "domain == 1"])
 def test_conditions_on_something_else(condition):
     program = Program(f"def train(x):\n    if {condition}:\n        save()  # A\n    step()  # B")
-    (top, *_) = program.parted(program.stack("A"), program.stack("B"))
+    (top, *_) = program.diverging(program.stack("A"), program.stack("B"))
     assert not top.rank_like
 
 
 def test_a_variable_that_equals_the_rank_is_the_rank():
     program = Program("def train(me):\n    if me < 1:\n        save()  # A\n    step()  # B")
-    (top, *_) = program.parted(program.stack("A"), program.stack("B"), seen("train", me=("0", "1", "2")))
+    (top, *_) = program.diverging(program.stack("A"), program.stack("B"), seen("train", me=("0", "1", "2")))
     assert top.rank_like
 
 
 def test_without_sources_or_stacks_nothing_is_found():
-    assert parted(Sources(()), Values(NOTHING_SEEN), (GUARD.stack("A"), GUARD.stack("B")), ((0,), (1,))) == []
-    assert GUARD.parted((), ()) == []
-    assert [p.guard.condition for p in GUARD.parted(GUARD.stack("A"), ())][:1] == ["if rank == 0:"]
+    assert diverging_guards(Sources(()), Values(NOTHING_SEEN), (GUARD.stack("A"), GUARD.stack("B")), ((0,), (1,))) == []
+    assert GUARD.diverging((), ()) == []
+    assert [p.guard.condition for p in GUARD.diverging(GUARD.stack("A"), ())][:1] == ["if rank == 0:"]
 
 
 def test_truth_follows_from_the_path_values_from_what_was_seen():
     program = Program("def train(loss):\n    if loss < 2:\n        save()  # A\n    step()  # B")
     values = Values(seen("train", loss=("1", "3", "3")))
-    (top, *_) = parted(program.sources, values, (program.stack("A"), program.stack("B")), ((0,), (1, 2)))
+    (top, *_) = diverging_guards(program.sources, values, (program.stack("A"), program.stack("B")), ((0,), (1, 2)))
     shown = {
         (v.name, v.value, v.ranks, v.seen)
         for v in describe(top, program.sources, values, ((0,), (1, 2)), past=False, doubted=False).values
