@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from hangdoc.capture.find.ended_ranks import unreaped_ranks
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
 from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, read_store
@@ -50,9 +51,27 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     for target in _others(table, living):
         if target.rank not in seen:
             known[target.rank] = target
-    found = WholeJob(tuple(known[rank] for rank in sorted(known)))
+    found = _with_unreaped(table, tuple(known[rank] for rank in sorted(known)), living)
     missing = [target.rank for target in found.targets if target.pid is None]
-    return _after_the_store(table, found, living) if missing else found
+    if not missing:
+        return found
+    told = _after_the_store(table, found, living)
+    return replace(told, exits={**told.exits, **found.exits})
+
+
+def _with_unreaped(table: ProcessTable, targets: tuple[RankTarget, ...], living: Sequence[RankTarget]) -> WholeJob:
+    """Add the ranks that died between two searches of the watch and that their launcher has not reaped."""
+    witness = living[0].pid
+    job = Jobs(table, near=witness).of(witness) if witness is not None else None
+    if job is None or all(target.pid is not None for target in targets):
+        return WholeJob(targets)
+    dead, exits = unreaped_ranks(table, replace(job, targets=targets))
+    new = {target.rank for target in targets if target.pid is None and target.rank in dead}
+    completed = tuple(
+        replace(target, pid=dead[target.rank], identity="launcher") if target.rank in new else target
+        for target in targets
+    )
+    return WholeJob(completed, {rank: ended for rank, ended in exits.items() if rank in new})
 
 
 def _others(table: ProcessTable, living: Sequence[RankTarget]) -> list[RankTarget]:

@@ -46,6 +46,12 @@ def how_they_ended(
     return targets, ended
 
 
+def unreaped_ranks(table: ProcessTable, job: Job) -> tuple[dict[int, int], dict[int, ProcessExit]]:
+    """(rank → pid, rank → how it ended) of dead ranks that the launcher has not reaped."""
+    zombies = _zombies(table, job)
+    return zombies, _statuses(zombies)
+
+
 def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
     """``snapshot`` with the ranks that its processes wait for in init_process_group and that no launcher promised."""
     worlds = [
