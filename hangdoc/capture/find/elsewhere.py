@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from hangdoc.capture.find.ended_ranks import unreaped_ranks
+from hangdoc.capture.find.ended_ranks import with_unreaped
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
 from hangdoc.capture.find.joined import ELSEWHERE, living_elsewhere, read_store
@@ -47,41 +47,31 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     living = [target for target in own if target.pid is not None and table[target.pid].alive]
     if not living:
         return WholeJob(tuple(_without_those_that_live(table, targets)))
-    known = {target.rank: target for target in targets}
-    for target in _others(table, living):
-        if target.rank not in seen:
-            known[target.rank] = target
-    found = _with_unreaped(table, tuple(known[rank] for rank in sorted(known)), living)
-    missing = [target.rank for target in found.targets if target.pid is None]
-    if not missing:
-        return found
-    told = _after_the_store(table, found, living)
-    return replace(told, exits={**told.exits, **found.exits})
-
-
-def _with_unreaped(table: ProcessTable, targets: tuple[RankTarget, ...], living: Sequence[RankTarget]) -> WholeJob:
-    """Add the ranks that died between two searches of the watch and that their launcher has not reaped."""
     witness = living[0].pid
     job = Jobs(table, near=witness).of(witness) if witness is not None else None
-    if job is None or all(target.pid is not None for target in targets):
-        return WholeJob(targets)
-    dead, exits = unreaped_ranks(table, replace(job, targets=targets))
-    new = {target.rank for target in targets if target.pid is None and target.rank in dead}
-    completed = tuple(
-        replace(target, pid=dead[target.rank], identity="launcher") if target.rank in new else target
-        for target in targets
-    )
-    return WholeJob(completed, {rank: ended for rank, ended in exits.items() if rank in new})
+    known = {target.rank: target for target in targets}
+    for target in _others(table, job, living) if job is not None else ():
+        if target.rank not in seen:
+            known[target.rank] = target
+    every = tuple(known[rank] for rank in sorted(known))
+    exits: dict[int, ProcessExit] = {}
+    if job is not None and any(target.pid is None for target in every):
+        # They died between two searches of the watch, and their launcher has not reaped them.
+        every, exits = with_unreaped(table, replace(job, targets=every))
+    found = WholeJob(every, exits)
+    if all(target.pid is not None for target in every):
+        return found
+    told = _after_the_store(table, found, living)
+    return replace(told, exits={**told.exits, **exits})
 
 
-def _others(table: ProcessTable, living: Sequence[RankTarget]) -> list[RankTarget]:
+def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list[RankTarget]:
     """The job's ranks outside of the watched tree, of the same user and readable, if all agree on who is who."""
     witness = living[0]
     assert witness.pid is not None
-    job = Jobs(table, near=witness.pid).of(witness.pid)
-    ranks = {target.pid: target.rank for target in job.targets} if job is not None else {}
+    ranks = {target.pid: target.rank for target in job.targets}
     # Ranks guessed from the age of the processes prove nothing.
-    if job is None or any(ranks.get(target.pid) != target.rank for target in living):
+    if any(ranks.get(target.pid) != target.rank for target in living):
         return []
     own = {target.pid for target in living}
     user = table[witness.pid].user

@@ -32,24 +32,24 @@ def how_they_ended(
     missing = [target.rank for target in job.targets if target.pid is None]
     if not missing:
         return job.targets, {}
-    zombies = _zombies(table, job)
+    targets, unreaped = with_unreaped(table, job)
     ended = {rank: ProcessExit(at=time.time()) for rank in missing if rank in joined}
     if _has_reaped(table, job):
         # torchrun ends the others as soon as one fails.
         status = 0 if job.launcher in ("torchrun", "accelerate") else None
         ended |= {rank: ProcessExit(at=time.time(), status=status) for rank in missing}
-    ended |= _statuses(zombies)
+    return targets, ended | unreaped
+
+
+def with_unreaped(table: ProcessTable, job: Job) -> tuple[tuple[RankTarget, ...], dict[int, ProcessExit]]:
+    """(``job``'s targets, a missing one with its pid where the launcher has not reaped it; rank → how it ended)."""
+    missing = {target.rank for target in job.targets if target.pid is None}
+    zombies = {rank: pid for rank, pid in _zombies(table, job).items() if rank in missing}
     targets = tuple(
         replace(target, pid=zombies[target.rank], identity="launcher") if target.rank in zombies else target
         for target in job.targets
     )
-    return targets, ended
-
-
-def unreaped_ranks(table: ProcessTable, job: Job) -> tuple[dict[int, int], dict[int, ProcessExit]]:
-    """(rank → pid, rank → how it ended) of dead ranks that the launcher has not reaped."""
-    zombies = _zombies(table, job)
-    return zombies, _statuses(zombies)
+    return targets, _statuses(zombies)
 
 
 def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
