@@ -145,6 +145,13 @@ class ProcessExit:
     """Where the exception was raised, innermost first."""
     leaving: bool = False
     """The program had ended and Python was shutting down, as the probe's note says."""
+    lived_at: float | None = None
+    """Nobody saw the end: it came after this time, seconds since the epoch, and before ``at``. None: ``at`` is when."""
+
+    @property
+    def earliest(self) -> float:
+        """When it can have ended at the earliest, seconds since the epoch."""
+        return self.at if self.lived_at is None else self.lived_at
 
     @property
     def fatal_signal(self) -> int | None:

@@ -14,9 +14,10 @@ from hangdoc.capture.read.sockets import listening_ports
 
 RESCAN_SECONDS = 10.0
 _SETTLE_SECONDS = 0.9
-# A job that forks all the time is not searched all the time, and a huge process table less often.
-_CHURN_SECONDS = 2.0
+# Searches may cost this share of a core, and this much CPU time at once: a job that has just started is searched
+# each time it changes, one that forks all the time is not, and one in a huge process table is searched less often.
 _SEARCH_SHARE = 0.01
+_SEARCH_ALLOWANCE = 0.1
 _MOST_RELATIVES = 1024
 _ANSWER_SECONDS = 0.2
 _LONGEST_SILENCE = 8.0
@@ -61,7 +62,10 @@ class Follower:
     """The command is torchrun: an agent that is there before its ranks, and may wait for other nodes."""
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _searched_at: float | None = None
-    _search_cost: float = 0.0
+    _allowance: float = _SEARCH_ALLOWANCE
+    """CPU seconds that searches may still cost now; below 0 after one that cost more."""
+    _changed: bool = False
+    """The job has changed since the last search began."""
     _unsettled_until: float = 0.0
     _signs: tuple[object, ...] = ()
     _empty_searches: int = 0
@@ -101,21 +105,25 @@ class Follower:
 
     def _search_is_due(self, now: float) -> bool:
         since = now - self._searched_at if self._searched_at is not None else RESCAN_SECONDS
-        since = since if since * _SEARCH_SHARE >= self._search_cost else 0.0
         groups = sum(entry.counters.group_count for entry in self._followed.values() if entry.counters)
         signs = (_modified(self.socket_folder), self._family(), groups)
         if signs != self._signs:
             # Once now and once more when it settled: a process is forked before it becomes what it will be.
-            self._signs, self._unsettled_until = signs, now + _SETTLE_SECONDS
-            return since >= _CHURN_SECONDS
-        if self._unsettled_until and now >= self._unsettled_until:
-            self._unsettled_until = 0.0
-            return since > 0
-        return since >= RESCAN_SECONDS
+            self._signs, self._changed, self._unsettled_until = signs, True, now + _SETTLE_SECONDS
+        earned = _SEARCH_SHARE * since
+        if self._allowance + earned <= 0:
+            return False
+        settled = 0 < self._unsettled_until <= now
+        return self._changed or settled or since >= RESCAN_SECONDS
 
     def search(self, now: float, *, thorough: bool = False) -> bool:
         """Find the ranks anew; returns whether ranks or ports came or went. ``thorough``: no rank may be missing."""
-        self._searched_at = now
+        if self._searched_at is not None:
+            earned = _SEARCH_SHARE * (now - self._searched_at)
+            self._allowance = min(self._allowance + earned, _SEARCH_ALLOWANCE)
+        self._searched_at, self._changed = now, False
+        if now >= self._unsettled_until:
+            self._unsettled_until = 0.0
         began = time.thread_time()
         answers = {pid: entry.counters for pid, entry in self._followed.items() if entry.counters is not None}
         # Reading stacks to find ranks that nothing else shows costs much: do it ever more rarely.
@@ -135,7 +143,7 @@ class Follower:
         listening = len(listening_ports([self.launcher, *found])) if found else 0
         changed |= listening != self._listening
         self._listening = listening
-        self._search_cost = time.thread_time() - began
+        self._allowance -= time.thread_time() - began
         return changed
 
     def _family(self) -> tuple[int, ...]:

@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
-from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, read_bye
+from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, read_bye, read_introduction
 from hangdoc.model.process import Process, ProcessExit
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.sidecar.command import Run
@@ -43,6 +44,9 @@ class Roster:
         self._absent: list[RankTarget] = []
         self._exits: dict[int, ProcessExit] = {}
         self._heard: dict[int, ProbeBye] = {}
+        self._notes: dict[Path, ProbeCounters | None] = {}
+        self._unseen_ends: dict[int, float | None] = {}
+        """Pid → when it still lived, of ranks that had ended when they were found."""
         self.launcher = _describe(run.launcher, "launcher")
         self.can_wait = _can_wait_for(run.launcher)
         """False if the launcher ended already, and before Linux 5.3."""
@@ -50,7 +54,7 @@ class Roster:
     def update(self, targets: Iterable[RankTarget]) -> None:
         """These are the ranks that live now, and those that are expected."""
         self._absent = []
-        for target in targets:
+        for target in map(self._noted, targets):
             if target.pid is None:
                 self._absent.append(target)
             elif (known := self._members.get(target.pid)) is not None:
@@ -70,12 +74,38 @@ class Roster:
         over = all(pid in self._exits for pid in self._members)
         return over and any(member.target.rank == target.rank for member in self._members.values())
 
+    def _noted(self, target: RankTarget) -> RankTarget:
+        """``target``; if it is an absent rank that left a note of who it is and then ended, with its pid.
+
+        For example, a script that imports torch, calls init_process_group and fails lives for two seconds.
+        """
+        if target.pid is not None:
+            return target
+        for path in sorted(self._run.socket_folder.glob("*.rank")):
+            if path not in self._notes:
+                self._notes[path] = read_introduction(path)
+            who = self._notes[path]
+            if who is None or (who.rank, who.restart) != (target.rank, target.restart):
+                continue
+            entry = procfs.stat(who.pid)
+            if entry is not None and entry.state not in "ZX":
+                continue  # a helper under its parent's rank, or the number is another process's by now
+            if who.pid not in self._members:
+                self._unseen_ends[who.pid] = _modified(path)
+                if entry is None:
+                    self._note_ends({who.pid: ProcessExit(at=time.time())})
+            return replace(target, pid=who.pid, identity="probe", local_rank=who.local_rank)
+        return target
+
     def wait(self, seconds: float) -> bool:
         """Sleep until a rank or the launcher ends, at most ``seconds``; whether one did."""
         self._watch.wait(seconds)
         ended = self._watch.poll()
-        self._exits.update(ended)
+        self._note_ends(ended)
         return bool(ended)
+
+    def _note_ends(self, ended: dict[int, ProcessExit]) -> None:
+        self._exits.update({pid: replace(end, lived_at=self._unseen_ends.get(pid)) for pid, end in ended.items()})
 
     def hear_survivors(self) -> None:
         """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""
@@ -164,6 +194,13 @@ def _hear(member: Member) -> tuple[int, ProbeBye | None]:
     finally:
         client.close()
     return member.process.pid, None if isinstance(said, Unavailable) else ProbeBye(said, time.time())
+
+
+def _modified(path: Path) -> float | None:
+    try:
+        return path.lstat().st_mtime
+    except OSError:
+        return None
 
 
 def _can_wait_for(pid: int) -> bool:

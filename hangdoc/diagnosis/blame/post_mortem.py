@@ -20,6 +20,7 @@ _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
 """A process's sockets close before the process has ended, so its peers can fail a moment before its own end is seen;
 chosen by hand."""
+_NO_ERROR_OF_ITS_OWN = "the others fell out of a call when a peer left, and this one ended without an error"
 
 
 def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
@@ -62,11 +63,14 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
         how = Confidence.POSSIBLE if others else Confidence.LIKELY
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(Gone(), unseen[:1], others, proved=True, confidence=how, sure=sure)
-    ended_well = ((s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
+    ended_well = ((s.exit.earliest, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
     early = sorted(ended_well) if failed else []
     if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
         how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
-        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0")
+        seen = case.ranks[early[0][1]].exit
+        assert seen is not None
+        sure = "first to end, with status 0" if seen.lived_at is None else _NO_ERROR_OF_ITS_OWN
+        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure=sure)
     if case.hidden and failed:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
     order = sorted((e.at, r) for r, e in failed.items())

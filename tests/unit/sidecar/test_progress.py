@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -89,6 +90,12 @@ def started(paper: Paper) -> Follower:
     return follower
 
 
+def searches_cost(seconds: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every search take this much CPU time."""
+    spent = itertools.count(0.0, seconds)
+    monkeypatch.setattr(progress.time, "thread_time", lambda: next(spent))
+
+
 def test_equal_counters_are_no_progress_however_busy_the_ranks(paper: Paper) -> None:
     paper.answers = {11: counters(5), 12: counters(5)}
     follower = started(paper)
@@ -166,13 +173,39 @@ def test_searches_follow_the_family_once_it_settles_and_every_ten_seconds(paper:
     assert paper.searches == before + 3
 
 
-def test_a_job_that_forks_all_the_time_is_not_searched_all_the_time(paper: Paper) -> None:
+def test_a_job_that_starts_is_searched_each_time_it_changes(paper: Paper) -> None:
+    """A rank may live for less than two seconds: what it was is known only if it is found while it lives."""
+    follower = Follower(1, Path("/nonexistent"))
+    for second in range(1, 7):
+        paper.family = tuple(range(second))
+        before = paper.searches
+        follower.beat(float(second))
+        assert paper.searches == before + 1
+
+
+def test_a_job_that_forks_all_the_time_is_not_searched_all_the_time(
+    paper: Paper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches_cost(0.02, monkeypatch)
     follower = started(paper)
     before = paper.searches
-    for second in range(3, 33):
+    for second in range(3, 63):
         paper.family = (second + 100,)
         follower.beat(float(second))
-    assert paper.searches - before <= 16
+    assert 30 <= paper.searches - before <= 36, "one that takes 0.02 s is worth one every 2 s"
+
+
+def test_a_change_that_was_not_searched_for_is_searched_for_later(
+    paper: Paper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches_cost(0.13, monkeypatch)
+    follower = Follower(1, Path("/nonexistent"))
+    follower.beat(1.0)
+    paper.family = (11,)
+    follower.beat(2.0)
+    assert paper.searches == 1, "0.03 s too much was spent"
+    follower.beat(5.0)
+    assert paper.searches == 2
 
 
 def test_new_ports_are_a_change(paper: Paper) -> None:
@@ -183,13 +216,7 @@ def test_new_ports_are_a_change(paper: Paper) -> None:
 
 
 def test_a_dear_search_is_made_rarely(paper: Paper, monkeypatch: pytest.MonkeyPatch) -> None:
-    spent = [0.0]
-
-    def thread_time() -> float:
-        spent[0] += 0.3
-        return spent[0]
-
-    monkeypatch.setattr(progress.time, "thread_time", thread_time)
+    searches_cost(0.3, monkeypatch)
     follower = Follower(1, Path("/nonexistent"))
     for second in range(1, 92):
         paper.family = (second,)

@@ -1,0 +1,107 @@
+"""The roster: who was a rank, also of ranks that ended before anybody looked at them. Real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.sidecar.command import Run
+from hangdoc.sidecar.ranks import Roster
+
+
+@pytest.fixture
+def launcher() -> Iterator[subprocess.Popen[bytes]]:
+    """A process whose children would be the ranks."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def roster(launcher: subprocess.Popen[bytes], tmp_path: Path) -> Iterator[Roster]:
+    found = Roster(Run(("torchrun",), "run", launcher.pid, tmp_path))
+    yield found
+    found.close()
+
+
+def note(folder: Path, pid: int, rank: int, restart: int = 0) -> None:
+    """What the probe of a rank writes when it starts."""
+    who = {"pid": pid, "rank": rank, "world_size": 2, "local_rank": rank, "restart": restart}
+    who |= {"protocol": 1, "bytes": 0, "parts": []}
+    path = folder / f"{pid}.rank"
+    path.write_bytes(json.dumps(who).encode() + b"\n")
+    path.chmod(0o600)
+
+
+def zombie(status: int) -> subprocess.Popen[bytes]:
+    """A process that has ended and is not reaped yet."""
+    process = subprocess.Popen([sys.executable, "-c", f"raise SystemExit({status})"])
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    return process
+
+
+def here_and_expected() -> list[RankTarget]:
+    return [RankTarget(0, os.getpid(), "probe", world_size=2), RankTarget(1, None, "expected", world_size=2)]
+
+
+def test_a_rank_that_ended_before_it_was_found_is_known_by_its_note(roster: Roster, tmp_path: Path) -> None:
+    process = zombie(7)
+    try:
+        note(tmp_path, process.pid, 1)
+        before = time.time()
+        roster.update(here_and_expected())
+        roster.wait(5.0)
+    finally:
+        process.wait(10.0)
+    assert roster.members()[1].target.pid == process.pid
+    end = roster.exits()[1]
+    assert end.status == 7
+    assert end.lived_at is not None
+    assert end.earliest <= before <= end.at
+    assert [target.rank for target in roster.targets()] == [0, 1]
+
+
+def test_a_rank_that_ended_and_was_reaped_is_known_without_a_status(roster: Roster, tmp_path: Path) -> None:
+    process = zombie(7)
+    process.wait(10.0)
+    note(tmp_path, process.pid, 1)
+    roster.update(here_and_expected())
+    end = roster.exits()[1]
+    assert (end.status, end.signal) == (None, None)
+    assert end.lived_at is not None
+
+
+def test_a_note_proves_nothing_while_its_process_lives(
+    roster: Roster, tmp_path: Path, launcher: subprocess.Popen[bytes]
+) -> None:
+    """A helper that runs its parent's script again, or another process that has the number by now."""
+    note(tmp_path, launcher.pid, 1)
+    roster.update(here_and_expected())
+    assert 1 not in roster.members()
+
+
+@pytest.mark.parametrize(("rank", "restart"), [(0, 0), (1, 1), (2, 0)])
+def test_a_note_of_another_rank_or_restart_is_not_used(rank: int, restart: int, roster: Roster, tmp_path: Path) -> None:
+    process = zombie(0)
+    process.wait(10.0)
+    note(tmp_path, process.pid, rank, restart)
+    roster.update(here_and_expected())
+    assert list(roster.members()) == [0]
+    assert roster.exits() == {}
+
+
+def test_a_broken_note_is_none(roster: Roster, tmp_path: Path) -> None:
+    (tmp_path / "4711.rank").write_bytes(b"{")
+    (tmp_path / "4712.rank").symlink_to("/etc/passwd")
+    roster.update(here_and_expected())
+    assert list(roster.members()) == [0]
