@@ -47,6 +47,7 @@ class Roster:
         self._notes: dict[Path, ProbeCounters | None] = {}
         self._unseen_ends: dict[int, float | None] = {}
         """Pid → when it still lived, of ranks that had ended when they were found."""
+        self._polled_at = time.time()
         self.launcher = _describe(run.launcher, "launcher")
         self.can_wait = _can_wait_for(run.launcher)
         """False if the launcher ended already, and before Linux 5.3."""
@@ -105,7 +106,10 @@ class Roster:
         return bool(ended)
 
     def _note_ends(self, ended: dict[int, ProcessExit]) -> None:
-        self._exits.update({pid: replace(end, lived_at=self._unseen_ends.get(pid)) for pid, end in ended.items()})
+        """A rank lived when its end was last asked for; on a busy machine that may have been a while ago."""
+        for pid, end in ended.items():
+            self._exits[pid] = replace(end, lived_at=self._unseen_ends.get(pid, self._polled_at))
+        self._polled_at = time.time()
 
     def hear_survivors(self) -> None:
         """After a rank failed: its peers fail next, or their launcher ends them before they can leave a note."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import replace
 
@@ -63,13 +64,12 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
         how = Confidence.POSSIBLE if others else Confidence.LIKELY
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(Gone(), unseen[:1], others, proved=True, confidence=how, sure=sure)
-    ended_well = ((s.exit.earliest, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
-    early = sorted(ended_well) if failed else []
-    if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
+    ended_well = [(s.exit.earliest, r, s.exit.at) for r, s in case.ranks.items() if s.exit and not _failed(s.exit)]
+    first_failure = min((end.at for end in failed.values()), default=-math.inf) + _TEARDOWN_SECONDS
+    early = sorted(end for end in ended_well if end[0] < first_failure)
+    if early:
         how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
-        seen = case.ranks[early[0][1]].exit
-        assert seen is not None
-        sure = "first to end, with status 0" if seen.lived_at is None else _NO_ERROR_OF_ITS_OWN
+        sure = "first to end, with status 0" if early[0][2] < first_failure else _NO_ERROR_OF_ITS_OWN
         return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure=sure)
     if case.hidden and failed:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")

@@ -105,3 +105,19 @@ def test_a_broken_note_is_none(roster: Roster, tmp_path: Path) -> None:
     (tmp_path / "4712.rank").symlink_to("/etc/passwd")
     roster.update(here_and_expected())
     assert list(roster.members()) == [0]
+
+
+def test_a_rank_lived_until_it_was_last_asked_for(roster: Roster) -> None:
+    """On a busy machine the round before may have taken long: the end came at some time since."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        roster.update([RankTarget(0, process.pid, "probe", world_size=1)])
+        roster.wait(0.0)
+        asked = time.time()
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        time.sleep(0.2)
+        roster.wait(5.0)
+        end = roster.exits()[0]
+    assert end.lived_at is not None
+    assert end.lived_at <= asked
+    assert end.at >= asked + 0.2
