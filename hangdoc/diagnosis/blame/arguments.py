@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
@@ -41,26 +41,33 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
         if history.inferred:
             found = _different_roots(case, history)
         else:
-            tokens = _last_common_call(history, ended=ended)
-            found = _disagreement_in(case, history, tokens, ended=ended)
+            calls = _common_calls(history, ended=ended)
+            found = next((d for tokens in calls if (d := _disagreement_in(case, history, tokens, ended=ended))), None)
         if found is not None:
             return found
     return None
 
 
-def _last_common_call(history: GroupHistory, *, ended: bool) -> dict[int, Token]:
-    """Rank → its token of the last call that all seen members have issued; {} where they did not all see the same.
+def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, Token]]:
+    """Rank → its token, of each call that all seen members have issued and that may hold them up, in order.
 
+    These are the calls of which one is pending, as asynchronous ones may be while later ones are issued, and the last;
+    in a job that is over any call, as its end completes them all.
     Members that were not seen are passed over only in a job that is over (a rank that aborted took its journal along),
     or where two that were seen are in unlike calls of one number.
     """
     blind = frozenset(history.blind)
     seen = [rank for rank in history.members if rank not in blind]
     if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
-        return {}
+        return
     last = min(history.issued(rank) for rank in seen)
-    tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}
-    return tokens if len(tokens) == len(seen) and len({t.op for t in tokens.values()}) == 1 else {}
+    # Ranks of equal programs share one list of tokens.
+    lists = {id(calls): calls for rank in seen if (calls := history.tokens.get(rank))}.values()
+    numbers = {t.sequence for calls in lists for t in calls if (ended or t.pending) and t.sequence <= last}
+    for number in sorted(numbers | {last}):
+        tokens = {rank: t for rank in seen if (t := history.at(rank, number)) is not None}
+        if len(tokens) == len(seen) and len({t.op for t in tokens.values()}) == 1:
+            yield tokens
 
 
 def _disagreement_in(

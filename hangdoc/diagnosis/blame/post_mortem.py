@@ -21,6 +21,8 @@ _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
 """A process's sockets close before the process has ended, so its peers can fail a moment before its own end is seen;
 chosen by hand."""
+_WORK_ERRORS = frozenset({"RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
+"""What Work.wait() raises (torch 2.13)."""
 _NO_ERROR_OF_ITS_OWN = "the others fell out of a call when a peer left, and this one ended without an error"
 
 
@@ -85,7 +87,7 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     not be the one that differs.
     """
     ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
-    others_fell = any(e.exception and _in_collective(e) for e in failed.values())
+    others_fell = any(e.exception and _in_collective(case, e) for e in failed.values())
     if not ends or not (case.gloo_refused or (others_fell and len(ends) == 1)):
         return None
     aborted = min(ends, key=ends.__getitem__)
@@ -118,8 +120,8 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
         (end.at, rank)
         for rank, end in failed.items()
         # A rank whose peer left gets an error in its call, and then often a signal.
-        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not (end.exception and _in_collective(end)))
-        or (end.exception and not _in_collective(end))
+        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not (end.exception and _in_collective(case, end)))
+        or (end.exception and not _in_collective(case, end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
     ]
     if not own:
@@ -135,8 +137,16 @@ def _alike(end: ProcessExit, other: ProcessExit) -> bool:
     return end.exception == other.exception and places[0] is not None and places[0] == places[1]
 
 
-def _in_collective(end: ProcessExit) -> bool:
-    """True if the error came out of torch.distributed: a peer closed its connection, a timeout, a mismatch."""
+def _in_collective(case: Case, end: ProcessExit) -> bool:
+    """True if the error came out of torch.distributed: a peer closed its connection, a timeout, a mismatch.
+
+    The wait for an asynchronous call is native code: its error comes out of the user's own line. Python's other waits
+    (of locks, events, processes) have frames of their own.
+    """
+    inner = end.stack[0] if end.stack else None
+    line = case.sources.line(inner.file, inner.line) if inner is not None else None
+    if line is not None and end.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
+        return True
     return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
 
 

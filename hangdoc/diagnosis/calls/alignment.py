@@ -205,7 +205,7 @@ def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behav
         steps, tail = align(consensus, behaviour)
         # What counts is how many calls change; differing sites only steer the path.
         cost += len(steps) * len(behaviour.ranks)
-        gaps += [_gap(step, consensus, behaviour) for step in steps]
+        gaps += [_gap(step, consensus, behaviour) for step in _with_replaced(steps)]
         if tail < len(behaviour.tokens):
             consensus = Behaviour(
                 (),
@@ -214,6 +214,18 @@ def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behav
                 consensus.sites + behaviour.sites[tail:],
             )
     return Alignment(history, cost, tuple(gaps), consensus.tokens)
+
+
+def _with_replaced(steps: list[tuple[str, int, int]]) -> list[tuple[str, int, int]]:
+    """The steps; of a call that replaces another, both steps name both calls.
+
+    Example: left A B D, right A C D → ('delete', 1, 1) and ('insert', 1, 2), which becomes ('insert', 1, 1).
+    """
+    found: list[tuple[str, int, int]] = []
+    for kind, i, j in steps:
+        replaces = kind == "insert" and found[-1:] == [("delete", i, j - 1)]
+        found.append((kind, i, j - 1 if replaces else j))
+    return found
 
 
 def _gap(step: tuple[str, int, int], consensus: Behaviour, behaviour: Behaviour) -> Gap:

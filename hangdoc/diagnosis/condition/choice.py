@@ -114,9 +114,17 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
     loop = partings[0]
     first, last = loop.guard.span
     inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
+    inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
     return next(
         (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
     )
+
+
+def _is_alike_in_each_round(loop: Parting, condition: Parting) -> bool:
+    """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
+    names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
+    counts = {*loop.guard.rounds, *loop.guard.counters}
+    return not counts.isdisjoint(names) and all(name in counts or name.isupper() for name in names)
 
 
 def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
