@@ -13,7 +13,7 @@ from typing import TypeVar
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
 from hangdoc.capture.find.target import RankTarget, host_name
 from hangdoc.capture.inject import injection
-from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
+from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ras, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
@@ -26,6 +26,7 @@ from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
+from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, ProcessExit
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 
@@ -75,6 +76,7 @@ class _Seen:
     """By rank, as ``tails``."""
     tails: Mapping[int, LogTail | None]
     files: BlockingFiles
+    nccl: NcclStatus | None
 
 
 class _Capture:
@@ -127,6 +129,7 @@ class _Capture:
             hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
+            nccl=seen.nccl,
             sources=texts,
             library_roots=roots,
             unavailable=self._unavailable(seen, exits, no_texts),
@@ -141,6 +144,7 @@ class _Capture:
         logging = {target.rank: Task(partial(self._log, target)) for target in request.targets}
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
+        asking_nccl = Task(self._ask_nccl)
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
         taken = time.time()
@@ -160,7 +164,8 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
-        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked))
+        nccl = self._result(asking_nccl, "nccl", began + ras.SECONDS, None)
+        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked), nccl)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -216,6 +221,18 @@ class _Capture:
         finally:
             if own:
                 client.close()
+        if isinstance(answer, Unavailable):
+            raise _NoAnswerError(answer)
+        return answer
+
+    def _ask_nccl(self) -> NcclStatus | None:
+        ranks = [
+            ras.RasRank(target.rank, target.pid, dict(target.environment).get("NCCL_RAS_ADDR", ""))
+            for target in self.request.targets
+            if target.pid is not None and procfs.exists(target.pid)
+        ]
+        size = max((target.world_size or 0 for target in self.request.targets), default=0) or None
+        answer = ras.read_ras(ranks, world_size=size)
         if isinstance(answer, Unavailable):
             raise _NoAnswerError(answer)
         return answer

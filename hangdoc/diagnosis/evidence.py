@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable, Sequence
 
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
@@ -12,9 +13,14 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
+from hangdoc.model.nccl import CommunicatorMember, OperationCount
 from hangdoc.model.process import ProcessKey
 from hangdoc.model.wording import name_duration, name_ranks
 from hangdoc.model.writing import Writer
+
+_MOST_OF_NCCL = 6
+"""Lines, and numbers in one of them; chosen by hand: more help nobody."""
+_MOST_COUNTS = 4
 
 
 def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evidence, ...]:
@@ -23,6 +29,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_launcher(found),
         *_processes(case, found),
         *_journal(case, found),
+        *_nccl(case, found),
         *_stacks(case, found, writer),
         *_ports(case),
         *_timeout(case),
@@ -117,6 +124,52 @@ def _gloo_groups(case: Case, rank: int) -> int:
     if journal is None:
         return 0
     return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
+
+
+def _nccl(case: Case, found: Blame[Explanation]) -> list[Evidence]:
+    """What NCCL itself says of its communicators; first of those with a member that is to blame. It decides nothing: in
+    a job that moves, the counts differ for a moment in every call."""
+    status = case.job.nccl
+    lines: list[Evidence] = []
+    for communicator in status.communicators if status is not None else ():
+        if communicator.silent_count:
+            who, unnamed = _members(communicator.silent), communicator.silent_count - len(communicator.silent)
+            who = f"{who} and {unnamed} more" if who and unnamed > 0 else who or f"{unnamed} ranks"
+            lines.append(Evidence("nccl", _known(communicator.silent), f"NCCL's own threads get no answer from {who}"))
+        by_operation: dict[str, list[OperationCount]] = {}
+        for count in communicator.counts:
+            by_operation.setdefault(count.operation, []).append(count)
+        for operation, counts in by_operation.items():
+            rarer = sorted(counts, key=lambda each: each.how_many)[:-1]
+            told = ", ".join(f"{each.count} on {_whose(each)}" for each in counts[:_MOST_COUNTS])
+            told += f" and {len(counts) - _MOST_COUNTS} other numbers" if len(counts) > _MOST_COUNTS else ""
+            where = (
+                f"its communicator of {communicator.size} ranks" if communicator.size else "one of its communicators"
+            )
+            text = f"NCCL has launched, in {where}, {operation or 'collective'} calls: {told}"
+            lines.append(Evidence("nccl", _known([member for each in rarer for member in each.members]), text))
+    lines = list({line.text: line for line in lines}.values())
+    return sorted(lines, key=lambda line: not set(line.ranks) & set(found.culprits))[:_MOST_OF_NCCL]
+
+
+def _whose(count: OperationCount) -> str:
+    named = len(count.members) == count.how_many
+    return _members(count.members) if named else f"{count.how_many} rank{'' if count.how_many == 1 else 's'}"
+
+
+def _members(members: Sequence[CommunicatorMember]) -> str:
+    """'ranks 0 and 3' where the ranks are known; else 'member 3 (process 4711 on 10.0.0.2)'."""
+    ranks = _known(members)
+    if len(ranks) == len(members) and ranks:
+        return name_ranks(ranks)
+    told = [
+        f"member {m.number}" + (f" (process {m.pid} on {m.node})" if m.pid is not None else "") for m in members[:4]
+    ]
+    return ", ".join(told) + (f" and {len(members) - 4} more" if len(members) > 4 else "")
+
+
+def _known(members: Iterable[CommunicatorMember]) -> tuple[int, ...]:
+    return tuple(sorted({member.rank for member in members if member.rank is not None}))
 
 
 def _stacks(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evidence]:

@@ -121,7 +121,7 @@ class Evidence:
     """One fact and where it came from."""
 
     kind: str
-    """'journal', 'stack', 'process', 'socket', 'port', 'store', 'log', 'locals', 'source'."""
+    """'journal', 'stack', 'process', 'socket', 'port', 'store', 'log', 'locals', 'source', 'nccl'."""
     ranks: tuple[int, ...]
     text: str
     decides: bool = True

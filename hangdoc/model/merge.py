@@ -57,6 +57,11 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
             key=lambda store: (store.pid is not None, len(store.joined or ()), repr(store)),
             default=None,
         ),
+        nccl=max(
+            (snapshot.nccl for snapshot in snapshots if snapshot.nccl is not None),
+            key=lambda nccl: (len(nccl.communicators), nccl.seen, repr(nccl)),
+            default=None,
+        ),
         sources=texts,
         library_roots=tuple(sorted({root for snapshot in snapshots for root in snapshot.library_roots})),
         unavailable=tuple(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.model.journal import Journal
+from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, Stack
 from hangdoc.model.store import RendezvousStore
@@ -108,6 +109,8 @@ class JobSnapshot:
     """Lines with errors from the output that all ranks share, if it goes to a file; which rank wrote one is unknown."""
     store: RendezvousStore | None = None
     """The job's own store; None where it was not read."""
+    nccl: NcclStatus | None = None
+    """What NCCL's own service says; None where no rank offers it, or it gave no answer."""
     sources: tuple[SourceText, ...] = ()
     library_roots: tuple[str, ...] = ()
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""

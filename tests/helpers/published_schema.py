@@ -84,7 +84,7 @@ SCHEMA = {
     ],
     "evidence": [
         {
-            "kind": {"journal", "stack", "process", "socket", "port", "store", "log", "locals", "source"},
+            "kind": {"journal", "stack", "process", "socket", "port", "store", "log", "locals", "source", "nccl"},
             "ranks": RANKS,
             "text": str,
         }

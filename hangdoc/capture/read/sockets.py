@@ -82,13 +82,28 @@ def listening_ports(pids: Iterable[int]) -> tuple[ListeningPort, ...]:
 
 def ports_in_use(pid: int) -> frozenset[int] | None:
     """The TCP ports on which any process listens in this process's network namespace; None if they cannot be read."""
+    rows = _listening_rows(pid)
+    if rows is None:
+        return None
+    ports = (row[1].rpartition(":")[2] for row in rows)
+    return frozenset(int(port, 16) for port in ports if len(port) == 4 and set(port) <= _HEX)
+
+
+def listening_inodes(pid: int, port: int) -> frozenset[int]:
+    """Inode numbers of the sockets, whoever has them, that listen on the port in this process's network namespace."""
+    at = f":{port:04X}"
+    rows = _listening_rows(pid) or ()
+    return frozenset(int(row[9]) for row in rows if row[1].endswith(at) and len(row) > 9 and row[9].isdigit())
+
+
+def _listening_rows(pid: int) -> list[list[str]] | None:
+    """The words of each row about a listening socket in the process's network namespace; None if unreadable."""
     tables = [read_text(f"/proc/{pid}/net/{table}", _MAX_TABLE) for table in ("tcp", "tcp6")]
     if tables[0] is None:
         return None
-    rows = [line.split() for text in tables for line in (text or "").splitlines()[1:]]
+    rows = (line.split() for text in tables for line in (text or "").splitlines()[1:])
     listen = f"{_STATES.index('LISTEN'):02X}"
-    ports = (row[1].rpartition(":")[2] for row in rows if len(row) > 3 and row[3] == listen)
-    return frozenset(int(port, 16) for port in ports if len(port) == 4 and set(port) <= _HEX)
+    return [row for row in rows if len(row) > 3 and row[3] == listen]
 
 
 def socket_inodes(pid: int) -> list[int] | None:
