@@ -10,10 +10,11 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
+from hangdoc.capture import nccl_sources
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
 from hangdoc.capture.find.target import RankTarget, host_name
 from hangdoc.capture.inject import injection
-from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, ras, sockets, sources
+from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
@@ -24,6 +25,7 @@ from hangdoc.capture.request import CaptureRequest
 from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
 from hangdoc.capture.safe.open_files import user_of
+from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
@@ -38,6 +40,8 @@ _PATIENCE = 2.0
 """Seconds after the second look for sources that still owe an answer."""
 _INJECTION_SECONDS = 10.0
 _NATIVE_SECONDS = 2.0
+_DUMP_SECONDS = 10.0
+"""For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s."""
 _NO_PROBE = Unavailable("journal", "there is no probe in this process")
 _NO_PROBE_YET = Unavailable(
     "journal",
@@ -77,6 +81,8 @@ class _Seen:
     tails: Mapping[int, LogTail | None]
     files: BlockingFiles
     nccl: NcclStatus | None
+    dumped: Mapping[int, Journal]
+    """By rank: of ranks that gave no journal, what their own dumps say."""
 
 
 class _Capture:
@@ -144,7 +150,7 @@ class _Capture:
         logging = {target.rank: Task(partial(self._log, target)) for target in request.targets}
         everyone = [member.pid for family in families.values() for member in family.family()]
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
-        asking_nccl = Task(self._ask_nccl)
+        asking_nccl = Task(lambda: _answered(nccl_sources.ask_ras(request)))
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
         second = self._look(families)
         taken = time.time()
@@ -155,6 +161,7 @@ class _Capture:
         locking = Task(lambda: blocked_calls.locked_files(everyone))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
+        dumped = self._own_dumps([rank for rank, found in details.items() if found is None], second, taken)
         self._advise((first, second))
         suspended = {pid: found.suspended for pid, rank in self.rank_of.items() if (found := details.get(rank))}
         for look in (first, second):
@@ -164,8 +171,8 @@ class _Capture:
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
-        nccl = self._result(asking_nccl, "nccl", began + ras.SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked), nccl)
+        nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
+        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked), nccl, dumped)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -225,18 +232,6 @@ class _Capture:
             raise _NoAnswerError(answer)
         return answer
 
-    def _ask_nccl(self) -> NcclStatus | None:
-        ranks = [
-            ras.RasRank(target.rank, target.pid, dict(target.environment).get("NCCL_RAS_ADDR", ""))
-            for target in self.request.targets
-            if target.pid is not None and procfs.exists(target.pid)
-        ]
-        size = max((target.world_size or 0 for target in self.request.targets), default=0) or None
-        answer = ras.read_ras(ranks, world_size=size)
-        if isinstance(answer, Unavailable):
-            raise _NoAnswerError(answer)
-        return answer
-
     def _inject(self, silent: Sequence[int], looks: Sequence[Look]) -> dict[int, ProbeDetails]:
         """The answers of ranks that have no probe, where the caller allows it."""
         if not self.options.inject:
@@ -249,6 +244,15 @@ class _Capture:
             if isinstance(answer, Unavailable):
                 self.missing.append(replace(answer, rank=rank))
         return {rank: answer for rank, answer in answers.items() if not isinstance(answer, Unavailable)}
+
+    def _own_dumps(self, silent: Sequence[int], look: Look, taken: float) -> Mapping[int, Journal]:
+        """What the dumps say that the recorders of ``silent`` ranks have left in files."""
+        reading = Task(lambda: nccl_sources.own_dumps_of(self.request, silent, look, taken))
+        nothing: tuple[dict[int, Journal], list[Unavailable]] = ({}, [])
+        journals, notes = self._result(reading, "journal", time.monotonic() + _DUMP_SECONDS, nothing)
+        self.missing = [note for note in self.missing if note.what != "journal" or note.rank not in journals]
+        self.missing += notes
+        return journals
 
     def _advise(self, looks: Sequence[Look]) -> None:
         """Add the remedy for ranks without a probe. Both looks are needed to know if an injection would be safe."""
@@ -301,7 +305,8 @@ class _Capture:
         if ended is not None and bye is not None:
             ended = replace(ended, exception=bye.exception, stack=bye.stack)
         process = process_of(family, [look.states for look in seen.looks], seen.files)
-        return rank_snapshot(target, process, details, ended, self.request.journals.get(rank), seen.tails[rank])
+        last = self.request.journals.get(rank) or seen.dumped.get(rank)
+        return rank_snapshot(target, process, details, ended, last, seen.tails[rank])
 
     def _sources(
         self, ranks: Sequence[RankSnapshot], witnesses: Sequence[sources.Witness], roots: tuple[str, ...]
@@ -327,6 +332,12 @@ class _Capture:
         except Exception as error:  # as above
             self.missing.append(replace(_our_fault(what, error), rank=rank))
         return default
+
+
+def _answered(answer: _T | Unavailable) -> _T:
+    if isinstance(answer, Unavailable):
+        raise _NoAnswerError(answer)
+    return answer
 
 
 def _our_fault(what: str, error: Exception) -> Unavailable:
