@@ -55,24 +55,25 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
         folder.close()
 
 
-def attach(pid: int, *, inject: bool = False, no_source: bool = False) -> Diagnosis:
+def attach(pid: int, *, inject: bool = False, ask_dumps: bool = False, no_source: bool = False) -> Diagnosis:
     """Who hangs in the job that ``pid`` is a process of, where and why; of a job that moves, that it does.
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    return diagnose(snapshot(pid, inject=inject, no_source=no_source))
+    return diagnose(snapshot(pid, inject=inject, ask_dumps=ask_dumps, no_source=no_source))
 
 
-def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobSnapshot:
+def snapshot(pid: int, *, inject: bool = False, ask_dumps: bool = False, no_source: bool = False) -> JobSnapshot:
     """The job that ``pid`` is a process of, frozen: what ``attach`` diagnoses. Takes about two seconds.
 
-    ``inject``: fetch the call histories of ranks that wait through gdb, where that is safe. ``no_source``: without
-    the source code of the functions on its stacks. Raises as ``attach``.
+    ``inject``: fetch the call histories of ranks that wait through gdb, where that is safe. ``ask_dumps``: have
+    PyTorch write their recorders' dumps, where pipes for that are set up. ``no_source``: without the source code of the
+    functions on its stacks. Raises as ``attach``.
     """
     from hangdoc.capture.attach import attach_job
     from hangdoc.capture.request import CaptureOptions
 
-    return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
+    return attach_job(pid, CaptureOptions(inject=inject, ask_dumps=ask_dumps, native=True, no_source=no_source))
 
 
 def jobs() -> list[JobSummary]:

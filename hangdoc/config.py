@@ -34,10 +34,11 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "json": bool,
     "save": str,
     "inject": bool,
+    "ask_dumps": bool,
 }
 """Every option that the table may contain, and the TOML types of its value."""
 
-NOT_BY_ATTACH = frozenset({"save", "report", "inject", "on_hang"})
+NOT_BY_ATTACH = frozenset({"save", "report", "inject", "ask_dumps", "on_hang"})
 """Options that make hangdoc write, inject or end something. `attach`, often run by root, ignores them in the file."""
 
 _TABLE = "[tool.hangdoc]"

@@ -23,6 +23,8 @@ class CaptureOptions:
     no_source: bool = False
     inject: bool = False
     """Fetch the journals of ranks without a probe through gdb, after the second look (``injection``)."""
+    ask_dumps: bool = False
+    """Have the recorders of ranks without a probe write their dumps, where the user has set up pipes for that."""
     native: bool = False
     """Ask pystack for native frames where nothing else shows what a rank waits for (``native``)."""
 

@@ -51,6 +51,15 @@ def attach(
             envvar=environment_variable("inject"),
         ),
     ] = False,
+    ask_dumps: Annotated[
+        bool,
+        typer.Option(
+            "--ask-dumps",
+            help="Also have PyTorch write the dumps of its flight recorders anew, over the pipes that"
+            " TORCH_NCCL_DEBUG_INFO_PIPE_FILE has set up, and read them.",
+            envvar=environment_variable("ask_dumps"),
+        ),
+    ] = False,
     no_source: Annotated[
         bool,
         typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
@@ -58,7 +67,8 @@ def attach(
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
-    Without --inject the job is only read; pystack, if installed, holds up to four waiting ranks for 0.2 s each.
+    Without --inject and --ask-dumps the job is only read; pystack, if installed, holds up to four waiting ranks for
+    0.2 s each.
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     if pid is None:
@@ -70,7 +80,7 @@ def attach(
 
     for file in report or ():
         check_suffix(file)
-    snapshot = api.snapshot(pid, inject=inject, no_source=no_source)
+    snapshot = api.snapshot(pid, inject=inject, ask_dumps=ask_dumps, no_source=no_source)
     failure = None
     try:
         if save is not None:

@@ -1,0 +1,32 @@
+"""A job without a probe, whose recorders leave dumps in files: the history comes from there."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hangdoc import api
+
+if TYPE_CHECKING:
+    from conftest import Watch
+
+PROGRAM = Path(__file__).parent / "programs" / "leaves_dumps.py"
+
+
+def test_a_watch_reads_the_dumps_of_ranks_without_a_probe(watch: Watch, tmp_path: Path) -> None:
+    torchrun = shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
+    without_probe = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    variables = {**without_probe, "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_", "DUMP_AFTER": "4"}
+    command = [torchrun, "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
+    finished = watch(command, env=variables, stall_after=7)
+    job = api.load(finished.snapshots()[-1])
+    assert [rank.journal.source if rank.journal else "" for rank in job.ranks] == ["dump"] * 2, finished.explain()
+    assert not [note for note in job.unavailable if note.what == "journal"]
+    document = finished.document
+    assert document is not None
+    assert (document["outcome"], document["cause"]["code"]) == ("hang", "HD101"), finished.explain()
+    assert document["culprits"] == [0], finished.explain()
+    line = next(n for n, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "dist.all_reduce(loss)" in text)
+    assert f"leaves_dumps.py:{line}" in finished.stderr, finished.explain()
