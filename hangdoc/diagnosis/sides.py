@@ -102,6 +102,15 @@ def _made_otherwise(gap: Gap) -> bool:
     )
 
 
+def _replacement(gap: Gap, alignment: Alignment) -> tuple[Token, Token] | None:
+    """(the culprits' call that is one too many, the call that belongs there); None where the repair is another."""
+    if gap.mine is None or gap.theirs is None or not gap.mine.op.isidentifier():
+        return None
+    kinds = {g.kind for g in alignment.gaps if (g.ranks, g.mine, g.theirs) == (gap.ranks, gap.mine, gap.theirs)}
+    alone = len(alignment.gaps) == 2
+    return (gap.mine, gap.theirs) if alone and kinds == {"delete", "insert"} else None
+
+
 def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
     """'Removing the `barrier` at train.py:41 on rank 1 makes all 37 calls match.'"""
     matching = len([t for t in alignment.consensus if t.op != END])
@@ -110,5 +119,19 @@ def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
     start = "Removing" if gap.kind == "delete" else "Adding"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
     calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    both = _replacement(gap, alignment)
+    if both is not None:
+        made, due = both
+        instead: Message = [
+            "Calling `",
+            due.op,
+            "` at ",
+            line_of(due.frame),
+            " in place of `",
+            made.op,
+            "` at ",
+            line_of(made.frame),
+        ]
+        return [instead, " on ", Ranks(gap.ranks), f" makes {calls}."]
     call = f"`{gap.token.op}`" if gap.token.op.isidentifier() else gap.token.op  # a library's words are no name
     return [f"{start} the {call}", where, " on ", Ranks(gap.ranks), f"{more} makes {calls}."]

@@ -98,11 +98,24 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
             certain = diverged.confidence == Confidence.CERTAIN
             return replace(diverged, confidence=Confidence.LIKELY) if certain else diverged
     if differing is not None:
-        return replace(blame_of(differing), confidence=Confidence.POSSIBLE)
+        return replace(_larger_first(blame_of(differing), aborted), confidence=Confidence.POSSIBLE)
     # The rank that receives too much aborts, whether it expects too little or another one sends too much.
     others = tuple((rank,) for rank in case.ranks if rank != aborted)
     who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
     return Blame(Gone(), (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
+
+
+def _larger_first(found: Blame[Disagreement], aborted: int) -> Blame[Disagreement]:
+    """Of two sides alike in number, the one with the larger tensors before the other.
+
+    The rank that aborted took its journal along. It got more bytes than its own tensor has, so its tensor is none of
+    the larger ones. Example: [16] on rank 0, [64] on rank 2, rank 1 aborted → rank 2, or else rank 0.
+    """
+    sides, tokens = [found.culprits, *found.alternatives], found.found.tokens
+    if aborted in tokens or found.found.what != "arguments" or len(sides) != 2 or len(sides[0]) != len(sides[1]):
+        return found
+    first, second = sorted(sides, key=lambda ranks: -sum(math.prod(size) for size in tokens[ranks[0]].sizes or ()))
+    return replace(found, culprits=first, alternatives=(second,))
 
 
 def _at_one_place(found: Disagreement) -> bool:

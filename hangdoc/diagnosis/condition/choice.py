@@ -123,8 +123,8 @@ def skipped_round(partings: Sequence[Parting]) -> Parting | None:
 def _is_alike_in_each_round(loop: Parting, condition: Parting) -> bool:
     """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
     names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
-    counts = {*loop.guard.rounds, *loop.guard.counters}
-    return not counts.isdisjoint(names) and all(name in counts or name.isupper() for name in names)
+    counts = loop.guard.rounds
+    return not set(names).isdisjoint(counts) and all(name in counts or name.isupper() for name in names)
 
 
 def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
