@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes.phrases import (
     call_name,
     cited,
     doing,
+    is_awaited,
     line_of,
     place,
     where_they_wait,
@@ -312,7 +313,8 @@ def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
 def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     culprits, past, line = blame.culprits, blame.found.past, telling_token(gap)
     skips: Message = "skipped" if past else Verb(culprits, "skips", "skip")
-    what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", [" at ", place(line)] if line else ""]
+    where: Message = [" that is waited for at " if is_awaited(gap.token) else " at ", place(line)] if line else ""
+    what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", where]
     if gap.mine is None or gap.mine.frame is None or past:
         return what
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
@@ -401,6 +403,8 @@ def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> lis
 
 
 def _issued(token: Token) -> Message:
+    if is_awaited(token):
+        return ["what is waited for at ", line_of(token.frame)]
     where: Message = [" from ", line_of(token.frame)] if token.frame is not None else f" in thread {token.thread}"
     return [token.op, where]
 
@@ -411,6 +415,8 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
     if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
+        if is_awaited(gap.token):
+            return ["make the call that is waited for at ", line, " on every rank of the group, or on none"]
         return ["call ", the_call, " on every rank of the group, or on none"]
     condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
     if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):

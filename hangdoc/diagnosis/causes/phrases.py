@@ -5,6 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
@@ -47,6 +48,11 @@ def call_name(token: Token | None) -> str:
 def call_at(token: Token) -> Message:
     """'barrier at train.py:61 train()'."""
     return [call_name(token), " at ", place(token.frame)]
+
+
+def is_awaited(token: Token) -> bool:
+    """True if only the wait for an asynchronous call was seen: its line is not the line that made the call."""
+    return not token.created_ns and bool(token.stack) and not is_library(token.stack[0])
 
 
 def doing(activity: Activity) -> Message:
