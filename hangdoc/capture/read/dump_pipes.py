@@ -1,7 +1,7 @@
 """Ask a rank for the dump of its flight recorder, over the pipe that its user has had PyTorch set up for that.
 
 With TORCH_NCCL_DEBUG_INFO_PIPE_FILE, each rank reads from ``<value><rank>.pipe``; any byte in it has the thread that
-watches the watchdog write the dump within a second or so (torch 2.2 to 2.13, DumpPipe in ProcessGroupNCCL.hpp). It
+watches the watchdog write the dump within a second or so (DumpPipe in ProcessGroupNCCL.hpp, torch 2.13 and before). It
 writes over a dump that lies there already, so this is done only where somebody has asked for it.
 """
 

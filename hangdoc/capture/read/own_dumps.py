@@ -1,9 +1,9 @@
 """The dump that a rank's own flight recorder has left in a file: when a call of its timed out, or when it was asked.
 
-PyTorch's watchdog of NCCL writes ``<prefix><rank>``, a pickle (torch 2.2 to 2.13, DebugInfoWriter::getWriter). A file
-of that name may be of an earlier run, or of another job with the same prefix: it must belong to the rank's user, be
-younger than the rank, hold a group of the job's size and, where the rank's threads are known, calls of one of them. And
-it must show the calls of now: a job may have gone on since.
+PyTorch's watchdog of NCCL writes ``<prefix><rank>``, a pickle (DebugInfoWriter::getWriter, torch 2.13 and before). A
+file of that name may be of an earlier run, or of another job with the same prefix: it must belong to the rank's user,
+be younger than the rank, hold a group of the job's size and, where the rank's threads are known, calls of one of them.
+And it must show the calls of now: a job may have gone on since.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The service exists to be asked, as `ncclras` does: its own threads collect the a
 in the job changes. It is asked only where every process that listens on the port is a rank of this job: all of them may
 share one port, and which of them answers is chance.
 
-The protocol (src/ras/client.cc of NCCL 2.24.3 to 2.30.7), one line each: CLIENT PROTOCOL 2 → SERVER PROTOCOL n,
+The protocol (src/ras/client.cc of NCCL 2.24.3 and 2.30.7), one line each: CLIENT PROTOCOL 2 → SERVER PROTOCOL n,
 TIMEOUT s → OK, SET FORMAT json → OK (since 2.28.7; an ERROR before), VERBOSE STATUS → the status, and the end.
 """
 

@@ -1,6 +1,6 @@
 """What NCCL's RAS service answers, read without trusting it: JSON since NCCL 2.28.7, before that text for people.
 
-Read off src/ras/client_support.cc of NCCL 2.24.3 to 2.30.7. Only facts that are the same in all of these are taken: who
+Read off src/ras/client_support.cc of NCCL 2.24.3 and 2.30.7. Only what both have is taken: who
 does not answer, and how many operations of which kind were launched.
 """
 

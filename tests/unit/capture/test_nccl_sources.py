@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from hangdoc.capture import nccl_sources
 from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.host import capture_host
 from hangdoc.capture.read.process_looks import Look
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
 
@@ -91,3 +93,35 @@ def test_without_a_pipe_the_reason_is_told() -> None:
     assert journals == {}
     assert "PIPE_FILE is not set" in notes[0].why
     assert notes[0].remedy
+
+
+SERVICE = """
+import socket, sys
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen()
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+connection.sendall(b"SERVER PROTOCOL 2\\nOK\\nOK\\n")
+asked = b""
+while b"VERBOSE STATUS" not in asked:
+    asked += connection.recv(100)
+connection.sendall(sys.argv[1].encode())
+connection.close()
+sys.stdin.read()
+"""
+
+
+def test_a_capture_asks_nccl_and_keeps_the_answer() -> None:
+    counts = [{"rank": n, "host": "10.0.0.1", "pid": n, "collective_counts": {"AllReduce": 9 - n}} for n in (0, 1)]
+    answer = json.dumps({"communicators": [{"hash": "0xab", "size": 2, "ranks": counts}]})
+    with subprocess.Popen([sys.executable, "-c", SERVICE, answer], stdin=-1, stdout=-1, text=True) as process:
+        try:
+            assert process.stdout is not None
+            address = f"localhost:{int(process.stdout.readline())}"
+            target = RankTarget(0, process.pid, "environment", 2, environment=(("NCCL_RAS_ADDR", address),))
+            job = capture_host(CaptureRequest((target,), options=CaptureOptions(gap=0.2)))
+        finally:
+            process.kill()
+    assert job.nccl is not None, job.unavailable
+    assert [(count.count, count.members[0].rank) for count in job.nccl.communicators[0].counts] == [(9, 0), (8, 1)]
