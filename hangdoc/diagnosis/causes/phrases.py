@@ -7,6 +7,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Message, Place, State, States
@@ -66,7 +67,10 @@ def waiting_at(case: Case, ranks: tuple[int, ...]) -> Message:
     first = next((a for a in stuck if a.kind in COMMUNICATING), next(iter(stuck), None))
     if first is None:
         return ""
-    return ["in ", first.landmark or first.op or first.text, at(first.where)]
+    mark = kind_mark(first.stack)
+    # Of a main thread that waits for its own thread, which waits in the call, only the call is told.
+    by_thread = first.op if mark is not None and mark.kind not in COMMUNICATING else None
+    return ["in ", by_thread or first.landmark or first.op or first.text, at(first.where)]
 
 
 def where_they_wait(case: Case, ranks: tuple[int, ...]) -> Message:
