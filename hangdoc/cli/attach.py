@@ -67,8 +67,8 @@ def attach(
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
-    Without --inject and --ask-dumps the job is only read; pystack, if installed, holds up to four waiting ranks for
-    0.2 s each.
+    Without --inject and --ask-dumps the job is only read, and NCCL's own status service asked where its ranks offer it;
+    pystack, if installed, holds up to four waiting ranks for 0.2 s each.
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     if pid is None:
