@@ -13,14 +13,15 @@ if TYPE_CHECKING:
     from conftest import Watch
 
 PROGRAM = Path(__file__).parent / "programs" / "leaves_dumps.py"
+LINE = next(n for n, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "dist.all_reduce(loss" in text)
+TORCHRUN = shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
+COMMAND = [TORCHRUN, "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
 
 
 def test_a_watch_reads_the_dumps_of_ranks_without_a_probe(watch: Watch, tmp_path: Path) -> None:
-    torchrun = shutil.which("torchrun", path=str(Path(sys.executable).parent)) or "torchrun"
     without_probe = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     variables = {**without_probe, "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_", "DUMP_AFTER": "4"}
-    command = [torchrun, "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
-    finished = watch(command, env=variables, stall_after=7)
+    finished = watch(COMMAND, env=variables, stall_after=7)
     job = api.load(finished.snapshots()[-1])
     assert [rank.journal.source if rank.journal else "" for rank in job.ranks] == ["dump"] * 2, finished.explain()
     assert not [note for note in job.unavailable if note.what == "journal"]
@@ -28,5 +29,17 @@ def test_a_watch_reads_the_dumps_of_ranks_without_a_probe(watch: Watch, tmp_path
     assert document is not None
     assert (document["outcome"], document["cause"]["code"]) == ("hang", "HD101"), finished.explain()
     assert document["culprits"] == [0], finished.explain()
-    line = next(n for n, text in enumerate(PROGRAM.read_text().splitlines(), 1) if "dist.all_reduce(loss)" in text)
-    assert f"leaves_dumps.py:{line}" in finished.stderr, finished.explain()
+    assert f"leaves_dumps.py:{LINE}" in finished.stderr, finished.explain()
+
+
+def test_of_a_job_that_the_watchdog_ended_the_dumps_tell_who_was_the_reason(watch: Watch, tmp_path: Path) -> None:
+    """Rank 0, whose call timed out, aborts; rank 1, which waits for nothing, is ended by the launcher."""
+    variables = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0", "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/trace_"}
+    finished = watch(COMMAND, env={**variables, "DUMP_AFTER": "2", "ABORT": "1"}, stall_after=60)
+    job = api.load(finished.snapshots()[-1])
+    assert [rank.journal.source if rank.journal else "" for rank in job.ranks] == ["dump"] * 2, finished.explain()
+    assert finished.document is not None, finished.explain()
+    assert (finished.document["outcome"], finished.document["cause"]["code"]) == ("crashed", "HD101"), (
+        finished.explain()
+    )
+    assert f"leaves_dumps.py:{LINE}" in finished.stderr, finished.explain()

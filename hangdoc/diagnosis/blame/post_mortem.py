@@ -10,6 +10,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.divergences import blame_of
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Gone, Nothing
 from hangdoc.diagnosis.frames.names import names
@@ -133,7 +134,7 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
         (end.at, rank)
         for rank, end in failed.items()
         # A rank whose peer left gets an error in its call, and then often a signal.
-        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not (end.exception and _in_collective(case, end)))
+        if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not _is_victim(case, end))
         or (end.exception and not _in_collective(case, end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
     ]
@@ -161,6 +162,29 @@ def _in_collective(case: Case, end: ProcessExit) -> bool:
     if line is not None and end.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
         return True
     return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
+
+
+def _is_victim(case: Case, end: ProcessExit) -> bool:
+    """True if a rank that a signal ended had only lost its peers, or had waited for one for too long.
+
+    After a time-out, NCCL's watchdogs abort the ranks one after the other, those that waited first; the dumps tell that
+    a call had timed out by then (HeartbeatMonitor of ProcessGroupNCCL, torch 2.13).
+    """
+    if end.exception:
+        return _in_collective(case, end)
+    return end.signal == signal.SIGABRT and end.at >= _first_time_out(case)
+
+
+def _first_time_out(case: Case) -> float:
+    """Unix time at which the first call that never completed had timed out; infinity where none could."""
+    pending = (
+        program.journal.calls[place]
+        for program, _ in distinct(case.programs)
+        if program.journal.source == "dump"
+        for place in program.recording.pending
+    )
+    limits = (call.created_ns / 1e9 + call.timeout_ms / 1e3 for call in pending if call.created_ns and call.timeout_ms)
+    return min(limits, default=math.inf)
 
 
 def _was_communicating(case: Case, rank: int) -> bool:

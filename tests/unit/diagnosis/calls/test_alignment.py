@@ -233,3 +233,13 @@ def test_an_edit_at_the_end_is_told_so_that_the_rest_completes():
 def test_long_sequences_with_little_in_common_end_in_time():
     found = repaired(" ".join(f"x@{i % 7}" for i in range(600)), " ".join(f"y@{i % 11 + 20}" for i in range(600)))
     assert found
+
+
+def test_a_call_in_place_of_another_is_one_divergence_though_both_sides_went_on() -> None:
+    """As asynchronous calls do. Both edits name both calls, so that neither looks like a call left out."""
+    (alignment,) = repaired("a@1 b@2* d@4", "a@1 c@3* d@4", "a@1 b@2* d@4")
+    assert [(gap.kind, gap.mine and gap.mine.op, gap.theirs and gap.theirs.op) for gap in alignment.gaps] == [
+        ("delete", "c", "b"),
+        ("insert", "c", "b"),
+    ]
+    assert alignment.culprits == (1,)
