@@ -56,7 +56,7 @@ _SAME_EVERYWHERE = -2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parting:
+class BranchPoint:
     """A guard at which two sides can have diverged.
 
     ``guarded``: the side (0 or 1) whose call is under the guard. ``rank_like``: its condition depends on the rank.
@@ -87,7 +87,7 @@ def diverging_guards(
     values: Values,
     sides: tuple[Stack, Stack],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
-) -> list[Parting]:
+) -> list[BranchPoint]:
     """The guards at which the sides can have diverged, most telling first.
 
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
@@ -96,7 +96,7 @@ def diverging_guards(
     where = fork(*sides)
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
-    found: list[Parting] = []
+    found: list[BranchPoint] = []
     if together is not None:
         found += _in_common_function(sources, values, together, ranks, callees)
     for index, chain in enumerate(ways):
@@ -117,17 +117,17 @@ def is_rank_name(name: str) -> bool:
     return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
 
 
-def is_left_by_exception(parting: Parting) -> bool:
+def is_left_by_exception(point: BranchPoint) -> bool:
     """True if the other side must have raised: the guarded one is in a try body, or past a handler that jumps."""
-    return parting.guard.kind == "try" and (is_tried(parting) or not parting.guard.taken)
+    return point.guard.kind == "try" and (is_tried(point) or not point.guard.taken)
 
 
-def is_tried(parting: Parting) -> bool:
+def is_tried(point: BranchPoint) -> bool:
     """True if the guarded side is in the body of a try, or of a `with` that swallows exceptions."""
-    return parting.guard.kind == "try" and parting.guard.condition.startswith(("try:", "with "))
+    return point.guard.kind == "try" and point.guard.condition.startswith(("try:", "with "))
 
 
-def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
     """The innermost try around a function that side 0 has started again, where side 1 is further on in it.
 
     Example: `try: step()` in a loop; side 0 is at step:1, side 1 at step:5 → the try, as a list of one.
@@ -140,12 +140,12 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting
     for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
         for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
             function = plain(frame.function)
-            parting = Parting(guard, frame.file, function, 1, False, False, _TRY_BODY, frame.line, level=level)
-            found += [parting] if is_tried(parting) else []
+            point = BranchPoint(guard, frame.file, function, 1, False, False, _TRY_BODY, frame.line, level=level)
+            found += [point] if is_tried(point) else []
     return found[:1]
 
 
-def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[Parting]:
+def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
     """The guards of side 0's last round of a loop that both sides are in, where side 0 is before side 1's call.
 
     First the loops further in than the common one, innermost first: side 0 has left them all. Then the conditions in
@@ -163,7 +163,7 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[P
         return []
     span = loops[-1].span
     left = [
-        Parting(
+        BranchPoint(
             g, f.file, plain(f.function), 1, False, False, _LEFT_LOOP + level / 100, f.line, uneven=True, level=level
         )
         for level, f in enumerate(where.theirs[at + 1 :], at + 1)
@@ -171,7 +171,7 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[P
         if g.kind == "loop"
     ]
     return left[::-1] + [
-        Parting(g, there.file, plain(there.function), 1, False, False, _TRY_BODY, there.line, level=at)
+        BranchPoint(g, there.file, plain(there.function), 1, False, False, _TRY_BODY, there.line, level=at)
         for g in theirs
         if g.kind in CONDITIONS and g in mine and span[0] < g.line <= span[1]
     ]
@@ -183,14 +183,14 @@ def _in_common_function(
     frames: tuple[Frame, Frame],
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
     callees: Callees,
-) -> list[Parting]:
+) -> list[BranchPoint]:
     """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i."""
     guards = [guards_of(sources, frame, callees) for frame in frames]
     # In one round of a loop that both are in, what counts the rounds is the same on both.
     rounds = {name for guard in guards[0] if guard.kind == "loop" and guard in guards[1] for name in guard.rounds}
     counted = [_sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
     one_round = bool(counted) and all(each is False for each in counted)
-    found: list[Parting] = []
+    found: list[BranchPoint] = []
     for index in (0, 1):
         other, other_line = guards[1 - index], frames[1 - index].line
         shared = {(g.place, g.taken) for g in other}
@@ -231,11 +231,11 @@ def _scored(
     index: int,
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
     outside: bool,
-) -> list[Parting]:
+) -> list[BranchPoint]:
     """The guard with its score, as a list of one; [] where the sides cannot have diverged at it.
 
     ``index``: the side that is under the guard, at ``frame``; ``outside``: the other side has left the statement.
-    Example: `if rank == 0:` on side 0 → one Parting, ``rank_like``, of score 6.
+    Example: `if rank == 0:` on side 0 → one BranchPoint, ``rank_like``, of score 6.
     """
     if guard.names == ("__name__",):
         return []  # every rank runs the same program
@@ -257,12 +257,12 @@ def _scored(
         score += _ON_RANK
     elif pattern("same_everywhere").search(guard.condition) and not differs:
         score += _SAME_EVERYWHERE
-    return [Parting(guard, frame.file, plain(frame.function), index, rank_like, differs, score, frame.line, always)]
+    return [BranchPoint(guard, frame.file, plain(frame.function), index, rank_like, differs, score, frame.line, always)]
 
 
 def _scored_loop(
     values: Values, guard: Guard, frame: Frame, index: int, ranks: tuple[tuple[int, ...], tuple[int, ...]]
-) -> list[Parting]:
+) -> list[BranchPoint]:
     """A loop that one side has left; [] if both sides counted the same rounds: they diverged inside of it."""
     counters = [_sides_differ(values.of(frame.file, frame.function, n), ranks) for n in guard.counters]
     if any(c is False for c in counters) and not any(counters):
@@ -270,7 +270,7 @@ def _scored_loop(
     score = _LEFT_LOOP + (_COUNT_DIFFERS if any(counters) else 0.0)
     if pattern("same_everywhere").search(guard.condition):
         score += _SAME_EVERYWHERE
-    return [Parting(guard, frame.file, plain(frame.function), index, False, False, score, frame.line, uneven=True)]
+    return [BranchPoint(guard, frame.file, plain(frame.function), index, False, False, score, frame.line, uneven=True)]
 
 
 def _score_of_kind(guard: Guard) -> float:
@@ -322,7 +322,7 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
 
 
 def describe(
-    parting: Parting,
+    point: BranchPoint,
     sources: Sources,
     values: Values,
     ranks: tuple[tuple[int, ...], tuple[int, ...]],
@@ -335,27 +335,27 @@ def describe(
     ``past``: the ranks have gone on since, so today's values of what changes say nothing. ``doubted``: another
     condition may have decided it, so the path does not show how this one was decided.
     """
-    guard = parting.guard
-    shown = _values_now(parting, sources, values, past=past)
-    for name, per_rank in values_of_methods(values, parting, ranks).items() if not past else ():
+    guard = point.guard
+    shown = _values_now(point, sources, values, past=past)
+    for name, per_rank in values_of_methods(values, point, ranks).items() if not past else ():
         shown += _by_value(name, per_rank)
     if guard.kind in CONDITIONS and not doubted:
         condition = guard.condition.removeprefix("if ").removesuffix(":")
-        here, there = ranks[parting.guarded], ranks[1 - parting.guarded]
+        here, there = ranks[point.guarded], ranks[1 - point.guarded]
         for truth, side in ((guard.taken, here), (not guard.taken, there)):
             if side:
                 shown.append(BranchValue(condition, str(truth), side, "inferred-from-path"))
     kind = {"return": "if"}.get(guard.kind, guard.kind)
-    return Branch(parting.file, guard.line, guard.condition, kind, tuple(shown))
+    return Branch(point.file, guard.line, guard.condition, kind, tuple(shown))
 
 
-def _values_now(parting: Parting, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:
+def _values_now(point: BranchPoint, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:
     """The values of the condition's names that are still those that were tested."""
-    guard = parting.guard
-    counted = [*guard.names, *counter_values(parting, values)]
+    guard = point.guard
+    counted = [*guard.names, *counter_values(point, values)]
     shown: list[BranchValue] = []
-    for name in counted if guard.kind == "loop" else telling_names(sources, values, parting):
-        found = _by_value(name, values.tested(sources, parting.file, parting.function, guard, name))
+    for name in counted if guard.kind == "loop" else telling_names(sources, values, point):
+        found = _by_value(name, values.tested(sources, point.file, point.function, guard, name))
         if len(found) < 2 and (guard.kind == "loop" or any(_HIDDEN.search(each.value) for each in found)):
             continue
         if past and not is_rank_name(name):
@@ -372,18 +372,18 @@ def _by_value(name: str, per_rank: dict[int, str]) -> list[BranchValue]:
     return [BranchValue(name, value, tuple(sorted(rs)), "now") for value, rs in ranks.items()]
 
 
-def telling_names(sources: Sources, values: Values, parting: Parting) -> list[str]:
+def telling_names(sources: Sources, values: Values, point: BranchPoint) -> list[str]:
     """The names in the condition whose values now are those that were tested: none that the branch itself sets.
 
     A condition on the rank is explained by the rank alone: its other names may have changed on ranks that went on.
     """
-    guard = parting.guard
-    tree = sources.function(parting.file, guard.line)
-    first, last = guard.span[0], max(guard.span[1], parting.line)
+    guard = point.guard
+    tree = sources.function(point.file, guard.line)
+    first, last = guard.span[0], max(guard.span[1], point.line)
     found = []
     for name in guard.names:
-        per_rank = values.of(parting.file, parting.function, name)
-        if parting.rank_like and not is_rank_name(name) and not _equals_rank(per_rank):
+        per_rank = values.of(point.file, point.function, name)
+        if point.rank_like and not is_rank_name(name) and not _equals_rank(per_rank):
             continue
         changed = {*assignments(tree, name), *called_methods(tree, name)} if tree is not None else ()
         if not any(first < line <= last for line in changed):
@@ -392,11 +392,11 @@ def telling_names(sources: Sources, values: Values, parting: Parting) -> list[st
 
 
 def values_of_methods(
-    values: Values, parting: Parting, ranks: tuple[tuple[int, ...], ...]
+    values: Values, point: BranchPoint, ranks: tuple[tuple[int, ...], ...]
 ) -> dict[str, dict[int, str]]:
     """Name → rank → value of the attributes that methods in the condition read, where the sides differ."""
-    names = parting.guard.names if parting.guard.kind in CONDITIONS else ()
-    read = (values.reached(parting.file, parting.function, name) for name in names)
+    names = point.guard.names if point.guard.kind in CONDITIONS else ()
+    read = (values.reached(point.file, point.function, name) for name in names)
     return {
         name: per_rank
         for each in read
@@ -405,11 +405,11 @@ def values_of_methods(
     }
 
 
-def counter_values(parting: Parting, values: Values) -> dict[str, dict[int, str]]:
+def counter_values(point: BranchPoint, values: Values) -> dict[str, dict[int, str]]:
     """Name → rank → value of the loop's counters that differ between ranks."""
     found = {}
-    for name in parting.guard.counters:
-        per_rank = values.of(parting.file, parting.function, name)
+    for name in point.guard.counters:
+        per_rank = values.of(point.file, point.function, name)
         if len(set(per_rank.values())) > 1 and all(v.lstrip("-").isdigit() for v in per_rank.values()):
             found[name] = per_rank
     return found

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.candidates import (
     CONDITIONS,
-    Parting,
+    BranchPoint,
     caught_outside,
     diverging_guards,
     guards_of_last_round,
@@ -23,7 +23,7 @@ from hangdoc.diagnosis.source.queries import ways_out, works_before
 from hangdoc.model.process import Stack
 
 
-def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
+def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first."""
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
@@ -53,7 +53,7 @@ def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
-def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[Parting]) -> list[Parting]:
+def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
     """``possible`` with a condition inside the loop first, where the loop itself went round as often as ever.
 
     Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
@@ -71,7 +71,7 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
 
 
-def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[Parting]) -> list[Parting]:
+def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
     """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
 
     Then a condition more likely kept them from the loop than that they finished it without a call.
@@ -88,7 +88,7 @@ def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[Parting]) 
     return [*before, *(p for p in possible if p not in before)]
 
 
-def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+def _left_in_turn(case: Case, gap: Gap, loop: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
     """True if the culprits' previous call was made at the others' line, so that they were in the loop before."""
     if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
         return False
@@ -96,7 +96,7 @@ def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, .
     return before.site == gap.theirs.site and _can_explain(case, gap, loop, sides)
 
 
-def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:
+def _is_in_its_round(case: Case, gap: Gap, loop: BranchPoint, skipped: BranchPoint, alignment: Alignment) -> bool:
     """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
     sides = (alignment.culprits, others_in(alignment))
     tree = case.sources.function(loop.file, loop.guard.line)
@@ -106,24 +106,24 @@ def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alig
     return not leaves and began_same_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
-def skipped_round(partings: Sequence[Parting]) -> Parting | None:
-    """A condition on the way to the call inside the loop ``partings[0]``; None where there is none.
+def skipped_round(points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
 
     One round without the call looks just like one round less.
     """
-    loop = partings[0]
+    loop = points[0]
     first, last = loop.guard.span
-    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
+    inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
     return next(
         (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
     )
 
 
-def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
+def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     """Further conditions around the same call that would explain the divergence as well as the first one does."""
-    if not partings:
+    if not points:
         return []
-    first, *more = partings
+    first, *more = points
     if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
         return []
     shown = {(first.file, first.guard.place): first}
@@ -138,30 +138,30 @@ _MOST_CONDITIONS = 3
 _SKIPS = ("if", "return", "try", "expression", "decorator")
 
 
-def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
+def _could_be_thrown_out(case: Case, point: BranchPoint, points: Sequence[BranchPoint], culprits: Stack) -> bool:
     """False for a try body that the culprits can't have been in: no exception leads out of it then.
 
     They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
     calls something before the missing call.
     """
-    if not is_tried(parting):
+    if not is_tried(point):
         return True
-    tree = case.sources.function(parting.file, parting.line)
+    tree = case.sources.function(point.file, point.line)
     return (
-        (tree is not None and works_before(tree, parting.guard.line, parting.line))
-        or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
-        or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
+        (tree is not None and works_before(tree, point.guard.line, point.line))
+        or any(f.file == point.file and plain(f.function) == point.function for f in culprits)
+        or any(p.uneven and (p.file, p.function) == (point.file, point.function) for p in points)
     )
 
 
-def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
+def _came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
     """True if both sides made their previous call from the body of the same try."""
     before = [
         case.programs[token.rank].token(token.order - 1)
         for token in (gap.mine, gap.theirs)
         if token is not None and token.order > 0 and token.rank in case.programs
     ]
-    return len(before) == 2 and all(is_inside(token, parting) for token in before)
+    return len(before) == 2 and all(is_inside(token, point) for token in before)
 
 
 def _awaited(gap: Gap) -> bool:
@@ -169,27 +169,27 @@ def _awaited(gap: Gap) -> bool:
     return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
 
 
-def _can_explain(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
+def _can_explain(case: Case, gap: Gap, point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
     """False where the ranks' own calls contradict the guard. ``sides[0]`` are the culprits, ``sides[1]`` the others."""
-    if parting.guard.kind == "decorator" and not parting.rank_like:
-        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else there was no cached result
-    if not parting.uneven:
-        return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
-    if goes_round_alike(case, parting):
-        left = 1 - parting.guarded  # an exception may have led out of it, or the difference lies elsewhere
-        return fell_out(case, parting, sides[left], (gap.mine, gap.theirs)[left])
+    if point.guard.kind == "decorator" and not point.rank_like:
+        return _has_been_there(case, point, sides[1 - point.guarded])  # else there was no cached result
+    if not point.uneven:
+        return not (point.always and _has_been_there(case, point, sides[1 - point.guarded]))
+    if goes_round_alike(case, point):
+        left = 1 - point.guarded  # an exception may have led out of it, or the difference lies elsewhere
+        return fell_out(case, point, sides[left], (gap.mine, gap.theirs)[left])
     waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
     # A call that is missing here is no further round of ours.
-    if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
+    if not waiting and (gap.kind == "insert") != (point.guarded == 1):
         return False
-    return left_early(case, parting, sides, (gap.mine, gap.theirs))
+    return left_early(case, point, sides, (gap.mine, gap.theirs))
 
 
-def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> bool:
+def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
     """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
     programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
     return any(
-        frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
+        frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
         for program, _ in distinct(programs)
         for stack in program.recording.issued_from
         for frame in stack

@@ -6,7 +6,7 @@ from collections import Counter
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
-from hangdoc.diagnosis.condition.candidates import Parting
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
@@ -15,7 +15,7 @@ from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
 from hangdoc.model.process import Frame, Stack
 
 
-def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> list[int]:
+def runs(tokens: list[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
     """How many calls each execution of the loop issued; the last one may not be over.
 
     Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
@@ -24,7 +24,7 @@ def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> lis
     counts: list[int] = []
     inside = False
     for token in tokens:
-        if is_inside(token, parting):
+        if is_inside(token, point):
             if not inside:
                 counts.append(0)
             counts[-1] += site in (None, token.site)
@@ -39,26 +39,26 @@ def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
 
 
-def is_inside(token: Token, parting: Parting) -> bool:
+def is_inside(token: Token, point: BranchPoint) -> bool:
     """True if the call was made in the body of the guard's statement."""
-    first, last = parting.guard.span
+    first, last = point.guard.span
     return any(
-        f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
+        f.file == point.file and plain(f.function) == point.function and first < f.line <= last for f in token.stack
     )
 
 
 def left_early(
-    case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
+    case: Case, point: BranchPoint, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
 ) -> bool:
     """True if one side left the loop before the other, in the same execution of it.
 
     ``ranks[i]`` and ``tokens[i]`` are the ranks of side i and its call at the divergence. False if a counter says that
     the side inside has started the loop again, or if the side that left went round as often as every time before.
     """
-    inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
-    stack = next((t.stack for t in (tokens[parting.guarded],) if t is not None), ())
-    around = _loops_around(case, stack, parting)
-    counted = _counted(case, parting, parting.guard.counters, inside, left)
+    inside, left = ranks[point.guarded], ranks[1 - point.guarded]
+    stack = next((t.stack for t in (tokens[point.guarded],) if t is not None), ())
+    around = _loops_around(case, stack, point)
+    counted = _counted(case, point, point.guard.counters, inside, left)
     further = [min(there) >= max(here) for here, there in counted]
     if further and all(further) and around != []:  # other names may be set back in between
         return False
@@ -67,16 +67,16 @@ def left_early(
         outer = _counted(case, frame, counters, inside, left)
         if outer and all(min(here) > max(there) for here, there in outer):
             return False
-    if _ended_its_round(case, parting, left, tokens):
+    if _ended_its_round(case, point, left, tokens):
         return False
     for program in _programs(case, left):
-        counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
+        counts = runs(_until(program.tokens, tokens[1 - point.guarded]), point)
         if len(counts) > 1 and len(set(counts)) == 1:
             return False
     return True
 
 
-def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, tuple[str, ...]]] | None:
+def _loops_around(case: Case, stack: Stack, loop: BranchPoint) -> list[tuple[Frame, tuple[str, ...]]] | None:
     """(frame, names that count the rounds) of each loop around ``loop``, in any caller, outermost first.
 
     None where a caller's source is unknown or a library calls the function: there may be other loops.
@@ -102,7 +102,7 @@ def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
 
 
 def _counted(
-    case: Case, place: Parting | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
+    case: Case, place: BranchPoint | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
     """For each of ``names`` that both sides show: (its values on ``inside``, its values on ``left``)."""
     found = []
@@ -115,30 +115,30 @@ def _counted(
     return found
 
 
-def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+def _ended_its_round(case: Case, point: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the ranks left a loop over equal turns at the end of a turn, so that the others have started it again.
 
     The loop makes one call in each round, of sizes that repeat. Example: a broadcast of each of a model's four
     parameters; the ranks that left made 8 calls, two whole turns.
     """
-    inside = tokens[parting.guarded]
+    inside = tokens[point.guarded]
     frame = inside.frame if inside is not None else None
     if inside is None or frame is None or is_implicit(inside.stack) or inside.rank not in case.programs:
         return False
-    if (frame.file, plain(frame.function)) != (parting.file, parting.function):
+    if (frame.file, plain(frame.function)) != (point.file, point.function):
         return False
-    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, parting) and t.site == inside.site]
+    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, point) and t.site == inside.site]
     turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
     programs = _programs(case, left)
-    until = tokens[1 - parting.guarded]
+    until = tokens[1 - point.guarded]
     return bool(programs) and all(
         sum(t.site == inside.site for t in _until(program.tokens, until)) % turn == 0 for program in programs
     )
 
 
-def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+def began_same_round(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the ranks that left had begun the round that the others are in.
 
     Either their last call in the loop comes before the missing one within a round, or another call that comes before
@@ -158,7 +158,7 @@ def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: t
     return True
 
 
-def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: Token) -> bool:
+def _had_the_round(case: Case, loop: BranchPoint, left: list[RankProgram], missing: Token) -> bool:
     """True if each of ``left`` made some call that comes before ``missing`` in a round as often as its rank did."""
     other = case.programs.get(missing.rank)
     if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
@@ -171,7 +171,7 @@ def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: 
     return all(any(count[site] >= made[site] for site in first) for count in counts)
 
 
-def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
+def _stands_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> bool:
     """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
     diverged = fork(stack, other).within_function
     if diverged is None:
@@ -187,13 +187,13 @@ def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> boo
     return not (here & there) - ({*known, loop.guard.place} if own else set())
 
 
-def goes_round_alike(case: Case, loop: Parting) -> bool:
+def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
     """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
-def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
+def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
     """True if an exception took the ranks out of the loop: its source shows no other way.
 
     The loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in the execution before.

@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.condition.candidates import (
-    Parting,
+    BranchPoint,
     counter_values,
     describe,
     diverging_guards,
@@ -42,7 +42,7 @@ class Program:
             found.append(Frame(FILE, number, name))
         return (Frame(C10D, 9, "barrier"), *found)
 
-    def diverging(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[Parting]:
+    def diverging(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[BranchPoint]:
         """The guards at which rank 0 can have diverged from ranks 1 and 2."""
         return diverging_guards(self.sources, Values(seen), (mine, theirs), ((0,), (1, 2)))
 
