@@ -7,7 +7,7 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
-from hangdoc.diagnosis.condition.candidates import describe as describe_branch
+from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, BranchPoint, is_left_by_exception, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
@@ -18,6 +18,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.process import Frame, Stack
 
 

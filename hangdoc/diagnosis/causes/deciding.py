@@ -8,12 +8,13 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, BranchPoint, is_tried, telling_names, values_of_methods
+from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb
 
 
@@ -68,7 +69,7 @@ def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...
 
 
 def _exception(point: BranchPoint, condition: Condition, here: tuple[int, ...], there: tuple[int, ...]) -> Message:
-    if is_tried(point):
+    if point.guard.is_tried:
         return ["an exception may have led ", Ranks(there), " out of ", condition]
     if point.guard.taken and point.guard.condition != "finally:":
         return [Does(here, "is", "are"), " in ", condition, ", after an exception"]

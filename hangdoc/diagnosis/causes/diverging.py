@@ -21,7 +21,8 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, BranchPoint, counter_values
+from hangdoc.diagnosis.condition.branch_values import counter_values
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way, skipped_round
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
@@ -29,6 +30,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_line, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame

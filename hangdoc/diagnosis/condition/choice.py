@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.candidates import (
-    CONDITIONS,
     BranchPoint,
     caught_outside,
     diverging_guards,
     guards_of_last_round,
-    is_tried,
 )
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import ways_out, works_before
 from hangdoc.model.process import Stack
 
@@ -144,7 +143,7 @@ def _could_be_thrown_out(case: Case, point: BranchPoint, points: Sequence[Branch
     They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
     calls something before the missing call.
     """
-    if not is_tried(point):
+    if not point.guard.is_tried:
         return True
     tree = case.sources.function(point.file, point.line)
     return (

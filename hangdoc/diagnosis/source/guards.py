@@ -15,6 +15,9 @@ _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 
+CONDITIONS = ("if", "return", "expression")
+"""Kinds of guards that are one test, true on one side and false on the other."""
+
 
 @dataclass(frozen=True, slots=True)
 class Guard:
@@ -37,8 +40,17 @@ class Guard:
 
     @property
     def place(self) -> tuple[int, str]:
-        """What makes two guards the same condition."""
+        """(line, text): guards that agree in both are the same condition."""
         return self.line, self.condition
+
+    @property
+    def is_tried(self) -> bool:
+        """True for the body of a try, and of a `with` that swallows exceptions."""
+        return self.kind == "try" and self.condition.startswith(("try:", "with "))
+
+    def holds(self, line: int) -> bool:
+        """True if the line is in the guard's statement."""
+        return self.span[0] <= line <= self.span[1]
 
 
 class Sources:

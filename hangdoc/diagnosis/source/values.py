@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, Sources, guards
 from hangdoc.diagnosis.source.queries import assignments, binds
 from hangdoc.model.snapshot import JobSnapshot
+
+SideRanks = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ranks of side 0, which are the culprits, and of side 1, the others."""
+
+_HIDDEN = re.compile(r"…|\.\.\.|<\w")
+"""What a value shows in place of something that was shortened, masked or is no plain value."""
 
 
 class Values:
@@ -83,3 +91,26 @@ class Values:
 
 def _far_apart(a: str, b: str) -> bool:
     return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1
+
+
+def is_hidden(value: str) -> bool:
+    """True if the value was shortened or masked, or is not plain. Examples: 'abc…', '<Tensor>'."""
+    return _HIDDEN.search(value) is not None
+
+
+def sides_differ(per_rank: dict[int, str], ranks: SideRanks) -> bool | None:
+    """Whether the sides have no value in common; None where a side's values were not seen, or are hidden.
+
+    Example: {0: 'True', 1: 'False'} of ranks ((0,), (1,)) → True.
+    """
+    mine, theirs = ({per_rank[r] for r in side if r in per_rank} for side in ranks)
+    if not mine or not theirs:
+        return None
+    if any(is_hidden(value) for value in mine & theirs):
+        return None  # a masked string, a tensor: looks alike and need not be
+    return mine.isdisjoint(theirs)
+
+
+def equals_rank(per_rank: dict[int, str]) -> bool:
+    """True if the value is the rank itself, on at least two ranks."""
+    return len(per_rank) > 1 and all(value == str(rank) for rank, value in per_rank.items())
