@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Sources, dotted, holds
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.syntax import dotted, holds
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 

@@ -6,12 +6,12 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import (
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
     dotted,
     enclosing_function,
-    guards,
     has_blocks,
     holds,
     target_text,
@@ -68,14 +68,25 @@ def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] |
     loop = max(loops, key=lambda n: n.lineno)
     # What counts the rounds is the same everywhere.
     counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
-    items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} - counts
-    for node in ast.walk(loop):
-        test = node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
-        if test is None or not any(holds(node, x) for x in lines) or _arm(node, lines[0]) == _arm(node, lines[1]):
-            continue
-        if items & {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}:
-            return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+    items = _simple_names(loop.target) - counts
+    if any(items & _simple_names(_test_of(node)) and _separates(node, lines) for node in ast.walk(loop)):
+        return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
     return None
+
+
+def _separates(node: ast.AST, lines: tuple[int, int]) -> bool:
+    """True if the statement holds one of the lines, but not both in the same block. Example: `if x: f() else: g()`."""
+    return any(holds(node, line) for line in lines) and _arm(node, lines[0]) != _arm(node, lines[1])
+
+
+def _test_of(node: ast.AST) -> ast.expr | None:
+    """What an `if` or a `match` tests."""
+    return node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
+
+
+def _simple_names(node: ast.AST | None) -> set[str]:
+    """The names in an expression, without attributes. Example: `self.kind == kind` → {'self', 'kind'}."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if node is not None else set()
 
 
 def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
@@ -92,7 +103,7 @@ def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None
         found += [
             (getattr(node, "lineno", 0), f"for {target_text(loop.target)} in {text_of(loop.iter)}")
             for loop in loops
-            if called & {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            if called & _simple_names(loop.target)
         ]
     return max(found, default=None)
 
@@ -103,7 +114,7 @@ def _called_item(call: ast.Call, function: str) -> str:
     return dotted(call.func)
 
 
-def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
+def _arm(node: ast.AST, line: int) -> int:
     """Which block of the statement holds the line; -1: none."""
     blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
     blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -75,18 +76,30 @@ class Values:
         tree = sources.function(file, guard.line)
         if tree is None:
             return per_rank
-        at = self.lines(file, function)
-        loops = [g for g in guards(tree, guard.line) if g.kind == "loop"]
-        if not loops:
-            again = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
-            return {r: v for r, v in per_rank.items() if r not in again} if binds(tree, guard.line, name) else per_rank
-        first, last = loops[-1].span
-        changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
-        since = {r for r in per_rank if changed and first <= at.get(r, 0) < guard.line}
+        loop = next((g for g in reversed(guards(tree, guard.line)) if g.kind == "loop"), None)
+        since = per_rank.keys() & self._set_since(tree, file, function, guard, name, loop)
         tested = {r: v for r, v in per_rank.items() if r not in since}
+        if loop is None:
+            return tested
         # Counts that differ by more than one round differed then, too.
         kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
         return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
+
+    def _set_since(
+        self, tree: ast.AST, file: str, function: str, guard: Guard, name: str, loop: Guard | None
+    ) -> set[int]:
+        """The ranks that have set the name again since they tested it: they are at an earlier line than the guard.
+
+        ``loop``: the innermost loop around the guard, of which they are in another round; without one, they have called
+        the function again.
+        """
+        if loop is None:
+            first, changed = 1, binds(tree, guard.line, name)
+        else:
+            first, last = loop.span
+            changed = name in loop.counters or any(first <= line <= last for line in assignments(tree, name))
+        lines = self.lines(file, function) if changed else {}
+        return {rank for rank, line in lines.items() if first <= line < guard.line}
 
 
 def _far_apart(a: str, b: str) -> bool:
