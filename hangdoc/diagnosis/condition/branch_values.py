@@ -26,7 +26,8 @@ def describe(
     """The guard as the report shows it: the condition, and its values with how they are known.
 
     ``past``: the ranks have gone on since, so today's values of what changes say nothing. ``doubted``: another
-    condition may have decided it, so the path does not show how this one was decided.
+    condition may have decided it, so the path does not show how this one was decided. Example: `if loss < best:` → that
+    condition of kind 'if', with loss and best as seen now and its truth on each side, inferred from the path.
     """
     guard = point.guard
     shown = _values_now(point, sources, values, past=past)
@@ -43,7 +44,7 @@ def describe(
 
 
 def _values_now(point: BranchPoint, sources: Sources, values: Values, *, past: bool) -> list[BranchValue]:
-    """The values of the condition's names that are still those that were tested."""
+    """The values of the condition's names that are still those that were tested, and a loop's counts that differ."""
     guard = point.guard
     counted = [*guard.names, *counter_values(point, values)]
     shown: list[BranchValue] = []
@@ -69,6 +70,7 @@ def telling_names(sources: Sources, values: Values, point: BranchPoint) -> list[
     """The names in the condition whose values now are those that were tested: none that the branch itself sets.
 
     A condition on the rank is explained by the rank alone: its other names may have changed on ranks that went on.
+    Example: of `if loss < best: best = loss`, seen inside of it → ['loss'].
     """
     guard = point.guard
     tree = sources.function(point.file, guard.line)
@@ -85,14 +87,17 @@ def telling_names(sources: Sources, values: Values, point: BranchPoint) -> list[
 
 
 def values_of_methods(values: Values, point: BranchPoint, ranks: SideRanks) -> dict[str, dict[int, str]]:
-    """Name → rank → value of the attributes that methods in the condition read, where the sides differ."""
+    """Name → rank → value of the attributes that methods in the condition read, where the sides differ.
+
+    Example: `if plan.due():`, where `due` reads `self.every` → {'plan.every': {0: '5', 1: '10'}}.
+    """
     names = point.guard.names if point.guard.kind in CONDITIONS else ()
     read = (values.reached(point.file, point.function, name) for name in names)
     return {name: per_rank for each in read for name, per_rank in each.items() if sides_differ(per_rank, ranks)}
 
 
 def counter_values(point: BranchPoint, values: Values) -> dict[str, dict[int, str]]:
-    """Name → rank → value of the loop's counters that differ between ranks."""
+    """Name → rank → value of the loop's counters that differ between ranks. Example: {'step': {0: '7', 1: '8'}}."""
     found = {}
     for name in point.guard.counters:
         per_rank = values.of(point.file, point.function, name)

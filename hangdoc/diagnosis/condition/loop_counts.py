@@ -53,7 +53,7 @@ def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
 
 
 def is_inside(token: Token, point: BranchPoint) -> bool:
-    """True if the call was made in the body of the guard's statement."""
+    """True if the call was made in the body of the guard's statement, or in a function called from there."""
     first, last = point.guard.span
     return any(
         f.file == point.file and plain(f.function) == point.function and first < f.line <= last for f in token.stack
@@ -157,7 +157,7 @@ def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens
 
 
 def _is_explicit_call_of(token: Token, loop: BranchPoint) -> bool:
-    """True if the loop's own function made the call, in so many words: not a library on its behalf."""
+    """True if the loop's own function made the call, and no library on its behalf."""
     frame = token.frame
     if frame is None or is_implicit(token.stack):
         return False
@@ -168,8 +168,8 @@ def began_same_round(case: Case, loop: BranchPoint, left: tuple[int, ...], token
     """True if the ranks that left had begun the round that the others are in.
 
     Either their last call in the loop comes before the missing one within a round, or another call that comes before
-    it was made as often by them as by the others. Example: a round calls A, then B; their last call is A, and B is
-    missing → True.
+    it was made as often by them as by the others. ``tokens[i]`` is the call of side i at the divergence. Example: a
+    round calls A, then B; their last call is A, and B is missing → True.
     """
     missing = tokens[loop.guarded]
     programs = _programs(case, left)
@@ -250,7 +250,7 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
 
 
 def _until(tokens: list[Token], end: Token | None) -> list[Token]:
-    """The calls up to the one with the number of ``end``, that one included."""
+    """The calls up to the one with the number of ``end``, that one included; all of them where it is None."""
     if end is None:
         return tokens
     last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))

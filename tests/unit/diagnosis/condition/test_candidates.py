@@ -47,7 +47,7 @@ def seen(function: str, **names: tuple[str, ...]) -> JobSnapshot:
     ranks = []
     for rank in range(3):
         values = tuple(Local(name, per_rank[rank]) for name, per_rank in names.items())
-        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 99, function, values),))  # behind all of it
+        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 99, function, values),))  # after all of it
         ranks.append(
             RankSnapshot(
                 rank, "n", "p", process=Process(rank, 1, "rank", looks=(ProcessState(1.0, "S", threads=(thread,)),))
@@ -185,7 +185,7 @@ def test_the_most_telling_first():
     assert [p.guard.condition for p in found] == ["if rank == 0:", "if cfg.distributed:"]
 
 
-def test_the_name_of_the_module_parts_nobody():
+def test_the_name_of_the_module_is_no_branch_point():
     program = Program("""
         if __name__ == "__main__":
             main()  # A

@@ -1,4 +1,4 @@
-"""What a line of source stands under."""
+"""Which conditions, loops and handlers a line of source is under."""
 
 from __future__ import annotations
 
