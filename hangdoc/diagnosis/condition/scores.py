@@ -38,7 +38,7 @@ _REMAINDER = 0.3
 """More for a test of a remainder (`step % every`): a condition that is seldom true is likelier to differ between the
 sides than one that is nearly always true."""
 _SAME_EVERYWHERE = -2.0
-"""A condition that is the same on every rank by its words (`self.training`), whose values do not differ."""
+"""A condition that is the same on every rank by its words (`world_size > 1`), whose values do not differ."""
 
 
 def score_of_condition(guard: Guard, *, rank_like: bool, differs: bool) -> float:
