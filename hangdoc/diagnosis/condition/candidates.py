@@ -106,7 +106,8 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
 
     First the loops further in than the common one, innermost first: side 0 has left them all. Then the conditions in
     the common loop that lead to side 1's call: in its last round, side 0 may have decided one of them differently.
-    Example: in `for batch in loader: load(); if good: step()`, side 0 is at `load`, side 1 at `step` → `if good:`.
+    Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at `load`, side 1 at `step` → `if
+    bad:`, as side 0 may have skipped `step` in the round before.
     """
     where = fork(*sides)
     diverged = where.within_function

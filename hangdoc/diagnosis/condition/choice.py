@@ -179,10 +179,11 @@ def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
 
 
 def _previous(case: Case, token: Token | None) -> Token | None:
-    """The call that the token's rank made just before it; None where that is unknown."""
-    if token is None or token.order < 1 or token.rank not in case.programs:
-        return None
-    return case.programs[token.rank].token(token.order - 1)
+    """The call that the token's rank made just before it; None where there is none, or it is unknown."""
+    program = case.programs.get(token.rank) if token is not None else None
+    if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
+        return None  # the end of a program has an order, too, though it may have made no call at all
+    return program.token(token.order - 1)
 
 
 # Which are added, and which come first

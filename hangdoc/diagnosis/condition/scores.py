@@ -17,7 +17,7 @@ LEFT_LOOP = 3.0
 TRY_BODY = 0.6
 """A try body that the other side left: an exception is only one way out of it."""
 PER_LEVEL = 0.01
-"""More for each level further in: it only breaks ties."""
+"""More for each level further in."""
 _CONDITION = 1.0
 """Any condition, to begin with."""
 _ON_RANK = 5.0
