@@ -155,7 +155,10 @@ def _branch_point(guard: Guard, frame: Frame, guarded: int, score: float, *, lev
 def _in_common_function(
     sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
 ) -> list[BranchPoint]:
-    """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i."""
+    """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i.
+
+    Example: side 0 under `if rank == 0:` at line 3, side 1 at line 9 after it → that `if`, with ``guarded`` 0.
+    """
     common = _common_function(sources, values, frames, ranks, callees)
     found = []
     for side in (0, 1):
@@ -210,7 +213,7 @@ class _CommonFunction:
         """
         other_line = self.frames[1 - side].line
         if guard.kind == "decorator" or _is_among(self.guards[1 - side], guard, taken=guard.taken):
-            return False
+            return False  # a decorator let both sides into the function
         if guard.kind == "loop":
             return self.in_one_loop or other_line >= guard.span[0]
         if guard.names and self.rounds.issuperset(guard.names):
@@ -227,6 +230,7 @@ class _CommonFunction:
 def _common_function(
     sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
 ) -> _CommonFunction:
+    """What the lines ``frames[0]`` and ``frames[1]`` of one function have around them, and which rounds both are in."""
     mine, theirs = (guards_of(sources, frame, callees) for frame in frames)
     loops = [guard for guard in mine if guard.kind == "loop" and guard in theirs]
     rounds = frozenset(name for loop in loops for name in loop.rounds)
