@@ -1,4 +1,4 @@
-"""Have the ranks parted for good although the job still moves? Then it will hang, or already mixes up data.
+"""Have the ranks diverged for good although the job still moves? Then it will hang, or already mixes up data.
 
 Only what the journals prove: one side has a call that the other has not, and everything since then matches when
 that one call is left out, and only then.
@@ -33,8 +33,8 @@ class Lead:
     text: str
 
 
-def parted(job: JobSnapshot) -> Lead | None:
-    """The first proved parting in the journals, None where there is none."""
+def proved_divergence(job: JobSnapshot) -> Lead | None:
+    """The first divergence that the journals prove; None where there is none."""
     job = with_library_frames(job)
     case = Case(job)
     for history in case.histories:

@@ -7,7 +7,7 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
-from hangdoc.diagnosis.condition.candidates import describe as describe_branch
+from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
@@ -33,14 +33,14 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     branch = (
         describe_branch(
-            found.parting,
+            found.branch_point,
             case.sources,
             case.values,
             (blame.culprits, others),
             past=found.past,
-            doubted=bool(also_on_the_way(found.partings)) or may_run_another(case, found.parting),
+            doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
         )
-        if found.parting
+        if found.branch_point
         else None
     )
     return Divergence(sides, branch)

@@ -24,7 +24,7 @@ from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.unnamed import parted_now
+from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
@@ -187,7 +187,7 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     """The blame with its cause, and with what the outcome adds to the sentences."""
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
-        named = replace(named, why=joined(named.why, parted_now(case, found, found.alternatives[0])))
+        named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named

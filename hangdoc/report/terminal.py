@@ -169,11 +169,11 @@ def _behaviours(diagnosis: Diagnosis, paths: _Paths) -> Iterator[Row]:
         )
     if len(sides) > MAX_ROWS:
         yield Row("", (Piece(f"… and {len(sides) - MAX_ROWS} more behaviours"),))
-    parted = {(side.frame.file, side.frame.line) for side in sides if side.frame}
+    at_divergence = {(side.frame.file, side.frame.line) for side in sides if side.frame}
     elsewhere = [
         activity
         for activity in diagnosis.ranks
-        if activity.where is None or (activity.where.file, activity.where.line) not in parted
+        if activity.where is None or (activity.where.file, activity.where.line) not in at_divergence
     ]
     if elsewhere:
         yield Row("", ())

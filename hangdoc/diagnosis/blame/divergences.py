@@ -152,23 +152,23 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
     """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
     history = candidates[0].history
-    chosen, tie, partings = choose(case, candidates)
-    chosen = _original_calls(case, as_missing_or_extra(case, chosen, partings))
-    late, partings = made_later(case, chosen, partings)
+    chosen, tie, points = choose(case, candidates)
+    chosen = _original_calls(case, as_missing_or_extra(case, chosen, points))
+    late, points = made_later(case, chosen, points)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred:
-        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(partings))
+        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(points))
         tie, others = ("unbroken" if further else tie), tuple(dict.fromkeys((*others, *further)))
     without = {*chosen.culprits, *history.blind}
     rest = tuple(r for r in history.members if r not in without)
-    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
+    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in points):
         tie, others = "unbroken", (rest,)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
         sure += f"; rank {own.rank} may have diverged earlier, at call #{own.sequence}"
     alternatives = others if tie == "unbroken" else ()
-    return Blame(Diverged(chosen, tuple(partings), late), chosen.culprits, alternatives, proved, confidence, sure)
+    return Blame(Diverged(chosen, tuple(points), late), chosen.culprits, alternatives, proved, confidence, sure)
 
 
 def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explained: bool) -> list[tuple[int, ...]]:

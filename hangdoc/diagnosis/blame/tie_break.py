@@ -10,47 +10,48 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
-from hangdoc.diagnosis.condition.choice import others_in, partings_of
+from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.process import Frame, Stack
 
 
-def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
+def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[BranchPoint]]:
     """(the alignment to report, how a tie was broken, the guards that can explain it).
 
     The second is '' where there was no tie, 'unbroken' where nothing breaks it, else a reason in words.
     """
     settled = [partner_aside(own_counterpart(settle(case, alignment))) for alignment in candidates]
-    partings = [(a, partings_of(case, a)) for a in settled]
+    points = [(a, branch_points_of(case, a)) for a in settled]
     if len(candidates) == 1:
-        return settled[0], "", partings[0][1]
-    interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
+        return settled[0], "", points[0][1]
+    interrupted = [(a, f) for a, f in points if _was_interrupted(case, a.first)]
     if len(interrupted) == 1:
         ranks = ranks_text(interrupted[0][0].culprits)
         return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
-    for alignment, found in partings:
+    for alignment, found in points:
         guarded = _guarded_ranks(alignment, found)
-        match = next((p for p in partings if p[0].culprits == guarded), None)
+        match = next((p for p in points if p[0].culprits == guarded), None)
         if match is not None:
             return match[0], f"{ranks_text(guarded)} alone under a condition on the rank", match[1]
-    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
-    novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
+    moved = [p for p, before in zip(points, candidates, strict=True) if p[0].when != before.when]
+    novel = moved or [(a, f) for a, f in points if _left_own_path(case, a)]
     if len(novel) == 1:
         return novel[0][0], f"{ranks_text(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
-    odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
+    odd = [(a, f) for a, f in points if _only_one_to_go(case, a)]
     if len(odd) == 1:
         return odd[0][0], f"ranks of other groups went as {ranks_text(others_in(odd[0][0]))} did", odd[0][1]
     # Where others have ended as well, ending is what the program does there.
-    gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
+    gone = [(a, f) for a, f in points if _ended_there(case, a) and not _others_strayed(case, a)]
     if len(gone) == 1:
         return gone[0][0], f"{ranks_text(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
-    first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
+    first = max(points, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
     return first[0], "unbroken", first[1]
 
 
@@ -80,7 +81,7 @@ def _was_interrupted(case: Case, gap: Gap | None) -> bool:
     return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
 
 
-def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
+def _weak_preference(alignment: Alignment, found: list[BranchPoint]) -> float:
     """How well the culprits fit the likeliest guard, to order repairs that nothing else decides.
 
     Positive if the culprits are the special side: the one under the condition; of an early return, a loop that ended or
@@ -94,7 +95,7 @@ def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
     return top.score if special == 0 else -top.score
 
 
-def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
+def _guarded_ranks(alignment: Alignment, found: list[BranchPoint]) -> tuple[int, ...]:
     """The ranks of the side whose call is under a condition on the rank; () where neither or both are."""
     gap = alignment.first
     if gap is None:
@@ -230,7 +231,7 @@ def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
     return bool(counts) and all(a is not None and a == b for a, b in counts)
 
 
-def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
+def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoint]) -> Alignment:
     """The alignment with its gap at the end of the sequences reported as a missing call, or as an extra one.
 
     There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
@@ -244,8 +245,8 @@ def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting
         return alignment
     if is_shared(case, gap):
         missing = True  # others are in that very call: it is not one too many
-    elif partings:
-        missing = partings[0].guarded == 1
+    elif points:
+        missing = points[0].guarded == 1
     else:
         # A rank that is still before the others' call has left nothing out.
         before = is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
@@ -256,23 +257,23 @@ def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
 
 
-def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tuple[Gap | None, list[Parting]]:
-    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``partings``).
+def made_later(case: Case, alignment: Alignment, points: list[BranchPoint]) -> tuple[Gap | None, list[BranchPoint]]:
+    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``points``).
 
     The two sides make the same two calls in swapped order, so no call is extra: a condition was true in another round.
     Example: culprits [A, B], others [B, A] → B is late on the culprits.
     """
     gap, history = alignment.first, alignment.history
-    if gap is None or partings or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
-        return None, partings
+    if gap is None or points or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
+        return None, points
     ours = history.at(gap.mine.rank, gap.mine.sequence + 1)
     theirs = history.at(gap.theirs.rank, gap.theirs.sequence + 1)
     if ours is None or theirs is None or (ours.site, theirs.site) != (gap.theirs.site, gap.mine.site):
-        return None, partings
+        return None, points
     late = replace(gap, kind="insert", token=gap.theirs)
-    found = partings_of(case, replace(alignment, gaps=(late,)))
+    found = branch_points_of(case, replace(alignment, gaps=(late,)))
     conditions = [p for p in found if p.guard.kind in CONDITIONS and p.guarded == 1]
-    return (late, conditions) if conditions else (None, partings)
+    return (late, conditions) if conditions else (None, points)
 
 
 def is_shared(case: Case, gap: Gap) -> bool:

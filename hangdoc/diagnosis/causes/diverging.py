@@ -21,7 +21,8 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, counter_values
+from hangdoc.diagnosis.condition.branch_values import counter_values
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way, skipped_round
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
@@ -29,6 +30,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_line, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame
@@ -37,7 +39,7 @@ from hangdoc.model.process import Frame
 @cause("HD103", explains=Diverged, order=165)
 def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD103: the culprits are in another round of a loop that only an exception repeats."""
-    loop = blame.found.parting
+    loop = blame.found.branch_point
     if blame.found.gap is None or loop is None or not loop.uneven or loop.guarded == 1:
         return None
     rounds = _iterations(case, blame)
@@ -62,7 +64,7 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
 @cause("HD102", explains=Diverged, order=170)
 def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference."""
-    loop = blame.found.parting
+    loop = blame.found.branch_point
     if blame.found.gap is None or loop is None or not loop.uneven:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
@@ -73,7 +75,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     left, inside = (culprits, others) if early else (others, culprits)
     if early and fell_out(case, loop, left, blame.found.gap.mine):
         return None
-    skip = skipped_round(blame.found.partings) if early else None
+    skip = skipped_round(blame.found.branch_points) if early else None
     by_library = is_implicit(blame.found.gap.token.stack)
     quiet = early and skip is None and by_library and _has_quiet_rounds(case, loop)
     doubt = _EARLY_OR_QUIET if quiet or skip is not None else ""
@@ -100,24 +102,24 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
-def _ended(loop: Parting, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
+def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
-def _has_quiet_rounds(case: Case, loop: Parting) -> bool:
+def _has_quiet_rounds(case: Case, loop: BranchPoint) -> bool:
     """May a library have made no call in some of the loop's rounds?"""
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and has_quiet_rounds(tree, loop.guard.line)
 
 
-def _counters(case: Case, loop: Parting) -> Message:
+def _counters(case: Case, loop: BranchPoint) -> Message:
     """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
     counts = counter_values(loop, case.values)
     told: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
     return [" (", Joined(told), ")"] if told else ""
 
 
-def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
+def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if loop.guard.condition.startswith("while "):
         return stop
@@ -126,7 +128,7 @@ def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
     return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
 
 
-def _fix_skip(skip: Parting | None) -> str:
+def _fix_skip(skip: BranchPoint | None) -> str:
     if skip is None:
         return ""
     if skip.guard.kind not in CONDITIONS:
@@ -138,7 +140,7 @@ def _fix_skip(skip: Parting | None) -> str:
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
-def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> Message:
+def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
     """By which condition the ranks may have left the loop, or must have."""
     tree = case.sources.function(loop.file, loop.guard.line)
     out = ways_out(tree, loop.guard.line) if tree is not None else []
@@ -171,8 +173,8 @@ def _iterations(case: Case, blame: Blame[Diverged]) -> _Counts | None:
     gap = blame.found.gap
     if gap is None or blame.found.alignment.history.first > 1:
         return None
-    parting = blame.found.parting
-    inside = gap.theirs if parting is not None and parting.guarded == 1 else gap.mine
+    point = blame.found.branch_point
+    inside = gap.theirs if point is not None and point.guarded == 1 else gap.mine
     return _calls_from(case, blame, blame.found.alignment.history, inside)
 
 
@@ -282,14 +284,14 @@ def collective_on_some_ranks(case: Case, blame: Blame[Diverged]) -> Finding | No
     gap = blame.found.gap
     if gap is None or gap.token.op == END or not _sites_differ(gap):
         return None
-    return parted_finding(case, blame, gap)
+    return divergence_finding(case, blame, gap)
 
 
 def _sites_differ(gap: Gap) -> bool:
     return gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
 
 
-def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
+def divergence_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
     """Who calls what the others do not, or leaves out what they call; other rules give it another name."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
@@ -300,7 +302,7 @@ def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap),
         _fix(case, blame, gap),
-        _parted_unseen(case, blame, gap),
+        _doubt_about_branch(case, blame, gap),
     )
 
 
@@ -318,18 +320,18 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
 
 
-def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
-    """What else would look the same, or was not seen: a doubt about what parted the sides."""
-    if may_run_another(case, blame.found.parting):
+def _doubt_about_branch(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    """What else would look the same, or was not seen: a doubt about which branch made the sides diverge."""
+    if may_run_another(case, blame.found.branch_point):
         return "which method the others ran was not seen"
-    first = blame.found.parting
-    if first is not None and _stands_before_a_loop(first, blame.found.partings):
+    first = blame.found.branch_point
+    if first is not None and _stands_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"
-    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.found.partings):
+    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
-    if item_of(case, blame.found.parting, blame.found.gap):
+    if item_of(case, blame.found.branch_point, blame.found.gap):
         return "which items the others went over was not seen"
-    if blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+    if blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
@@ -340,9 +342,9 @@ def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     return "they diverge within a library, whose loops and conditions were not read" if inside else ""
 
 
-def _stands_before_a_loop(first: Parting, partings: Sequence[Parting]) -> bool:
+def _stands_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:
     """Is there a loop between the condition and the call that may have been left, too, and does no value tell?"""
-    behind = (p for p in partings if p.uneven and p.guarded == first.guarded)
+    behind = (p for p in points if p.uneven and p.guarded == first.guarded)
     return (
         first.guard.kind in CONDITIONS
         and not (first.differs or first.rank_like)
@@ -406,23 +408,23 @@ def _issued(token: Token) -> Message:
 
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    parting: Parting | None = blame.found.parting
+    point: BranchPoint | None = blame.found.branch_point
     call = gap.token.op
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
-    if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
+    if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
         return ["call ", the_call, " on every rank of the group, or on none"]
-    condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
-    if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):
+    condition = point.guard.condition.removeprefix("if ").removesuffix(":")
+    if point.guard.kind in CONDITIONS and item_of(case, blame.found.branch_point, blame.found.gap):
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
-    if parting.guard.kind == "decorator" and not parting.rank_like:
+    if point.guard.kind == "decorator" and not point.rank_like:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
-    if parting.rank_like:
+    if point.rank_like:
         return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
-    if may_run_another(case, blame.found.parting):
-        assert parting is not None
-        return f"let every rank run the same {parting.function}() and decide alike there, or call {call} outside of it"
-    if also_on_the_way(blame.found.partings):
+    if may_run_another(case, blame.found.branch_point):
+        assert point is not None
+        return f"let every rank run the same {point.function}() and decide alike there, or call {call} outside of it"
+    if also_on_the_way(blame.found.branch_points):
         return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
     return (
         f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "

@@ -137,7 +137,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
         return None
     gap = blame.diverged.gap if blame.diverged is not None else None
     if gap is not None and _two_calls_met(gap):
-        return None  # they had parted before it ended
+        return None  # they had diverged before it ended
     first = case.ranks[blame.culprits[0]]
     last = _last_place(case, blame.culprits[0])
     others = others_of(case, blame)
@@ -181,7 +181,7 @@ def _never_joined(case: Case) -> Message:
 
 
 def _two_calls_met(gap: Gap) -> bool:
-    """Did both sides issue a call where they parted, each from a line of its own?"""
+    """Did both sides issue a call where they diverged, each from a line of its own?"""
     sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.op != END]
     return len(sides) == 2 and sides[0].site != sides[1].site
 

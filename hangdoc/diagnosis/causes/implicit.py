@@ -7,7 +7,7 @@ import itertools
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
-from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
+from hangdoc.diagnosis.causes.diverging import counts_told, divergence_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -33,14 +33,14 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     rounds = _rounds_at(program.tokens if program else [], gap)
     # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
     behind = gap.mine is not None and is_past(case.sources, gap.mine.stack, gap.token.stack)
-    went_by = blame.found.parting is None and bool(behind)
+    went_by = blame.found.branch_point is None and bool(behind)
     if went_by:
         rounds.append(0)
     # Without a journal nobody knows how many there were before.
     fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
     within = program is not None and _is_within_a_backward(case, blame, gap)
     # What keeps the rank from the line explains a backward that is missing as a whole.
-    if not within and (not fewer or blame.found.parting is not None):
+    if not within and (not fewer or blame.found.branch_point is not None):
         return None
     culprits = Ranks(blame.culprits)
     return Finding(
@@ -98,13 +98,13 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     token = gap.token
     if token.op == END or not is_implicit(token.stack):
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = divergence_finding(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
     cure = f" ({cure})" if cure else ""
-    if blame.found.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+    if blame.found.branch_point is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
         return _more_calls(case, blame, gap, library, finding.verdict)
-    if blame.found.parting is None and gap.kind == "insert" and _was_inside(case, gap):
+    if blame.found.branch_point is None and gap.kind == "insert" and _was_inside(case, gap):
         return _came_out_early(case, blame, gap, library, cure)
     run = place(token.frame) or "that line"
     fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
@@ -163,7 +163,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
 def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
     gap = blame.found.gap
-    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+    if gap is None or blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
         return None
     hooks = [_stage_hook(token.stack) for token in (gap.mine, gap.theirs)]
     if (hooks[0] is None) == (hooks[1] is None):
@@ -196,7 +196,7 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: a library runs the loop, and is at another stage of it on the two sides."""
     gap = blame.found.gap
-    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+    if gap is None or blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
         return None
     here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
     if here is None or there is None or here.stage == there.stage:

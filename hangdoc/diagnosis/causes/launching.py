@@ -46,10 +46,10 @@ def launch_stack(case: Case) -> Stack:
 
 
 @cause("HD110", explains=Diverged, order=100)
-def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD110: the value that parted the ranks was set before the launch."""
-    parting, gap = blame.found.parting, blame.found.gap
-    if gap is None or parting is None or parting.rank_like or gap.token.op == END:
+def diverged_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD110: the value that made the ranks diverge was set before the launch."""
+    point, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or point is None or point.rank_like or gap.token.op == END:
         return None
     frames = launch_stack(case)
     if not frames or not rerun_by_rank_zero(case):
@@ -61,10 +61,10 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
     launch = frames[0]
     others = others_of(case, blame)
     sides = (blame.culprits, others)
-    here, there = sides[parting.guarded], sides[1 - parting.guarded]
+    here, there = sides[point.guarded], sides[1 - point.guarded]
     mine = call_at(gap.mine) if gap.mine else "nothing more"
     theirs = call_at(gap.theirs) if gap.theirs else "nothing more"
-    taken = parting.guard.taken
+    taken = point.guard.taken
     return Finding(
         "HD110",
         joined(
@@ -78,7 +78,7 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [f"`{name}` was computed at ", line_of(where), ", before the launch at ", line_of(launch)],
             "the other ranks re-run the script later, when rank 0 may already have changed what it depends on",
             [
-                [cited(parting.guard, parting.file), f" was {taken} on ", Ranks(here)],
+                [cited(point.guard, point.file), f" was {taken} on ", Ranks(here)],
                 [f" and {not taken} on ", Ranks(there), " (inferred from the path taken)"],
             ],
         ),
@@ -88,12 +88,12 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, Condition] | None:
     """Which tested value was set on the way to the launch: (name, where, the assignment)."""
-    assert blame.found.parting is not None
-    for parting in blame.found.partings:
-        for name in parting.guard.names:
+    assert blame.found.branch_point is not None
+    for point in blame.found.branch_points:
+        for name in point.guard.names:
             for frame in frames:
                 local = "." not in name
-                same_scope = (frame.file, plain(frame.function)) == (parting.file, parting.function)
+                same_scope = (frame.file, plain(frame.function)) == (point.file, point.function)
                 if local and not same_scope and frame.function != "<module>":
                     continue
                 tree = case.sources.function(frame.file, frame.line)

@@ -21,10 +21,10 @@ from hangdoc.model.message import Condition, Does, Ranks, sentence
 @cause("HD107", explains=Diverged, order=190)
 def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment, parting = blame.found.gap, blame.found.alignment, blame.found.parting
+    gap, alignment, point = blame.found.gap, blame.found.alignment, blame.found.branch_point
     if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
         return None
-    if parting is not None and not (parting.both_arms and is_shared(case, gap)):
+    if point is not None and not (point.both_arms and is_shared(case, gap)):
         return None
     if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
         return None
@@ -61,14 +61,14 @@ def _uses(case: Case, rank: int, call: Token) -> bool:
 @cause("HD106", explains=Diverged, order=210)
 def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
-    gap, parting = blame.found.gap, blame.found.parting
+    gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
     if gap.mine.op == gap.theirs.op:
         return None
     others = others_of(case, blame)
     loop = _items_differ(case, blame, gap)
-    if loop is None and (parting is None or not parting.both_arms):
+    if loop is None and (point is None or not point.both_arms):
         return None
     culprits = blame.culprits
     return Finding(
@@ -103,7 +103,7 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | N
     (a, b), caller = where.frames, where.mine[where.common - 1]
     tree = case.sources.function(caller.file, caller.line)
     found = None
-    if tree is not None and blame.found.parting is None:
+    if tree is not None and blame.found.branch_point is None:
         found = item_loop(tree, caller.line, plain(a.function))
     if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
         caller, tree = a, case.sources.function(a.file, a.line)

@@ -6,7 +6,7 @@ Their order is behind that of every rule that has a code.
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.deciding import partings_told, values_told
+from hangdoc.diagnosis.causes.deciding import branch_message, values_told
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -185,7 +185,7 @@ def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
         if w.waiter in case.graph.stuck
     ]
     why = joined(
-        ["every one of them waits for another: ", Joined(steps[:6])], parted_now(case, blame, others_of(case, blame))
+        ["every one of them waits for another: ", Joined(steps[:6])], diverged_now(case, blame, others_of(case, blame))
     )
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
@@ -219,14 +219,14 @@ def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Messa
     return sentence(what, where_they_wait(case, others_of(case, blame)))
 
 
-def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
+def diverged_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
     """The condition by which the culprits stand where the others do not; '' where none can be seen."""
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
-    partings = diverging_guards(case.sources, case.values, stacks, (blame.culprits, others))
-    now = [p for p in partings if not p.uneven][:1]
+    points = diverging_guards(case.sources, case.values, stacks, (blame.culprits, others))
+    now = [p for p in points if not p.uneven][:1]
     if not now:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    return [partings_told(case, now, sides), values_told(case, now[0], sides)]
+    return [branch_message(case, now, sides), values_told(case, now[0], sides)]
