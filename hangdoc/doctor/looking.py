@@ -15,6 +15,7 @@ from hangdoc import interpreter
 from hangdoc.capture.inject.gdb import Gdb, GdbError, find_gdb
 from hangdoc.capture.read import native_stacks, procfs, stacks
 from hangdoc.capture.read.permission import Powers, forbidden, own_powers
+from hangdoc.capture.safe.tool import run_tool
 from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check
 from hangdoc.model.snapshot import Unavailable
 
@@ -27,7 +28,7 @@ if os.fork():
     os._exit(0)
 os.setsid()
 os.write(1, b"%d" % os.getpid())
-os.close(1)
+os.closerange(1, 3)
 time.sleep(60)
 """
 
@@ -43,7 +44,7 @@ def machine() -> Iterator[Check]:
     try:
         with _stranger() as pid:
             yield permission(powers, pid)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError) as error:
         yield Check("ptrace", LIMITED, f"no process could be started to try it on: {error}", "Free memory or pids.")
 
 
@@ -147,15 +148,8 @@ def _child() -> Iterator[int]:
 @contextlib.contextmanager
 def _stranger() -> Iterator[int]:
     """A process of ours that is not below us in the process tree. ValueError if it did not start."""
-    done = subprocess.run(
-        interpreter.command(_STRANGER, options=("-S", "-E")),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=_SECONDS,
-        check=False,
-    )
-    pid = int(done.stdout)
+    command = interpreter.command(_STRANGER, options=("-S", "-E"))
+    pid = int(run_tool(command, until=time.monotonic() + _SECONDS, most_output=64).output)
     try:
         yield pid
     finally:

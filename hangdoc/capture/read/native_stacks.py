@@ -9,7 +9,6 @@ process it leaves that stopped: it is kept from the first and put right after th
 from __future__ import annotations
 
 import re
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from hangdoc.capture.read import blocked_calls, procfs, stacks
 from hangdoc.capture.read.ptrace_safety import let_go, may_be_held
 from hangdoc.capture.read.stacks import find_tool
 from hangdoc.capture.safe.text import clean
+from hangdoc.capture.safe.tool import run_tool
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.process import Frame, ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -107,31 +107,23 @@ def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
     if shut is not None:
         return _unavailable(shut.why, shut.remedy)
     command = [program, "remote", "--native-all", "--native-last", "--no-color", str(pid)]
+    if time.monotonic() >= until:
+        return _too_late()
+    environment = {**interpreter.environment(), "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"}
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**interpreter.environment(), "LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "utf-8"},
-            start_new_session=True,  # a ctrl-C meant for us must not end it while it holds the process
-        )
+        done = run_tool(command, until=until, most_output=_MAX_OUTPUT, environment=environment)
+    except TimeoutError:
+        let_go(pid)
+        return _too_late()
     except OSError as error:
         return _unavailable(f"pystack could not be started: {error.strerror}", "reinstall pystack")
-    try:
-        output, errors = process.communicate(timeout=max(0.0, until - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.communicate()
+    if done.status < 0:  # it crashes on very deep stacks
         let_go(pid)
-        return _unavailable("pystack gave no answer in time", "the machine is overloaded: look again")
-    if process.returncode < 0:  # it crashes on very deep stacks
-        let_go(pid)
-    if process.returncode != 0:
-        lines = errors.decode("utf-8", "replace").strip().splitlines()
-        why = clean(lines[-1], 300) if lines else f"pystack ended with status {process.returncode}"
+    if done.status != 0:
+        lines = done.errors.decode("utf-8", "replace").strip().splitlines()
+        why = clean(lines[-1], 300) if lines else f"pystack ended with status {done.status}"
         return _unavailable(why, stacks.PERMISSION if "not permitted" in why.lower() else "")
-    return parse(output[:_MAX_OUTPUT].decode("utf-8", "replace"), procfs.namespace_pid(pid, pid), pid)
+    return parse(done.output.decode("utf-8", "replace"), procfs.namespace_pid(pid, pid), pid)
 
 
 def parse(text: str, *tids: int) -> Stack:
@@ -154,6 +146,10 @@ def parse(text: str, *tids: int) -> Stack:
         function, library = (named[1], named[2]) if named is not None else (match[4], match[2])
         found.append(Frame(clean(library), int(match[3]), clean(function, 200)))
     return tuple(reversed(found))[:_MOST_FRAMES]
+
+
+def _too_late() -> Unavailable:
+    return _unavailable("pystack gave no answer in time", "the machine is overloaded: look again")
 
 
 def _unavailable(why: str, remedy: str = "") -> Unavailable:

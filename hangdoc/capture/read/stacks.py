@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import time
@@ -25,6 +24,7 @@ from typing import Any
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.permission import forbidden
 from hangdoc.capture.safe.text import clean
+from hangdoc.capture.safe.tool import run_tool
 from hangdoc.model.frames import is_library_file, own_frames
 from hangdoc.model.process import Frame, Local, ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -149,34 +149,25 @@ def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tu
 
 def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
     command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
-    left = until - time.monotonic()
-    if left <= 0:
+    if time.monotonic() >= until:
         return _too_late()
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "RUST_BACKTRACE": "0"},
-            start_new_session=True,  # a Ctrl-C meant for the job must not cost us its stacks
+        done = run_tool(
+            command, until=until, most_output=_MAX_OUTPUT, environment={**os.environ, "RUST_BACKTRACE": "0"}
         )
+    except TimeoutError:
+        return _too_late()
     except OSError as error:
         return Unavailable("stack", f"py-spy could not be started: {error.strerror}", "reinstall py-spy")
-    try:
-        output, errors = process.communicate(timeout=left)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        return _too_late()
-    if process.returncode != 0:
-        failure = _failure(errors.decode("utf-8", "replace"), process.returncode)
+    if done.status != 0:
+        failure = _failure(done.errors.decode("utf-8", "replace"), done.status)
         # py-spy says the same whatever forbids it.
         shut = forbidden(pid) if failure.remedy == PERMISSION else None
         return Unavailable("stack", shut.why, shut.remedy) if shut is not None else failure
     try:
-        if len(output) > _MAX_OUTPUT:
+        if done.cut:
             raise ValueError("too large")
-        threads = parse(output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        threads = parse(done.output.decode("utf-8", "replace"), keep_strings=keep_strings)
         return tuple(_identified(pid, thread) for thread in threads)
     except (ValueError, RecursionError) as error:
         return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")
@@ -215,16 +206,6 @@ def _tid_in_pthread(pid: int, pthread: int) -> int | None:
 
 def _too_late() -> Unavailable:
     return Unavailable("stack", "py-spy gave no answer in time", "the machine is overloaded: look again")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    try:
-        process.communicate(timeout=0.5)
-    except subprocess.TimeoutExpired:  # in the kernel and not to be killed: leave it, it holds nothing of ours
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 def _failure(message: str, status: int) -> Unavailable:
