@@ -92,16 +92,19 @@ def _checked(key: str, value: Any, path: Path) -> object:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the least is {_LEAST_SECONDS} seconds")
     if name == "on_hang" and value not in ON_HANG:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"it is either {' or '.join(ON_HANG)}")
-    if name == "report":
-        from hangdoc.report import check_suffix
+    return _reports(value, path) if name == "report" else value
 
-        reports: list[Any] = value if isinstance(value, list) else [value]
-        if not all(isinstance(report, str) for report in reports):
-            raise UsageError(f"{path}: {key} in {_TABLE} wants file names", 'for example report = ["hang.json"]')
-        for report in reports:
-            check_suffix(report)
-        return reports
-    return value
+
+def _reports(value: Any, path: Path) -> list[str]:
+    """The files that ``report`` names: one, or a list of them. ``path``: of the table."""
+    from hangdoc.report import check_suffix
+
+    reports: list[Any] = value if isinstance(value, list) else [value]
+    if not all(isinstance(report, str) for report in reports):
+        raise UsageError(f"{path}: report in {_TABLE} wants file names", 'for example report = ["hang.json"]')
+    for report in reports:
+        check_suffix(report)
+    return reports
 
 
 def _nearest(start: Path) -> tuple[Path, str, str]:

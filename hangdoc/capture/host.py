@@ -95,11 +95,7 @@ class _Capture:
         for pid in self.rank_of:
             self.exit_watch.add(pid)
         families = self._families()
-        witnesses = [
-            sources.Witness(family.pid, family.started, user_of(family.pid))
-            for rank, family in families.items()
-            if rank != _LAUNCHER and family.started
-        ]
+        witnesses = _witnesses(families)  # now, while the processes live
         seen = self._gather(families)
         exits = self._exits()
         ranks = tuple(
@@ -322,6 +318,15 @@ class _NoAnswerError(Exception):
     def __init__(self, answer: Unavailable) -> None:
         super().__init__(answer.why)
         self.answer = answer
+
+
+def _witnesses(families: Mapping[int, Subject]) -> list[sources.Witness]:
+    """The ranks' processes: their source files are read as these see them."""
+    return [
+        sources.Witness(family.pid, family.started, user_of(family.pid))
+        for rank, family in families.items()
+        if rank != _LAUNCHER and family.started
+    ]
 
 
 def _version() -> str:

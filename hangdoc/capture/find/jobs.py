@@ -164,20 +164,28 @@ def _joined_agents(table: ProcessTable, groups: list[list[Carrier]]) -> list[lis
 
 def _joined_fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[list[Carrier]]:
     """Join ranks that one launcher gave different addresses, which is the fault to report: groups of one parent and one
-    script that only together have every rank of their world size exactly once."""
-    whole: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
-    for group in groups:
-        first = group[0]
-        world = first.world_size or 0
-        parent = common_parent(table, [carrier.parent for carrier in group])
-        if first.launcher == "environment" and parent is not None and len(group) < world:
-            whole.setdefault((parent, world, table[first.pid].argv), []).append(group)
-    for (_, world, _), fragments in whole.items():
+    script that only together have every rank of their world size exactly once.
+
+    [rank 0 of 2 with MASTER_PORT 1] and [rank 1 of 2 with MASTER_PORT 2], siblings → [rank 0, rank 1].
+    """
+    for world, fragments in _fragments(table, groups):
         ranks = sorted(carrier.rank for group in fragments for carrier in group)
         if len(fragments) > 1 and ranks == list(range(world)):
             groups = [group for group in groups if group not in fragments]
             groups.append([carrier for group in fragments for carrier in group])
     return groups
+
+
+def _fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[tuple[int, list[list[Carrier]]]]:
+    """For each parent, world size and script: (world size, the groups that have fewer ranks than that)."""
+    found: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
+    for group in groups:
+        first = group[0]
+        world = first.world_size or 0
+        parent = common_parent(table, [carrier.parent for carrier in group])
+        if first.launcher == "environment" and parent is not None and len(group) < world:
+            found.setdefault((parent, world, table[first.pid].argv), []).append(group)
+    return [(world, fragments) for (_, world, _), fragments in found.items()]
 
 
 def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
@@ -192,15 +200,20 @@ def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
     if launcher != "environment" or not may_be_elsewhere(targets):
         targets += absent(targets, host_name())
     chosen = {target.pid for target in targets}
-    inside = {pid for carrier in group for pid in _between(table, carrier.top, carrier.pid)}
-    if launcher == "torchrun":
-        inside |= {carrier.parent for carrier in group if _is_agent(table, carrier)}
     return Job(
         _launcher_name(table, launcher, group),
         _root(table, [carrier for carrier, target in carried if target.pid in chosen]),
         tuple(sorted(targets, key=lambda target: target.rank)),
-        frozenset(inside),
+        _inside(table, launcher, group),
     )
+
+
+def _inside(table: ProcessTable, launcher: str, group: Sequence[Carrier]) -> frozenset[int]:
+    """The pids of the ranks, of what wraps them, and of torchrun's agents."""
+    inside = {pid for carrier in group for pid in _between(table, carrier.top, carrier.pid)}
+    if launcher == "torchrun":
+        inside |= {carrier.parent for carrier in group if _is_agent(table, carrier)}
+    return frozenset(inside)
 
 
 def _target(table: ProcessTable, carrier: Carrier) -> RankTarget:

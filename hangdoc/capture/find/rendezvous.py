@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hangdoc.capture.find import store_client
 from hangdoc.capture.read.sockets import Sockets, ports_in_use
 from hangdoc.capture.safe.text import read_text
-from hangdoc.model.network import Connection
+from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
@@ -35,27 +35,15 @@ class Meeting:
 
 
 def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
-    """The stores that processes of ``pids`` serve or are connected to, those with the most clients first."""
-    # A store listens on every address, gloo on one: what is sent to a store must never reach gloo.
+    """The stores that processes of ``pids`` serve or are connected to, those with the most clients first.
+
+    A store listens on every address, gloo on one: what is sent to a store must never reach gloo. Example: pid 10
+    listens on port 29500 of every address and runs a thread of the store's name; 10 and 11 are connected to
+    127.0.0.1:29500 → ``[Meeting("127.0.0.1", 29500, host=10, clients={10, 11})]``.
+    """
     listening = {entry.port: entry for entry in sockets.listening if entry.address in _EVERY_ADDRESS}
-    serving: dict[int, bool] = {}
-    clients: dict[tuple[str, int], set[int]] = {}
-    for entry in sockets.connections:
-        if (
-            entry.pid is None
-            or entry.pid not in pids
-            or entry.state not in ("ESTABLISHED", "CLOSE_WAIT")
-            or entry.local_port in listening
-        ):
-            continue
-        owner = listening.get(entry.remote_port)
-        if owner is not None and owner.pid is not None:
-            if owner.pid not in serving:
-                serving[owner.pid] = serves_store(owner.pid)
-            if serving[owner.pid]:
-                clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
     by_port: dict[int, Meeting] = {}
-    for (address, port), members in clients.items():
+    for (address, port), members in _clients(sockets, pids, listening).items():
         # The process that serves a store is its client too; other servers of the process (Ray's) are not.
         if not any(entry.pid == listening[port].pid and _goes_to(entry, port) for entry in sockets.connections):
             continue
@@ -63,6 +51,25 @@ def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
         joined = frozenset(members) | (known.clients if known else frozenset())
         by_port[port] = Meeting(known.address if known else address, port, listening[port].pid, joined)
     return sorted(by_port.values(), key=lambda meeting: (-len(meeting.clients), meeting.port))
+
+
+def _clients(
+    sockets: Sockets, pids: Collection[int], listening: Mapping[int, ListeningPort]
+) -> dict[tuple[str, int], set[int]]:
+    """(address, port) of what processes with a store serve → those of ``pids`` that are connected to it."""
+    serving: dict[int, bool] = {}
+    clients: dict[tuple[str, int], set[int]] = {}
+    for entry in sockets.connections:
+        owner = listening.get(entry.remote_port)
+        if entry.pid not in pids or entry.state not in _CONNECTED or entry.local_port in listening:
+            continue
+        if entry.pid is None or owner is None or owner.pid is None:
+            continue
+        if owner.pid not in serving:
+            serving[owner.pid] = serves_store(owner.pid)
+        if serving[owner.pid]:
+            clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
+    return clients
 
 
 def at_address(sockets: Sockets, pids: Collection[int], address: str, port: int) -> Meeting | None:

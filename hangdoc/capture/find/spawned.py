@@ -93,19 +93,28 @@ def _main_stack(pid: int, threads: tuple[PythonThread, ...] | Unavailable) -> St
 
 def _by_argument(stacks: Mapping[int, Stack]) -> dict[int, int]:
     """The ranks by an argument of the outermost user function that is the same in all processes, if one has the
-    values 0 to n-1 over n >= 2 processes; a name with 'rank' in it goes first."""
-    targets = {pid: _target(stack) for pid, stack in stacks.items()}
-    functions = {(frame.file, frame.function) if frame else None for frame in targets.values()}
-    if len(targets) < 2 or len(functions) != 1 or None in functions:
+    values 0 to n-1 over n >= 2 processes; a name with 'rank' in it goes first.
+
+    ``train(rank=1, seed=7)`` in process 10 and ``train(rank=0, seed=7)`` in process 11 → {10: 1, 11: 0}.
+    """
+    targets = {pid: frame for pid, stack in stacks.items() if (frame := _target(stack)) is not None}
+    functions = {(frame.file, frame.function) for frame in targets.values()}
+    if len(targets) < 2 or len(targets) < len(stacks) or len(functions) != 1:
         return {}
-    values: dict[str, dict[int, int]] = {}
-    for pid, frame in targets.items():
-        for local in frame.locals if frame else ():
-            if local.argument and local.value.isdigit() and len(local.value) < 7:
-                values.setdefault(local.name, {})[pid] = int(local.value)
+    values = _whole_arguments(targets)
     fitting = [name for name, found in values.items() if sorted(found.values()) == list(range(len(targets)))]
     fitting.sort(key=lambda name: ("rank" not in name.lower(), name))
     return values[fitting[0]] if fitting else {}
+
+
+def _whole_arguments(frames: Mapping[int, Frame]) -> dict[str, dict[int, int]]:
+    """Name of an argument → pid → its value, for those that are whole numbers. ``frames``: by pid."""
+    values: dict[str, dict[int, int]] = {}
+    for pid, frame in frames.items():
+        for local in frame.locals:
+            if local.argument and local.value.isdigit() and len(local.value) < 7:
+                values.setdefault(local.name, {})[pid] = int(local.value)
+    return values
 
 
 def _target(stack: Stack) -> Frame | None:

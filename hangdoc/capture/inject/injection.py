@@ -170,28 +170,15 @@ def _prepare(exchange: Exchange) -> bytes:
 
 
 def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | _NotNow | None:
-    """Hold the process, see once more that it is safe, run the text, let go. None: it ran."""
+    """Hold the process, check once more that it is safe, run the text, let go. None: it ran."""
     gdb = Gdb(program)
     started = False
     try:
-        gdb.ready(until)
-        shut = may_be_held(procfs.look(pid))
-        if shut is not None:
-            return refused(shut.why, shut.remedy)
-        gdb.attach(pid, until)
-        gdb.console("sharedlibrary libpython", until)
-        gdb.select_thread(tid, until)
-        held = safety.while_held(pid, tid, until)
-        if isinstance(held, Unavailable):
-            return _NotNow(held)
-        gdb.write(held.room, text, until)
-        gdb.console(_LOCKED, until)
-        if not _lives(gdb, until):
-            return refused("its Python is ending or has not started")
-        collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
-        start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
+        commands = _hold(gdb, pid, tid, text, until)
+        if not isinstance(commands, tuple):
+            return commands
         started = True
-        status = gdb.last_words(until, start, console(_FREE), evaluation(_RELEASE.format(**collecting)))
+        status = gdb.last_words(until, *commands)
     except GdbError as error:
         if started and "signaled while in a function" in str(error):
             return refused("the code inside crashed, and gdb undid the call")
@@ -206,6 +193,27 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         if started:
             gdb.wait(_SETTLE_SECONDS)
     return None if status == 0 else refused(f"Python did not run the code (status {status})")
+
+
+def _hold(gdb: Gdb, pid: int, tid: int, text: bytes, until: float) -> tuple[str, ...] | Unavailable | _NotNow:
+    """Hold the process and put the text there. Returns the commands that run it, the first one with Python's status."""
+    gdb.ready(until)
+    shut = may_be_held(procfs.look(pid))
+    if shut is not None:
+        return refused(shut.why, shut.remedy)
+    gdb.attach(pid, until)
+    gdb.console("sharedlibrary libpython", until)
+    gdb.select_thread(tid, until)
+    held = safety.while_held(pid, tid, until)
+    if isinstance(held, Unavailable):
+        return _NotNow(held)
+    gdb.write(held.room, text, until)
+    gdb.console(_LOCKED, until)
+    if not _lives(gdb, until):
+        return refused("its Python is ending or has not started")
+    collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
+    start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
+    return start, console(_FREE), evaluation(_RELEASE.format(**collecting))
 
 
 def _lives(gdb: Gdb, until: float) -> bool:

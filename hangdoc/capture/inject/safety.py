@@ -160,23 +160,38 @@ class Held:
 
 
 def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
-    """The last gate, with every thread held by gdb: what is true now stays true until the call."""
+    """The last gate, while gdb holds every thread: what is true now stays true until the call. ``tid``: the lender."""
     state = procfs.look(pid)
     if state is None:
         return refused("the process is gone")
     maps = _maps(pid)
+    shut = _some_thread_runs(pid, state, maps)
+    if shut is not None:
+        return shut
+    call, pointer = _call(pid, tid)
+    if not _may_lend(call) or _room(pointer, maps) < 2 * _STACK_ROOM:
+        return refused("no thread is fit to run the code")
+    return _global_lock_is_held(pid, tid, until) or Held(pointer - _STACK_ROOM)
+
+
+def _some_thread_runs(pid: int, state: ProcessState, maps: Sequence[tuple[int, int, str]]) -> Unavailable | None:
+    """What a thread does that forbids it. ``maps`` as ``_maps`` returns them.
+
+    The code runs while all others are held: none of them may own a lock of the allocator or of Python's.
+    """
     for thread in state.threads:
         if thread.state != "t":
             return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
         call, _ = _call(pid, thread.tid)
-        # The code runs while all others are held: none of them may own a lock of the allocator or of Python's.
         if call is None or call.name in _MEMORY_CALLS or (call.name == "futex" and _operation(call) not in _WAITS):
             return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
         if _waits_for_the_c_library(call, maps):
             return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")
-    call, pointer = _call(pid, tid)
-    if not _may_lend(call) or _room(pointer, maps) < 2 * _STACK_ROOM:
-        return refused("no thread is fit to run the code")
+    return None
+
+
+def _global_lock_is_held(pid: int, tid: int, until: float) -> Unavailable | None:
+    """What py-spy says against it: a thread holds Python's global lock, or the lender ``tid`` is one of Python's."""
     threads = stacks.dump([pid], deadline=until - time.monotonic())[pid]
     if isinstance(threads, Unavailable):
         return refused(f"its global lock cannot be seen: {threads.why}", threads.remedy)
@@ -185,7 +200,7 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
             return refused(f"thread {python.tid} holds Python's global lock")
         if python.tid in (tid, procfs.namespace_pid(pid, tid)):
             return refused("no thread is fit to run the code")
-    return Held(pointer - _STACK_ROOM)
+    return None
 
 
 def _call(pid: int, tid: int) -> tuple[Call | None, int]:

@@ -27,7 +27,7 @@ from hangdoc.model.snapshot import Unavailable
 MOST_RANKS = 4
 _MOST_FRAMES = 40
 _MAX_OUTPUT = 8 << 20
-_TELLS_NOTHING = ("_engine_run_backward",)
+_SHOWS_NOTHING = ("_engine_run_backward",)
 _OPERATORS = "/torch/_ops.py"
 """Any operator of C++: in compiled code also the wait for a collective."""
 _UNCLEAR_CALLS = frozenset({"futex", "poll", "ppoll", "epoll_wait", "epoll_pwait", "select", "pselect6", ""})
@@ -70,23 +70,26 @@ def worth_it(looks: Mapping[int, Sequence[ProcessState]]) -> list[int]:
 
 
 def _unclear_wait(looks: Sequence[ProcessState]) -> Frame | None:
-    """The innermost Python frame of a main thread that waited at both looks, if it does not say for what."""
-    places = []
-    for look in looks[-2:]:
-        main = look.main
-        if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
-            return None
-        call = blocked_calls.parse_call(main.syscall)
-        # The C function of the thread that holds the global lock shows what it waits in.
-        if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
-            return None
-        innermost = main.frames[0]
-        places.append(Frame(innermost.file, innermost.line, innermost.function))
-    if len(places) < 2 or places[0] != places[1]:
+    """The innermost Python frame of a main thread that waited there at both looks, if it does not show for what."""
+    places = [_waits_at(look) for look in looks[-2:]]
+    if len(places) < 2 or places[0] is None or places[0] != places[1]:
         return None
     innermost = places[0]
     known = is_library_file(innermost.file) and not innermost.file.endswith(_OPERATORS)
-    return innermost if innermost.function in _TELLS_NOTHING or not known else None
+    return innermost if innermost.function in _SHOWS_NOTHING or not known else None
+
+
+def _waits_at(look: ProcessState) -> Frame | None:
+    """The innermost Python frame of a main thread that waits, without its locals, if nothing else shows for what."""
+    main = look.main
+    if main is None or not main.frames or main.state != "S" or may_be_held(look) is not None:
+        return None
+    call = blocked_calls.parse_call(main.syscall)
+    # The C function of the thread that holds the global lock shows what it waits in.
+    if call is not None and call.name not in _UNCLEAR_CALLS and not main.owns_gil:
+        return None
+    innermost = main.frames[0]
+    return Frame(innermost.file, innermost.line, innermost.function)
 
 
 def dump(pids: Sequence[int], *, deadline: float) -> dict[int, Stack | Unavailable]:

@@ -74,15 +74,9 @@ def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable
             f"it belongs to user {_name(owner)}, and hangdoc runs as {_name(powers.user)} without CAP_SYS_PTRACE",
             _CAPABILITY_REMEDY if powers.user == 0 else f"run hangdoc as that user, or {as_root()}",
         )
-    if powers.yama == 3:
-        return shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
-    if powers.yama == 2 and not powers.sys_ptrace:
-        return shut("Yama allows it to administrators only (ptrace_scope 2)", as_root())
-    if powers.yama == 1 and not powers.sys_ptrace and not _descends(pid):
-        return shut(
-            "Yama allows it to a process's ancestors only (ptrace_scope 1)",
-            f"{as_root()}; or sudo sysctl kernel.yama.ptrace_scope=0",
-        )
+    by_yama = _forbidden_by_yama(pid, powers)
+    if by_yama is not None:
+        return by_yama
     own, its = read_link(str(proc / "self/ns/user")), read_link(str(folder / "ns/user"))
     if its is not None and own != its:
         return shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
@@ -93,6 +87,19 @@ def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable
         "the kernel forbids it (the process is not dumpable, or a security module or seccomp forbids ptrace)",
         f"{as_root()}; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
     )
+
+
+def _forbidden_by_yama(pid: int, powers: Powers) -> Unavailable | None:
+    if powers.yama == 3:
+        return shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
+    if powers.yama == 2 and not powers.sys_ptrace:
+        return shut("Yama allows it to administrators only (ptrace_scope 2)", as_root())
+    if powers.yama == 1 and not powers.sys_ptrace and not _descends(pid):
+        return shut(
+            "Yama allows it to a process's ancestors only (ptrace_scope 1)",
+            f"{as_root()}; or sudo sysctl kernel.yama.ptrace_scope=0",
+        )
+    return None
 
 
 def _capabilities(folder: Path, name: str) -> int:
