@@ -25,7 +25,10 @@ from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
 _PULSE_SECONDS = 0.3
+"""Between two readings of the ranks' counters: a rank that trains switches 90 to 145 times a second (measured), one
+that hangs never."""
 _MOVING_CPU = 0.02
+"""Seconds of CPU time in that span above which a polling rank counts as moving: two ticks of the clock. Judgement."""
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
 
 

@@ -22,6 +22,7 @@ from hangdoc.model.process import ProcessExit
 from hangdoc.model.store import RendezvousStore
 
 _LARGEST_WORLD = 100_000
+"""As in ``promised``: no larger world is believed."""
 _SHARED = frozenset({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"})
 _SHARED |= {"SLURM_JOB_ID", "SLURM_STEP_ID"}
 
@@ -45,7 +46,7 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     table = read_table()
     living = _living(table, targets, ended)
     if not living:
-        return WholeJob(tuple(_without_those_that_live(table, targets)))
+        return WholeJob(tuple(_marked_where_they_live(table, targets)))
     found = _with_ranks_of_this_host(table, targets, living)
     if all(target.pid is not None for target in found.targets):
         return found
@@ -101,7 +102,7 @@ def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list
 
 
 def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
-    """Add what the job's store says about ranks without a process: whether a process still listens on their port."""
+    """``found`` with what the job's store says of ranks without a process: whether their published ports are in use."""
     present = tuple(target for target in found.targets if target.pid in table)
     store = read_store(table, Job("watched", None, present)).store
     if store is None:
@@ -113,8 +114,8 @@ def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[Rank
     return WholeJob(living_elsewhere(found.targets, store, silent), {**silent, **found.exits}, store)
 
 
-def _without_those_that_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
-    """All ranks of the watched command have ended; mark those of the same job that live under another launcher."""
+def _marked_where_they_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
+    """``targets`` of a command whose ranks have all ended; those that live under another launcher get ``ELSEWHERE``."""
     all_shared = [_shared_by(target) for target in targets]
     shared = [
         own for own in all_shared if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")

@@ -17,9 +17,11 @@ from hangdoc.model.store import RendezvousStore
 
 _STORE_THREAD = "pt_tcpstore"
 _MAX_KEYS = 400
+"""Of the store, that a snapshot keeps. Judgement."""
 _EVERY_ADDRESS = ("::", "0.0.0.0")  # noqa: S104 - what others listen on
 _CONNECTED = ("ESTABLISHED", "CLOSE_WAIT")
 _OLDEST_TORCH = (2, 2)
+"""Older stores use another protocol."""
 _VERSION = re.compile(r"""^__version__ = ['"](\d+)\.(\d+)""", re.MULTILINE)
 _LIBRARY = re.compile(r"\s(/\S.*)/lib/libtorch_cpu\.so", re.MULTILINE)
 
@@ -100,7 +102,7 @@ def read(
     """(the store's contents, pid → rank for the processes it names). ``witness``: a process of the job."""
     version = torch_version(witness)
     if version is not None and version < _OLDEST_TORCH:
-        return Unavailable("store", f"the store of torch {version[0]}.{version[1]} speaks an older protocol")
+        return Unavailable("store", f"the store of torch {version[0]}.{version[1]} uses an older protocol")
     content = store_client.peek(meeting.address, meeting.port)
     if isinstance(content, Unavailable):
         return content
@@ -110,7 +112,7 @@ def read(
 def described(
     meeting: Meeting, content: store_client.StoreContent, sockets: Sockets, ranks: Mapping[int, int]
 ) -> RendezvousStore:
-    """For the snapshot; ``ranks`` maps the job's pids to ranks."""
+    """The store as the snapshot keeps it; ``ranks`` maps the job's pids to ranks."""
     default = content.members.get("")
     in_use = ports_in_use(min(ranks)) if ranks else None
     return RendezvousStore(

@@ -17,6 +17,7 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_SIBLINGS = 256
+"""Children of one parent whose stacks are read, at about 10 ms each (measured). Judgement."""
 _HELPERS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker", "_inductor")
 
 
@@ -70,13 +71,13 @@ def siblings(table: ProcessTable, parent: int) -> list[int]:
 
 
 def unreaped(table: ProcessTable, parent: int) -> list[int]:
-    """Children of ``parent`` that have ended and that it has not asked for yet."""
+    """Children of ``parent`` that have ended and that it has not reaped."""
     return [pid for pid in table.children.get(parent, ()) if not table[pid].alive]
 
 
 def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:
-    """Forked, with the parent's command line (the fork server's, it may be), or started anew with
-    multiprocessing's own, and not one of its helpers."""
+    """True for a child that multiprocessing started: forked, so with the command line of its parent (which may be the
+    fork server), or spawned, with multiprocessing's own command line; and not one of its helpers."""
     if tuple(argv) == tuple(parents):
         return True
     helper = any(mark in word for word in argv[:6] for mark in _HELPERS)

@@ -15,6 +15,7 @@ from hangdoc.model.snapshot import Unavailable
 
 _RAY = "ray::"
 _MAX_STRANGERS = 1024
+"""Processes with torch and without a job whose sockets are read. Judgement."""
 _NUMBERED_BY_AGE = Unavailable(
     "ranks",
     "nothing shows which process is which rank: they are numbered in the order they started",

@@ -54,7 +54,9 @@ _WRITERS = {"write", "pwrite64", "writev", "sendfile", "sendto", "sendmsg"}
 _ON_PATH = {"open": 0, "stat": 0, "lstat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
 _LOCK_COMMANDS = (7, 38)  # F_SETLKW, F_OFD_SETLKW
 _MAX_DESCRIPTORS = 64
+"""Of one poll, select or epoll. Judgement."""
 _MAX_LOCKED = 8
+"""Files of one process. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,7 @@ from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
+# Limits on the source code that a snapshot keeps, so that it can be mailed. Judgement.
 _MAX_FILE = 4 << 20
 _MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
@@ -43,7 +44,7 @@ _CLOCK_SLACK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A process through whose eyes files are found.
+    """A process as which files are found: with its root, its working folder and its user.
 
     ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
     is a process that was gone before it could be asked.
@@ -186,7 +187,7 @@ def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
     if witness.user is None:
         if os.geteuid() != 0:
             return read()  # only root sees more than its own user's processes and files
-        raise PermissionError(errno.EPERM, "nobody knows whose process it was")
+        raise PermissionError(errno.EPERM, "the process was gone before its user could be read")
     return as_user(witness.user, read)
 
 
