@@ -13,10 +13,10 @@ from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
-_ROOTED = ("broadcast", "reduce", "scatter", "gather")
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
 _MOST_ROWS = 20_000
@@ -113,7 +113,9 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         source="probe",
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
-        point_to_points=_merged(tuple(call for call in noted if call.op not in _ROOTED), recorded.point_to_points),
+        point_to_points=_merged(
+            tuple(call for call in noted if not operation(call.op).rooted), recorded.point_to_points
+        ),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
@@ -199,12 +201,12 @@ def _roots(noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]) ->
     return {
         (call.group, call.op_id): places[call.group][call.peer]
         for call in noted
-        if call.op in _ROOTED and call.peer in places.get(call.group, ())
+        if operation(call.op).rooted and call.peer in places.get(call.group, ())
     }
 
 
 def _with_root(call: Call, root: int | None) -> Call:
-    return call if root is None or not call.op.endswith(_ROOTED) else replace(call, root=root)
+    return call if root is None or not operation(call.op).rooted else replace(call, root=root)
 
 
 def _recorded(
