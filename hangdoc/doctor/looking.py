@@ -1,4 +1,4 @@
-"""May hangdoc look into processes here, and are the tools there that it looks with? Tried on processes of its own."""
+"""May hangdoc look into processes here, and are its tools installed? Tried on processes of its own."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check
 from hangdoc.model.snapshot import Unavailable
 
 _SECONDS = 10.0
+"""For each trial; the slowest, pystack's, takes 0.25 to 0.6 s (measured). Judgement."""
 
 # A child that leaves our process tree, as the ranks of a job that was started elsewhere have never been in it.
 _STRANGER = """
