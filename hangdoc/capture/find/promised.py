@@ -76,7 +76,7 @@ def may_be_elsewhere(targets: Iterable[RankTarget]) -> bool:
 def with_strangers(
     targets: Iterable[RankTarget], parents: Collection[int], table: ProcessTable, ended: Container[int] = ()
 ) -> tuple[RankTarget, ...]:
-    """``targets``, of which those that nobody is are 'unseen' where a stranger may be one of them.
+    """``targets``; a rank without a process gets the identity 'unseen' if an unidentified process may be that rank.
 
     A stranger is a child of one of ``parents``, who started the ranks, that is none of them: one that may be a rank
     and does not say which, or one that has ended and has not been reaped. ``ended``: ranks of which more is known.

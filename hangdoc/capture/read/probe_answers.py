@@ -1,4 +1,4 @@
-"""A probe's answers into facts. They come from the job: what does not fit is refused or left out."""
+"""Facts from a probe's answers. They come from the job: what does not fit is refused or left out."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from hangdoc.model.snapshot import Unavailable
 
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
+"""Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
 _MOST_ROWS = 20_000
 """Ten times what the probe keeps of anything."""
 
@@ -62,7 +63,7 @@ class ProbeDetails:
 
 
 def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
-    """The short answer. ValueError or TypeError if it makes no sense."""
+    """The facts of the short answer. ValueError or TypeError if it has the wrong form."""
     groups: dict[str, tuple[int, int]] = {}
     for number, part in enumerate(_parts(header, body)):
         recorded: Any = parse_json(part)
@@ -79,7 +80,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
 
 
 def introduction(header: dict[str, Any]) -> ProbeCounters:
-    """The first word of a probe. ValueError or TypeError if it makes no sense."""
+    """Which rank a probe belongs to, from its first note. ValueError or TypeError if the note has the wrong form."""
     return _plain_counters(header, {})
 
 
@@ -100,7 +101,7 @@ def _plain_counters(header: dict[str, Any], groups: dict[str, tuple[int, int]]) 
 
 
 def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
-    """The long answer. ValueError or TypeError if it makes no sense."""
+    """The facts of the long answer. ValueError or TypeError if it has the wrong form."""
     table = StackTable.new()
     stacks = _Stacks([stack(rows) for rows in _list(header.get("stacks"))], table)
     groups = _groups(header, stacks)
@@ -212,7 +213,7 @@ def _with_root(call: Call, root: int | None) -> Call:
 def _recorded(
     header: dict[str, Any], body: bytes, table: StackTable, groups: tuple[ProcessGroup, ...]
 ) -> tuple[Recorded, tuple[Unavailable, ...]]:
-    """What all recorders of the rank said, joined."""
+    """(what all recorders of the rank have recorded, joined; why parts could not be read)."""
     joined, failed = Recorded((), (), (), ()), []
     parts = _parts(header, body)
     if not parts:
@@ -251,14 +252,14 @@ def _parts(header: dict[str, Any], body: bytes) -> list[bytes]:
 
 
 def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
-    """Where the recorder has a group's point-to-point calls (nccl), its word counts: it knows their end."""
+    """The calls of both, the recorder's alone for groups in which it has some (nccl): it sees when they end."""
     known = {call.group for call in recorded}
     kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
     return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
 
 
 def stack(rows: Any) -> Stack:
-    """[[file, line, function], …] → frames; what is no frame is left out, and what started the process."""
+    """[[file, line, function], …] → frames, without malformed rows and without the frames that started the process."""
     frames = (Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
     return own_frames(tuple(frames))
 

@@ -88,6 +88,7 @@ class ProbeClient:
             self._socket = None
 
     def _ask(self, question: str, deadline_s: float) -> tuple[dict[str, Any], bytes] | Unavailable:
+        """(header, body) of the answer. A connection that broke since the last question is opened again, once."""
         deadline = time.monotonic() + deadline_s
         try:
             if self._socket is not None:
@@ -103,6 +104,7 @@ class ProbeClient:
             return _no_answer(str(error)[:200])
 
     def _exchange(self, question: str, deadline: float) -> tuple[dict[str, Any], bytes]:
+        """(header, body) of the answer. Raises OSError (TimeoutError at ``deadline``), ValueError, RecursionError."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(_left(deadline))
@@ -213,6 +215,7 @@ def _read_note(path: Path) -> tuple[dict[str, Any], bytes]:
 
 
 def _note(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """(header, body) of a whole note. Raises ValueError."""
     line, found, body = data.partition(b"\n")
     header = _header(line)
     if not found or len(body) != header["bytes"]:

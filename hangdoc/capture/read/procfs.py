@@ -271,6 +271,7 @@ def _syscall_words(text: str | None) -> str | None:
 
 
 def _io(pid: int) -> tuple[int | None, int | None]:
+    """(bytes read, bytes written) since the process began; None where that may not be read."""
     data = read_bytes(f"/proc/{pid}/io", 4096)
     if not data:
         return None, None
