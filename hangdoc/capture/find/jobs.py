@@ -120,7 +120,11 @@ def _is_agent(table: ProcessTable, carrier: Carrier) -> bool:
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
     """One list per job: where a rank occurs twice in one restart, siblings belong together. If siblings with a repeated
-    rank are as many as the job has ranks, they are one job in which a launcher gave one rank twice."""
+    rank are as many as the job has ranks, they are one job in which a launcher gave one rank twice.
+
+    Ranks 0 and 1 of two, started by pid 5, and ranks 0 and 1 of two, started by pid 6 → two lists. Ranks 0, 1 and 1 of
+    three, started by pid 5 → one list.
+    """
     if len({(carrier.rank, carrier.restart) for carrier in group}) == len(group):
         return [group]
     by_parent: dict[int, list[Carrier]] = {}
@@ -142,7 +146,10 @@ def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
 
 
 def _joined_agents(table: ProcessTable, groups: list[list[Carrier]]) -> list[list[Carrier]]:
-    """Several agents of one torchrun job on one machine: same rendezvous, other ranks, and more than one node."""
+    """Join several agents of one torchrun job on one machine: same rendezvous, other ranks, and more than one node.
+
+    `torchrun --nnodes 2` twice, by pids 5 and 6: [ranks 0 and 1, below 5], [ranks 2 and 3, below 6] → [ranks 0 to 3].
+    """
     joined: dict[tuple[object, ...], list[Carrier]] = {}
     result: list[list[Carrier]] = []
     for group in groups:

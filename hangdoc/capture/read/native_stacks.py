@@ -131,7 +131,10 @@ def _dump_one(program: str, pid: int, until: float) -> Stack | Unavailable:
 
 
 def parse(text: str, *tids: int) -> Stack:
-    """The native frames below the last Python frame of the first thread with one of the ids; innermost first."""
+    """The native frames below the last Python frame of the first thread with one of the ids; innermost first.
+
+    ``(Python) … in backward``, ``(C) … in execute``, ``(C) … in wait``, as pystack prints them → frames wait, execute.
+    """
     found: list[Frame] = []
     inside = False
     for line in text.splitlines():

@@ -295,7 +295,8 @@ def mask(text: str) -> str:
     """A value as py-spy prints it, with everything that might be a string replaced by ``…``.
 
     py-spy does not escape quotes inside strings, so a container whose parts are not all plainly numbers,
-    constants, type names and quoted strings is masked as a whole.
+    constants, type names and quoted strings is masked as a whole. Examples: ``[1, "a"]`` → ``[1, '…']``;
+    ``[1, "a"b"]`` → ``[…]``.
     """
     if text.startswith(('"', "'", 'b"', "b'")):
         return "'…'"
