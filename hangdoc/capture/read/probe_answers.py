@@ -120,10 +120,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
-        attributes=tuple(
-            Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
-            for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
-        ),
+        attributes=_attributes(header),
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
@@ -186,6 +183,13 @@ def _point_to_points(header: dict[str, Any], stacks: _Stacks) -> tuple[PointToPo
         for op, group, op_id, peer, tag, issued_at, at, completed, thread in _rows(
             header.get("point_to_point_calls"), 9
         )
+    )
+
+
+def _attributes(header: dict[str, Any]) -> tuple[Attribute, ...]:
+    return tuple(
+        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
+        for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
     )
 
 
