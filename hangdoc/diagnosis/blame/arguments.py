@@ -10,8 +10,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.operations import operation
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import is_explicit
 from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.operations import is_explicit
 from hangdoc.model.process import Frame, Stack
 
 

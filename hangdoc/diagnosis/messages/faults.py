@@ -11,12 +11,12 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}

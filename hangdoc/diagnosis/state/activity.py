@@ -11,12 +11,12 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
-from hangdoc.diagnosis.frames.tables import table
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What its name says of an operation; the defaults hold for one that nobody knows."""
+    """What its name says of an operation; the defaults hold for an unknown one."""
 
     sized: bool = True
-    """Must all ranks agree on the sizes?"""
+    """True if all ranks must agree on the sizes."""
     rooted: bool = False
-    """Is a member through as soon as its own part is done?"""
+    """True if a member returns as soon as its own part is done."""
     message: str = ""
     """'send' or 'recv' where one rank passes something to another."""
     explicit: bool = True
+    """False for one that the library calls, not its user."""
 
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, Operation]:
+    with Path(__file__).with_name("operations.toml").open("rb") as file:
+        entries = tomllib.load(file)["operation"]
     return {
         name: Operation(
             entry.get("sized", True), entry.get("rooted", False), entry.get("message", ""), entry.get("explicit", True)
         )
-        for entry in table("operations")["operation"]
+        for entry in entries
         for name in entry["names"]
     }
 
@@ -48,7 +56,7 @@ def operation(name: str) -> Operation:
 
 
 def is_explicit(function: str) -> bool:
-    """Does a call of this function ask for communication by its very name?"""
+    """True if a call of this function asks for communication by its name."""
     found = _known().get(function)
     return found is not None and found.explicit
 
