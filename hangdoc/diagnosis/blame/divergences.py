@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
@@ -74,12 +74,9 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
     odd = _odd_step(case)
     if odd is not None:
         return odd
-    waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
-    groups = [h for h in case.histories if h.key in waiting][:_MOST_GROUPS]
-    pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
     found: list[list[Alignment]] = []
-    for chosen in ([groups] if len(groups) > 2 else []) + pairs:
-        history = merged(chosen, case.programs)
+    for together in _groups_compared(case):
+        history = merged(together, case.programs)
         candidates = repairs(history, case.ended) if history is not None else []
         # Two groups show only the ranks that are in both: without the culprits' waits, no rank may be stuck.
         enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
@@ -89,9 +86,23 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
     if not found:
         return None
     joined = _joined(case, found)
-    if joined:
-        return decide(case, joined, proved=True)
-    blamed = decide(case, found[0], proved=True)
+    return decide(case, joined, proved=True) if joined else _at_most_likely(decide(case, found[0], proved=True))
+
+
+def _groups_compared(case: Case) -> list[list[GroupHistory]]:
+    """The groups that stuck ranks wait in, as they are compared: all at once if there are more than two, then each
+    pair.
+
+    Example: ranks wait in groups 1, 2 and 3 → [1, 2, 3], [1, 2], [1, 3], [2, 3].
+    """
+    waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
+    groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
+    pairs = [list(pair) for pair in combinations(groups, 2)]
+    return [groups, *pairs] if len(groups) > 2 else pairs
+
+
+def _at_most_likely(blamed: Blame[Diverged]) -> Blame[Diverged]:
+    """``blamed``, without certainty: its repair does not make everything complete, as far as is known."""
     return replace(blamed, confidence=Confidence.LIKELY) if blamed.confidence == Confidence.CERTAIN else blamed
 
 
@@ -130,23 +141,34 @@ def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
 
 
 def best_repair(case: Case) -> Blame[Diverged] | None:
-    """The smallest repair over all groups after which the job would go on; None where every group's calls match."""
+    """The smallest repair over all groups after which the job would go on; None where every group's calls match.
+
+    Example: rank 2 made an extra barrier on the default group, and all later calls of two other groups are late → the
+    repair without that barrier.
+    """
     several = [history for history in case.histories if len(history.members) > 1]
-    every = [r for r in (all_repairs(h, case.ended & set(h.members)) for h in several) if r]
-    if not every:
+    by_group = [found for h in several if (found := all_repairs(h, case.ended & set(h.members)))]
+    if not by_group:
         return None
-    # Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group;
-    # where none does alone, the group that diverged first explains the others.
-    found = [cheapest(alignments) for alignments in every]
-    enough: list[Alignment] = []
-    for offered in (found, every) if case.programs else ():
-        enough = enough or completing(case.programs, case.histories, case.ended, offered)
-    candidates = enough or min(found, key=lambda group: min(a.when for a in group))
+    candidates, explains_all = _most_telling(case, by_group)
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    unproven = blamed.confidence == Confidence.CERTAIN and not enough
-    return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
+    return blamed if explains_all else _at_most_likely(blamed)
+
+
+def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Alignment], bool]:
+    """(the repairs to choose from, whether everything completes after each of them). ``by_group``: those of each group.
+
+    Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group.
+    If no repair alone does, the group that diverged first explains the others.
+    """
+    smallest = [cheapest(alignments) for alignments in by_group]
+    for offered in (smallest, by_group) if case.programs else ():
+        enough = completing(case.programs, case.histories, case.ended, offered)
+        if enough:
+            return enough, True
+    return min(smallest, key=lambda group: min(a.when for a in group)), False
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:

@@ -56,22 +56,28 @@ def _differed(case: Case) -> Blame[Explanation] | None:
 
 def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:
     """The rank that ended first, where all calls match: the others failed because it was gone."""
+    if not failed:
+        return Blame(Gone(), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
     unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
-    if unseen and failed:
+    if unseen:
         others = tuple((rank,) for rank in unseen[1:])
         how = Confidence.POSSIBLE if others else Confidence.LIKELY
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(Gone(), unseen[:1], others, proved=True, confidence=how, sure=sure)
-    ended_well = ((s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
-    early = sorted(ended_well) if failed else []
-    if early and early[0][0] < min(e.at for e in failed.values()) + _TEARDOWN_SECONDS:
+    failed_at, first = min((end.at, rank) for rank, end in failed.items())
+    left = _ended_well_before(case, failed_at + _TEARDOWN_SECONDS)
+    if left is not None:
         how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
-        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure="first to end, with status 0")
-    if case.hidden and failed:
+        return Blame(Gone(), (left,), proved=True, confidence=how, sure="first to end, with status 0")
+    if case.hidden:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
-    order = sorted((e.at, r) for r, e in failed.items())
-    culprits = (order[0][1],) if order else ()
-    return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+    return Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+
+
+def _ended_well_before(case: Case, moment: float) -> int | None:
+    """The rank that was the first to end without a failure, if it ended before that moment."""
+    ended = sorted((s.exit.at, r) for r, s in case.ranks.items() if s.exit is not None and not _failed(s.exit))
+    return ended[0][1] if ended and ended[0][0] < moment else None
 
 
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
@@ -80,11 +86,9 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     Recognised by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
     not be the one that differs.
     """
-    ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
-    others_fell = any(e.exception and _in_collective(e) for e in failed.values())
-    if not ends or not (case.gloo_refused or (others_fell and len(ends) == 1)):
+    aborted = _aborted_by_gloo(case, failed)
+    if not aborted:
         return None
-    aborted = min(ends, key=ends.__getitem__)
     differing = disagreement(case, ended=True)
     if differing is not None and not _at_one_place(differing):
         diverged = blame(case)
@@ -94,9 +98,17 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
     if differing is not None:
         return replace(blame_of(differing), confidence=Confidence.POSSIBLE)
     # The rank that receives too much aborts, whether it expects too little or another one sends too much.
-    others = tuple((rank,) for rank in case.ranks if rank != aborted)
-    who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
-    return Blame(Gone(), (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
+    others = tuple((rank,) for rank in case.ranks if rank != aborted[0])
+    who = "the only one that aborted" if len(aborted) == 1 else "the first to abort"
+    return Blame(Gone(), aborted[:1], others, proved=True, sure=f"{who}; who sent it too much was not seen")
+
+
+def _aborted_by_gloo(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
+    """The ranks that gloo aborted, the first one first; () where nothing shows that it was gloo."""
+    ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
+    others_fell = any(e.exception and _in_collective(e) for e in failed.values())
+    known = case.gloo_refused or (others_fell and len(ends) == 1)
+    return tuple(sorted(ends, key=ends.__getitem__)) if known else ()
 
 
 def _at_one_place(found: Disagreement) -> bool:
