@@ -35,19 +35,23 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     circle = _circle(process, threads[0], sources)
     if circle:
         return Deadlock(circle=circle)
-    pythons = [thread for thread in threads[1:] if thread.frames and not _is_probe(thread)]
+    others = [thread for thread in threads[1:] if thread.frames and not _is_probe(thread)]
     if any(_may_call_python(process, thread) for thread in threads if not thread.frames):
         return None
-    if not all(_waits_for_a_thread(process, thread, sources) for thread in pythons):
+    if not all(_waits_for_a_thread(process, thread, sources) for thread in others):
         return None
-    workers = [thread for thread in pythons if _is_at(thread, "pool_worker_file", "pool_worker")]
-    if (
-        workers
-        and _is_at(threads[0], "future_file", "waits_for_future")
-        and all(_is_at(thread, "future_file", "waits_for_future") for thread in workers)
-    ):
-        return Deadlock(pool=tuple(where for thread in workers if (where := _where(thread)) is not None))
-    return Deadlock()
+    return Deadlock(pool=_pool_of_waiting_workers(threads[0], others))
+
+
+def _pool_of_waiting_workers(main: Thread, others: list[Thread]) -> tuple[Frame, ...]:
+    """The lines of a pool's workers, if all of them and the main thread wait for a task of the pool; else ().
+
+    Example: two workers of a pool of two are in `future.result()`, as is the main thread → the workers' two lines.
+    """
+    workers = [thread for thread in others if _is_at(thread, "pool_worker_file", "pool_worker")]
+    if not all(_is_at(thread, "future_file", "waits_for_future") for thread in (main, *workers)):
+        return ()
+    return tuple(where for thread in workers if (where := _where(thread)) is not None)
 
 
 def _may_call_python(process: Process, thread: Thread) -> bool:
@@ -111,5 +115,5 @@ def _is_probe(thread: Thread) -> bool:
 
 
 def _is_at(thread: Thread, files: str, functions: str) -> bool:
-    """Is the thread in one of these functions of these files, entries of the table of names?"""
+    """True if the thread is in one of these functions of these files; both are entries of the table of names."""
     return any(f.file.endswith(names(files)) and plain(f.function) in names(functions) for f in thread.frames)

@@ -99,19 +99,11 @@ class _Builder:
         """The ranks that one rank waits for; None where it waits for no rank. One `if` for each kind of wait."""
         kind = activity.kind
         if rank in self.held:
-            call = self.held[rank]
-            history = self.groups.get(call.group)
-            missing = self._call(history, call.sequence)[0] if history is not None else ()
-            return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+            return self._over_held_lock(rank, self.held[rank])
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
         if kind == ActivityKind.IN_COLLECTIVE:
-            history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
-            if history is not None and activity.sequence is not None:
-                return self._collective(rank, activity, history, activity.sequence)
-            alike = self._wait_at_same_line(rank, activity)
-            others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
-            return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
+            return self._in_collective(rank, activity)
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
@@ -119,6 +111,21 @@ class _Builder:
         if kind in _ON_FILES and activity.reason != WaitReason.QUEUE:
             return self._on_files(rank, activity)
         return None
+
+    def _over_held_lock(self, rank: int, call: Token) -> Wait:
+        """The wait for a lock that another thread of the rank holds during ``call``."""
+        history = self.groups.get(call.group)
+        missing = self._call(history, call.sequence)[0] if history is not None else ()
+        return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+
+    def _in_collective(self, rank: int, activity: Activity) -> Wait | None:
+        """The wait in a collective: by its group and number if they are known, else by the lines of the stacks."""
+        history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
+        if history is not None and activity.sequence is not None:
+            return self._collective(rank, activity, history, activity.sequence)
+        alike = self._wait_at_same_line(rank, activity)
+        others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
+        return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
 
     def _on_files(self, rank: int, activity: Activity) -> Wait:
         """The wait for the ranks, or their children, that have the other end of a pipe or socket, or hold a lock."""
