@@ -1,4 +1,4 @@
-"""The ranks to blame. An ordered list of deciders: the first that answers decides.
+"""The ranks to blame: the first answer of an ordered list of deciders.
 
 A proved divergence outranks a root of the wait-for graph: a rank asleep in correct code is not guilty. Ties between
 repairs are broken by a rank guard, then by the ranks' own history; a tie that remains makes the blame only possible.
@@ -135,7 +135,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     roots = _seen_roots(case)
     if not roots:
         return nobody_seen()
-    if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
+    if not case.programs and all(case.activities[r].reason == WaitReason.UNKNOWN for r in roots):
         # Their own wait may be a collective or a message of the ranks that wait for them.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
@@ -159,7 +159,7 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         return None
     if not case.programs:
-        return Blame(AllArrived(), sure="all are in the same call; they diverged earlier, out of sight")
+        return Blame(AllArrived(), sure="all are in the same call; no source shows where they diverged")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
 
 
@@ -179,7 +179,7 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if not case.ended or not left:
         return None
     if all(waits_for_a_key(case.activities[rank]) for rank in left):
-        sure = "the others wait for a store key; who was to set it cannot be seen"
+        sure = "the others wait for a store key; no source shows which rank should have set it"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
 

@@ -1,4 +1,4 @@
-"""Which repair of the ranks' calls explains the hang, which ranks it changes, and how sure that is."""
+"""The repair of the ranks' calls that explains the hang: which ranks it changes, and how sure that is."""
 
 from __future__ import annotations
 
@@ -24,9 +24,12 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import ActivityKind, Confidence
 
 _MOST_GROUPS = 8
-"""That are compared pair by pair: 28 pairs; chosen by hand."""
+"""Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
 _MOST_JOINED = 3
-"""Pairs of groups whose repairs are joined, and repairs of each: 27 combinations; chosen by hand."""
+"""Pairs of groups whose repairs are joined, and repairs of each pair; chosen by hand: 27 combinations, each costs one
+pass over the graph."""
+_FEW = 3
+"""Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
 
 
 def differing_call(case: Case) -> Blame[Disagreement] | None:
@@ -54,7 +57,10 @@ def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
-    """Without histories: the repair of the calls that the ranks are in now, waits on the store included."""
+    """The repair of the calls that the ranks are in now, waits on the store included; used without histories.
+
+    Example: ranks 0 and 1 are in all_reduce at train.py:9, rank 2 in barrier at train.py:14 → barrier is extra on 2.
+    """
     for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
         if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
@@ -109,7 +115,8 @@ def _at_most_likely(blamed: Blame[Diverged]) -> Blame[Diverged]:
 def _odd_step(case: Case) -> Blame[Diverged] | None:
     """The one call at which a rank left its own usual order, if its repair makes everything complete.
 
-    Only groups are searched in which some members wait for one that waits in another group.
+    Only groups are searched in which some members wait for one that waits in another group. Example: rank 1 always
+    called on group a and then on b, and once on b first → that call of rank 1.
     """
     found: dict[tuple[int, ...], Alignment] = {}
     for history in case.histories if case.programs else ():
@@ -129,7 +136,11 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
 
 
 def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
-    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks."""
+    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks.
+
+    ``found[i]``: the repairs of pair i. Example: rank 0 swapped groups 1 and 2, rank 3 swapped groups 3 and 4 → one
+    repair of ranks 0 and 3.
+    """
     passed: dict[tuple[int, ...], Alignment] = {}
     for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
         gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
@@ -172,7 +183,11 @@ def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Ali
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
-    """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
+    """The blame by one of several equally cheap repairs of one history: ``choose`` picks it.
+
+    ``proved``: the job can no longer move by itself. Example: either rank 0 made an extra call or rank 1 left it out,
+    and nothing breaks the tie → rank 0, with rank 1 as the alternative.
+    """
     history = candidates[0].history
     chosen, tie, partings = choose(case, candidates)
     chosen = _original_calls(case, as_missing_or_extra(case, chosen, partings))
@@ -253,12 +268,12 @@ def _how_sure(
             return Confidence.POSSIBLE, sure
         return Confidence.LIKELY, f"{sure}; {tie}" if tie else sure
     if tie == "unbroken":
-        return Confidence.POSSIBLE, sure + "; nothing tells which side is at fault"
+        return Confidence.POSSIBLE, sure + "; the data fits either side"
     if tie:
         return Confidence.LIKELY, f"{sure}; {tie}"
     if history.blind or not proved:
         return Confidence.LIKELY, sure
-    if 3 * len(culprits) > seen:
+    if _FEW * len(culprits) > seen:
         return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
     return Confidence.CERTAIN, sure
 

@@ -27,7 +27,8 @@ _Making = tuple[int, Stack, tuple[int, ...]]
 def missing_creations(case: Case) -> list[Alignment]:
     """The repairs after which all ranks number their groups alike; empty unless some rank waits for a group.
 
-    One alignment for each explanation: 'these ranks left that call of new_group out'.
+    One alignment for each explanation. Example: rank 0 made group 3 of (0, 1) and group 4 of (0, 2), rank 2 made
+    group 3 of (0, 2) → rank 2 left out the call of new_group that made (0, 1).
     """
     making = {rank: now for rank in case.activities if (now := _making(case, rank)) is not None}
     if not making:
@@ -77,8 +78,8 @@ def _left_out_by_either(history: GroupHistory, sides: list[list[Token]]) -> list
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
     """The repair if the ranks of ``without`` skipped the group that those of ``having`` made under this number.
 
-    It is so if the latter made the group of ``without`` later. Example: ``having`` made A, B, ``without`` made B → A is
-    missing on ``without``. None otherwise.
+    They did if the ranks of ``having`` made the group of ``without`` later; else None. Example: ``having`` made A, B,
+    ``without`` made B → A is missing on ``without``.
     """
     mine, theirs = without[0], having[0]
     later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
@@ -92,7 +93,8 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
 def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
     """The repairs if one number belongs to two groups and a rank still waits: the minority made an extra group.
 
-    ``made``: the two sides' tokens. What either side would have made next is not known.
+    ``made``: the tokens of one side, the tokens of the other. What either side would have made next is not known.
+    Example: rank 0 makes (0,) as number 3, ranks 1 and 2 make (1, 2) → (0,) is extra on rank 0.
     """
     if not any(token.pending for tokens in made for token in tokens):
         return []

@@ -18,12 +18,17 @@ from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
-"""A process's sockets close before the process has ended, so its peers can fail a moment before its own end is seen;
-chosen by hand."""
+"""The sockets of a process close before it has ended, so its peers can fail a moment before its own end is seen; chosen
+by hand."""
+_INNERMOST = 6
+"""Frames of an error's stack in which torch's own is looked for; chosen by hand."""
 
 
 def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
-    """(the blame of a post-mortem, whether anything went wrong at all)."""
+    """(the blame of a job that has ended, whether anything went wrong at all).
+
+    Example: rank 1 raised a ValueError, ranks 0 and 2 then failed in their collective → (rank 1, True).
+    """
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame(Nothing(), confidence=Confidence.CERTAIN, sure="every rank ended with status 0"), False
@@ -46,7 +51,7 @@ def _failed_by_itself(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expla
 
 
 def _differed(case: Case) -> Blame[Explanation] | None:
-    """The ranks whose last calls differ from the others'. All failed ranks are victims: their peers closed first."""
+    """The ranks whose last calls differ from the others', if all failed ranks are victims: their peers closed first."""
     differing = disagreement(case, ended=True)
     if differing is not None:
         return blame_of(differing)
@@ -121,7 +126,10 @@ def _failed(end: ProcessExit) -> bool:
 
 
 def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
-    """The first rank that was killed from outside or failed outside of a collective, and those that failed alike."""
+    """The first rank that was killed from outside or failed outside of a collective, and those that failed alike.
+
+    Example: ranks 0 and 2 raised one KeyError at data.py:8, rank 1 lost its peers in all_reduce → (0, 2).
+    """
     own = [
         (end.at, rank)
         for rank, end in failed.items()
@@ -145,7 +153,7 @@ def _alike(end: ProcessExit, other: ProcessExit) -> bool:
 
 def _in_collective(end: ProcessExit) -> bool:
     """True if the error came out of torch.distributed: a peer closed its connection, a timeout, a mismatch."""
-    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
+    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:_INNERMOST])
 
 
 def _was_communicating(case: Case, rank: int) -> bool:

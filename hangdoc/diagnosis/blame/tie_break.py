@@ -1,6 +1,7 @@
-"""Ties between equally small repairs, broken by facts alone, else reported as unbroken.
+"""Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-In this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other groups, exits.
+They are tried in this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other
+groups, exits.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
 
     The second is '' where there was no tie, 'unbroken' where nothing breaks it, else a reason in words. Example: either
     rank 0 made an extra call or rank 1 is missing it, and rank 0 made it under `if rank == 0:` → (the repair that
-    deletes it, 'rank 0 alone under a condition on the rank', [that condition]).
+    deletes it, 'only the call of rank 0 is under a condition on the rank', [that condition]).
     """
     options = [_option(case, candidate) for candidate in candidates]
     if len(options) == 1:
@@ -59,7 +60,11 @@ def _option(case: Case, candidate: Alignment) -> _Option:
 def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose call comes from code that interrupts a program, the reason in words)."""
     fit = [o for o in options if _was_interrupted(case, o.alignment.first)]
-    return (fit[0], f"{_culprits_text(fit[0])} called from what interrupts a program") if len(fit) == 1 else None
+    return (
+        (fit[0], f"{_culprits_text(fit[0])} made the call from code that interrupts a program")
+        if len(fit) == 1
+        else None
+    )
 
 
 def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
@@ -68,7 +73,7 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
         guarded = _guarded_ranks(option.alignment, option.guards)
         match = next((o for o in options if o.alignment.culprits == guarded), None)
         if match is not None:
-            return match, f"{ranks_text(guarded)} alone under a condition on the rank"
+            return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
     return None
 
 
@@ -83,7 +88,7 @@ def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] 
     fit = [o for o in options if _only_one_to_go(case, o.alignment)]
     if len(fit) != 1:
         return None
-    return fit[0], f"ranks of other groups went as {ranks_text(others_in(fit[0].alignment))} did"
+    return fit[0], f"ranks of other groups took the path of {ranks_text(others_in(fit[0].alignment))}"
 
 
 def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
@@ -126,8 +131,9 @@ def _was_interrupted(case: Case, gap: Gap | None) -> bool:
 def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
     """How well the culprits fit the likeliest guard, to order repairs that nothing else decides.
 
-    Positive if the culprits are the special side: the one under the condition; of an early return, a loop that ended or
-    a try body that was left, the other one. The number is the guard's score.
+    The number is the guard's score, positive if the culprits are the special side: the side under the condition; after
+    an early return, a loop that ended or a try body that was left, the other side. Example: the culprits' call is under
+    `if step % 100 == 0:` with score 2.0 → 2.0; the others' call is → -2.0.
     """
     if alignment.first is None or not found:
         return 0.0
@@ -181,7 +187,8 @@ def _others_strayed(case: Case, alignment: Alignment) -> bool:
 def _may_end_a_loop(case: Case, gap: Gap) -> bool:
     """True if the others begin another round of a loop while the culprits make a call that they never made before.
 
-    Then no history says which side is wrong about the number of rounds.
+    Then no history says which side is wrong about the number of rounds. Example: others [A, B, A], culprits [A, B, C]
+    → True: the others may have made a round too many, or the culprits one too few.
     """
     if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
         return False
@@ -212,7 +219,11 @@ _Step = tuple[_Place, _Place]
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
-    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'."""
+    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'.
+
+    Example: in each of four groups of two, one rank goes from A to B; in one group the other rank goes from A to C →
+    True for the repair of that rank.
+    """
     gap, members = alignment.first, set(alignment.history.members)
     outside = {rank: program for rank, program in case.programs.items() if rank not in members}
     if gap is None or gap.mine is None or gap.theirs is None or not outside:
@@ -250,8 +261,8 @@ def _place(program: RankProgram, token: Token) -> _Place:
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     """True if ``mine`` is past the line of ``theirs``, and its rank left out that call this time.
 
-    In a loop around both, or without the source, its previous call decides: if it was at that line, the rank left
-    nothing out. Without a record of its calls it counts as left out.
+    In a loop around both, or without the source, the rank's previous call decides: if it was at that line, the rank
+    left nothing out. Without a record of its calls the call counts as left out.
     """
     together = is_past(case.sources, mine.stack, theirs.stack)
     if together is None:

@@ -37,9 +37,10 @@ class TagMismatch(Explanation):
 
 
 def crossed_tags(case: Case) -> TagMismatch | None:
-    """A stuck rank that waits for a message which its peer sent under another tag; None where there is none.
+    """A stuck rank waits for a message that its peer sent under another tag; None where there is none.
 
-    A rank that is in every one of several such pairs is the one that strayed.
+    If one rank is in each of several such pairs, it is the one that strayed. Example: 0 waits for tag 7 from 1, 2 for
+    tag 7 from 1, and rank 1 sent tag 8 to both → rank 1.
     """
     pairs = list(_crossed(case))
     often = Counter(rank for pair in pairs for rank in (pair.sender, pair.receiver))
@@ -61,8 +62,7 @@ def _crossed(case: Case) -> Iterator[TagMismatch]:
 
 
 def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMismatch | None:
-    """The mismatch that the counts of sends and receives by tag show. ``theirs`` is the sender's, ``mine`` the
-    receiver's journal.
+    """The mismatch that the counts of sends and receives by tag show.
 
     Example: sends with tags 1, 1, 2 and receives with tags 1, 1, 3 → tag 3 is wanted, tag 2 is left over.
     """

@@ -23,6 +23,9 @@ from hangdoc.model.snapshot import RankSnapshot
 UNSEEN = "unseen"
 """``RankSnapshot.identity`` of a rank that may be any process of the job that does not say its rank."""
 
+_MOST_KEYS = 3
+"""Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
+
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 
 
@@ -33,7 +36,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     'all_reduce  default_pg #12', at train.py:9.
     """
     if rank.identity == UNSEEN:
-        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "nothing is known of this rank")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no process says that it is this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
         return _from_dump(rank, program)
     gone = _gone(rank)
@@ -115,12 +118,12 @@ def _gone(rank: RankSnapshot) -> Wait | None:
     if rank.exit is not None:
         return Wait(ActivityKind.EXITED, exit_text(rank))
     if rank.process is None:
-        return Wait(ActivityKind.ABSENT, "no process carries this rank")
+        return Wait(ActivityKind.ABSENT, "missing, no process has this rank")
     last = rank.process.last
     if last is None:
         return None
     if last.state in ("Z", "X", "x"):
-        return Wait(ActivityKind.ZOMBIE, "ended, not yet reaped by its parent")
+        return Wait(ActivityKind.ZOMBIE, "a zombie, ended and not yet reaped by its parent")
     if last.state in ("T", "t"):
         if last.tracer_pid:
             return Wait(ActivityKind.STOPPED, f"held by a debugger (process {last.tracer_pid})")
@@ -185,7 +188,17 @@ def _in_recorded_store_wait(rank: RankSnapshot, thread: Thread | None) -> _Doing
     wait = _store_wait(rank, thread)
     if wait is None:
         return None
-    return Wait(ActivityKind.STORE_WAIT, f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}"), None, None
+    return Wait(ActivityKind.STORE_WAIT, _store_text(wait)), None, None
+
+
+def _store_text(wait: StoreWait) -> str:
+    """The call on the store as PyTorch names it: 'store.wait(done0, done1, done2, …)', 'TCPStore(127.0.0.1, 29500)'."""
+    keys = ", ".join((*wait.keys[:_MOST_KEYS], *(["…"] if len(wait.keys) > _MOST_KEYS else [])))
+    if wait.operation == "connect":
+        return f"TCPStore({keys})"
+    if wait.operation == "group":
+        return f"the set-up of process group {keys}".rstrip()
+    return f"store.{wait.operation}({keys})"
 
 
 def _in_collective(
@@ -242,13 +255,17 @@ def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:
 
 
 def call_text(token: Token, program: RankProgram | None) -> str:
-    """'all_reduce  default_pg #1042'."""
+    """The call with its group and number: 'all_reduce  default_pg #1042'."""
     group = program.groups.get(token.group[0]) if program else None
     return f"{token.op}  {group_label(token.group[0], group.description if group else '')} #{token.sequence}"
 
 
 def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
-    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest."""
+    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest.
+
+    Example: all_reduce from train.py:9 and barrier from train.py:14 are pending, the thread is at train.py:14 → the
+    barrier.
+    """
     if program is None:
         return None
     pending = program.pending
@@ -280,7 +297,7 @@ def _store_wait(rank: RankSnapshot, thread: Thread | None) -> StoreWait | None:
 
 
 def own_store_call(stack: Stack) -> bool:
-    """True for the user's own store.get or store.wait; False for the one inside of a process group's set-up."""
+    """True for a store.get or store.wait of the user's own; False for one in the set-up of a process group."""
     return not any("torch/distributed/" in f.file for f in below_user(stack))
 
 

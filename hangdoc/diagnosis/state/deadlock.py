@@ -1,4 +1,4 @@
-"""Threads of one process that wait for each other for good; the process alone proves it, without the other ranks."""
+"""Threads of one process that wait for each other for good. The process alone proves it, without the other ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Deadlock:
     """Why no thread of the process can go on. With neither field: all its threads wait, or there is only one.
 
     ``circle``: (the line that waits for a lock, the lock's holder) of each thread, from the main thread on; the last
-    one's holder waits in one of the circle's lines. ``pool``: the lines at which the workers of a thread pool wait for
+    holder waits at one of these lines. ``pool``: the lines at which the workers of a thread pool wait for
     tasks of their own pool. Example: thread 1 holds a and waits for b, thread 2 holds b and waits for a → circle of 2.
     """
 
@@ -55,7 +55,7 @@ def _pool_of_waiting_workers(main: Thread, others: list[Thread]) -> tuple[Frame,
 
 
 def _may_call_python(process: Process, thread: Thread) -> bool:
-    """True for a native thread that may run a Python callback which ends the wait."""
+    """True for a native thread that may run a Python callback, which may end the wait."""
     return not thread.name.startswith(names("threads_without_locks", of="native")) and thread.name != process.comm
 
 

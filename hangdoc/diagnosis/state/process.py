@@ -11,7 +11,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
-_UNTOLD = "blocked in a native call (a lock, a socket or a library)"
+_NATIVE_CALL = "blocked in a native call (a lock, a socket or a library)"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
@@ -23,7 +23,7 @@ _CPU_SHARE_OF_A_BUSY_THREAD = 0.5
 _SHORTEST_GAP_SECONDS = 0.05
 """Between two looks, to compute shares with; chosen by hand, so that a tick of the clock (10 ms) is no full core."""
 _BYTES_THAT_MOVE = 4096
-"""Between two looks: one page, chosen by hand; a line of a log is less."""
+"""Between two looks: one page of memory; chosen by hand, because a line of a log is less."""
 _WAKE_UPS_THAT_MOVE = 5
 """Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
@@ -86,7 +86,8 @@ _LEFT_TO_OTHER_THREADS = frozenset({ActivityKind.LOCK, ActivityKind.SHUTTING_DOW
 def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
 
-    Where the main thread only serves a library's loop (Ray's workers), the user's code runs in another.
+    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread. Example:
+    the main thread waits in join() for a thread that is in all_reduce → that thread.
     """
     last = process.last
     main = last.main if last else None
@@ -110,8 +111,8 @@ def _communicates(stack: Stack) -> bool:
     return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
 
 
-# How a library waits says less than what it waits for: compilers run in processes, and pools and loaders pass results
-# through queues. So these kinds replace the innermost one where a frame further out has them.
+# What a library waits for says more than how it waits: compilers run in processes, and pools and loaders pass results
+# through queues. So these kinds replace the kind of the innermost frame if a frame further out has them.
 _FINER = {
     ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
     ActivityKind.LOCK: (
@@ -128,7 +129,8 @@ _FINER = {
 def kind_mark(stack: Stack) -> Landmark | None:
     """The landmark that decides the kind: the innermost one below user code, unless one further out is finer.
 
-    Without any user frame the whole stack is searched.
+    Without any user frame the whole stack is searched. Example: a queue's get() inside of a DataLoader →
+    the DataLoader's landmark, WAITING_FOR_WORKER.
     """
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
     first = marks[0].kind if marks else None
@@ -173,7 +175,7 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
 
 
 def is_terminal(file: OpenFile) -> bool:
-    """Is it a terminal, by its name? To ask the device itself would mean to open it."""
+    """True if its name is that of a terminal. To ask the device itself would mean to open it."""
     return pattern("terminal", of="kernel").match(file.target) is not None
 
 
@@ -245,7 +247,7 @@ def _in_native_code(thread: Thread) -> Wait:
         return Wait(*native)
     if is_shared_wait(thread):
         return Wait(ActivityKind.LOCK, _SHARED_LOCK, WaitReason.SHARED_LOCK)
-    return Wait(ActivityKind.LOCK, _UNTOLD, WaitReason.UNTOLD)
+    return Wait(ActivityKind.LOCK, _NATIVE_CALL, WaitReason.UNKNOWN)
 
 
 def is_shared_wait(thread: Thread) -> bool:

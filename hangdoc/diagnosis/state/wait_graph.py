@@ -59,8 +59,12 @@ def build(
     held: Mapping[int, Token],
     shared_locks: Mapping[int, frozenset[int]],
 ) -> Graph:
-    """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
-    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for."""
+    """Join activities and journals into the graph.
+
+    ``held``: rank → the call during which one of its threads holds the lock that its main thread waits for.
+    ``shared_locks``: rank → the ranks that hold the lock that it waits for. Example: ranks 0 and 1 are in all_reduce
+    #7, rank 2 sleeps → 0 and 1 wait for 2, which is a root.
+    """
     builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
@@ -116,7 +120,7 @@ class _Builder:
         """The wait for a lock that another thread of the rank holds during ``call``."""
         history = self.groups.get(call.group)
         missing = self._call(history, call.sequence)[0] if history is not None else ()
-        return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+        return Wait(rank, missing, f"has not issued {call.op}, during which a lock is held", "journal")
 
     def _in_collective(self, rank: int, activity: Activity) -> Wait | None:
         """The wait in a collective: by its group and number if they are known, else by the lines of the stacks."""
@@ -224,7 +228,10 @@ class _Builder:
         return self._in_stacks[key]
 
     def _not_joined(self, rank: int) -> tuple[int, ...]:
-        """The ranks that have not reached this one's wait on the store: ended, or with no more groups than it has."""
+        """The ranks that have not reached the wait on the store that ``rank`` is in.
+
+        They have ended, or they wait elsewhere and have made no more groups than it has.
+        """
         mine = self._group_count(rank)
         if mine not in self._in_store:
             self._in_store[mine] = tuple(
