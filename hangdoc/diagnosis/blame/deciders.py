@@ -184,6 +184,16 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
 
 
+def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Every rank waits for a store key of the user's own. After ended and unseen ranks, which may have had to set it;
+    before the meeting places, which only tell apart ranks that have not joined."""
+    activities = inquiry.case.activities
+    if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
+        return None
+    sure = "every rank waits for a store key, so none of them is on its way to set one"
+    return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
+
+
 def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
     """Ranks that wait for the others at different addresses. After ended ranks, which need not join."""
     places = meeting_places(inquiry.case)
@@ -250,6 +260,7 @@ DECIDERS: tuple[Decider, ...] = (
     all_arrived,
     held_up_unseen,
     ended_ranks,
+    keys_of_all,
     separate_meetings,
     gone_ranks,
     unseen_messages,

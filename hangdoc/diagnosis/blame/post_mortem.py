@@ -62,7 +62,7 @@ def _differed(case: Case) -> Blame[Explanation] | None:
 def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:
     """The rank that ended first, where all calls match: the others failed because it was gone."""
     if not failed:
-        return Blame(Gone(), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+        return Blame(Gone(), proved=True, sure="no rank that was seen has failed")
     unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
     if unseen:
         others = tuple((rank,) for rank in unseen[1:])
