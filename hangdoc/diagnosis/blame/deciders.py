@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -105,6 +106,12 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
         return None
     how = Confidence.LIKELY if _ended_in_order(case, gone) else _how_sure_of_the_end(case, gone)
     return Blame(Gone(), gone, proved=not _held_by_debugger(case, gone), confidence=how, sure=_seen_states(case, gone))
+
+
+def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
+    """A stopped launcher that serves the store. After ranks that are gone; before the waits between ranks, because no
+    wait on the store can end, whatever the ranks do."""
+    return stopped_launcher(inquiry.case)
 
 
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
@@ -253,6 +260,7 @@ DECIDERS: tuple[Decider, ...] = (
     missing_group,
     divergence,
     gone_roots,
+    stopped_store,
     differing_arguments,
     stuck_ranks,
     unseen_message,
