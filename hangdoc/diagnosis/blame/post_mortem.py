@@ -88,7 +88,7 @@ def _ended_well_before(case: Case, moment: float) -> int | None:
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
     """The blame where gloo aborted a rank, which it does to one that gets more bytes than it expects; else None.
 
-    Recognised by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
+    Recognized by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
     not be the one that differs.
     """
     aborted = _aborted_by_gloo(case, failed)

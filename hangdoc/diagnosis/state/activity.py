@@ -77,7 +77,7 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
 
 
 def _with_call(activity: Activity, call: Token) -> Activity:
-    """``activity`` in that call; the call's own stack stands in for one that could not be read."""
+    """``activity`` in that call; the call's own stack replaces one that could not be read."""
     stack = activity.stack or call.stack
     return replace(
         activity,
