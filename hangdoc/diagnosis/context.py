@@ -143,7 +143,7 @@ class Case:
 
         Locks, events and processes wait in Python frames, so a native wait there belongs to an asynchronous call.
         """
-        if activity.reason != WaitReason.UNTOLD or activity.where is None:
+        if activity.reason != WaitReason.UNKNOWN or activity.where is None:
             return activity
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and any(call in line for call in names("wait_call"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 
-from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
@@ -31,10 +31,11 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
 
 
 def _launcher(found: Blame[Explanation]) -> list[Evidence]:
-    if not isinstance(found.found, WaitingForNodes):
-        return []
-    told = f"the agent (process {found.found.agent}) waits in torchrun's rendezvous"
-    return [Evidence("stack", (), told)]
+    if isinstance(found.found, WaitingForNodes):
+        return [Evidence("stack", (), f"the agent (process {found.found.agent}) waits in torchrun's rendezvous")]
+    if isinstance(found.found, StoppedLauncher):
+        return [Evidence("port", found.found.waiting, f"process {found.found.pid} listens on port {found.found.port}")]
+    return []
 
 
 def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:

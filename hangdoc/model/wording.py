@@ -156,6 +156,7 @@ _STATES = (
     "blocked",
     "held",
     "idle",
+    "missing",
     "opening",
     "polling",
     "reading",

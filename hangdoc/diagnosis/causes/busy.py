@@ -351,7 +351,7 @@ def _at_exit(case: Case, rank: int) -> bool:
 def _is_lock(case: Case, rank: int) -> bool:
     """A Python lock, queue, future or join for certain: by its library frames, or by the source of the line."""
     activity = case.activities[rank]
-    if activity.reason != WaitReason.UNTOLD:
+    if activity.reason != WaitReason.UNKNOWN:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
     return line is not None and any(word in line.lower() for word in names("lock_word"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
@@ -43,6 +44,23 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
         sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
         "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
+    )
+
+
+@cause("HD403", explains=StoppedLauncher, order=15)
+def stopped_launcher(case: Case, blame: Blame[StoppedLauncher]) -> Finding:
+    """HD403: the launcher is in state T, and the ranks wait on the store that it serves."""
+    found = blame.found
+    who = f"the launcher (process {found.pid}), which serves the ranks' store, is"
+    how = "held by a debugger" if found.traced else "stopped"
+    return Finding(
+        "HD403",
+        sentence(f"{who} {how}", where_they_wait(case, tuple(case.activities))),
+        joined(
+            f"no request to the store (port {found.port}) is answered until the launcher runs again",
+            "" if found.traced else "somebody sent SIGSTOP, or pressed ctrl-Z: ranks in sessions of their own run on",
+        ),
+        f"detach the debugger from {found.pid}" if found.traced else f"`kill -CONT {found.pid}` lets the job go on",
     )
 
 

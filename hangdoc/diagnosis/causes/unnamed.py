@@ -48,7 +48,7 @@ def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
 
 @cause(explains=Nothing, order=1010)
 def waits_on_separate_stores(case: Case, blame: Blame[Nothing]) -> Finding | None:
-    """Nobody is missing, and yet all wait for each other on the store."""
+    """No rank is missing, and yet all wait on the store for the others to join."""
     if any(a.kind != ActivityKind.STORE_WAIT for a in case.activities.values()):
         return None
     first = case.activities[min(case.activities)]
@@ -92,10 +92,8 @@ def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
 
 
 @cause(explains=AllArrived, order=1040)
-def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | None:
-    """All are in one call, and no history tells how they came there."""
-    if case.programs:
-        return None
+def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding:
+    """All are in one call, and no history shows where they diverged. With a history, it is HD602."""
     return Finding(
         "",
         "All ranks wait in the same call and it does not complete; they diverged earlier.",
@@ -118,13 +116,17 @@ def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
 
 
 @cause(explains=Explanation, order=1060)
-def nobody_stands_out(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """There is no culprit."""
+def no_rank_to_blame(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """There is no culprit: a command failed whose ranks, as far as they were seen, did not."""
     if blame.culprits:
         return None
-    what = "The job has ended" if case.job.ended else "The job does not move"
-    why = "nothing tells which rank failed first" if case.job.ended else "the wait-for graph names nobody"
-    return Finding("", f"{what} and no rank stands out.", why, "")
+    seen = tuple(sorted(case.seen))
+    return Finding(
+        "",
+        "The data does not show which rank failed first.",
+        ["no failure of ", Ranks(seen), " was seen"] if seen else "no rank was seen",
+        ["read the logs of ", Ranks.of(case.hidden)] if case.hidden else "",
+    )
 
 
 @cause(explains=Explanation, order=1070)
@@ -178,7 +180,7 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 @cause(explains=WaitCycle, order=1090)
 def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
-    """Everybody waits for somebody, and no other rule knows the pattern."""
+    """Every stuck rank waits for another one, and no other rule knows the pattern."""
     steps: list[Message] = [
         [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
         for w in case.graph.waits
@@ -211,6 +213,8 @@ def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
 
 def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:
     first = case.activities[blame.culprits[0]]
+    if len({case.activities[rank].text for rank in blame.culprits}) > 1:
+        return where_they_wait(case, blame.culprits)
     link = "" if reads_as_state(first.text) else "in "
     return [Does(blame.culprits, "is", "are"), f" {link}", doing(first)]
 

@@ -18,7 +18,7 @@ from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import RunDirectory
 
 
-def told(diagnosis: Diagnosis) -> tuple[str, str | None, tuple[int, ...]]:
+def verdict_of(diagnosis: Diagnosis) -> tuple[str, str | None, tuple[int, ...]]:
     return diagnosis.outcome, diagnosis.cause.code if diagnosis.cause else None, diagnosis.culprits
 
 
@@ -26,7 +26,7 @@ def told(diagnosis: Diagnosis) -> tuple[str, str | None, tuple[int, ...]]:
 @pytest.mark.parametrize("target", ["pipe:[77]", "socket:[78]"])
 def test_a_question_without_a_terminal_is_a_hang_at_once(mode: str, target: str) -> None:
     diagnosis = diagnose(job(ASKS, ARRIVES, target=target, mode=mode))
-    assert told(diagnosis) == ("hang", "HD405", (0,))
+    assert verdict_of(diagnosis) == ("hang", "HD405", (0,))
     assert f"its standard input is a {target.partition(':')[0]}, not a terminal" in diagnosis.why
     assert diagnosis.confidence == "likely"
 
@@ -34,7 +34,7 @@ def test_a_question_without_a_terminal_is_a_hang_at_once(mode: str, target: str)
 @pytest.mark.parametrize("mode", ["watch", "attach"])
 def test_a_question_at_a_terminal_waits_for_a_person(mode: str) -> None:
     diagnosis = diagnose(job(ASKS, ARRIVES, target="/dev/pts/3", mode=mode))
-    assert told(diagnosis) == ("slow", "HD405", (0,))
+    assert verdict_of(diagnosis) == ("slow", "HD405", (0,))
     assert "waiting for a person" in diagnosis.verdict
 
 
@@ -42,7 +42,7 @@ def test_a_question_at_a_terminal_waits_for_a_person(mode: str) -> None:
 @pytest.mark.parametrize(("target", "outcome"), [("pipe:[77]", "hang"), ("/dev/pts/3", "slow")])
 def test_all_ranks_ask(mode: str, target: str, outcome: str) -> None:
     diagnosis = diagnose(job(ASKS, ASKS, target=target, mode=mode))
-    assert told(diagnosis) == (outcome, "HD405", (0, 1))
+    assert verdict_of(diagnosis) == (outcome, "HD405", (0, 1))
     assert "ended" not in diagnosis.verdict
 
 
@@ -66,7 +66,7 @@ def test_a_library_asks() -> None:
         asks = replace(frozen.ranks[0], process=replace(process, looks=looks))
         return replace(frozen, ranks=(asks, frozen.ranks[1]))
 
-    assert told(diagnose(below("prompt.<locals>.prompt_func"))) == ("hang", "HD405", (0,))
+    assert verdict_of(diagnose(below("prompt.<locals>.prompt_func"))) == ("hang", "HD405", (0,))
     assert diagnose(below("get_text_stream")).outcome == "slow"
 
 
