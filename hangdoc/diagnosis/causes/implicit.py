@@ -7,10 +7,11 @@ import itertools
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
-from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -98,7 +99,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     token = gap.token
     if token.op == END or not is_implicit(token.stack):
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
     cure = advice(token.stack)
     cure = f" ({cure})" if cure else ""
@@ -130,7 +131,7 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verd
         joined(
             [
                 [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
-                counts_told(case, blame),
+                call_counts(case, blame),
             ],
             "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
         ),
@@ -151,7 +152,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
         joined(
             [
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
-                [" than on ", others, counts_told(case, blame)],
+                [" than on ", others, call_counts(case, blame)],
             ],
             "it ran fewer rounds there, or was stopped",
         ),

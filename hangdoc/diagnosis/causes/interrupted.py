@@ -6,7 +6,7 @@ from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -28,7 +28,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, parting = blame.found.gap, _handler(case, blame)
     if gap is None or parting is None or gap.token.op == END:
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
     thrown = blame.culprits
@@ -125,7 +125,7 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
     handler = interrupting(case, gap.token.stack)
     if handler is None:
         return _out_of_a_coroutine(case, blame, gap)
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD112",
         finding.verdict,
@@ -142,7 +142,7 @@ def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
     if None in tasks or tasks[0] == tasks[1]:
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD112",
         finding.verdict,
