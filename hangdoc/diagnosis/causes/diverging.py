@@ -209,7 +209,7 @@ def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:
 
 
 def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """What each side is in, where either may be the culprit: 'rank 0 is in all_reduce at …, rank 1 is in barrier at …'."""
+    """'rank 0 is in barrier at …, rank 1 is in broadcast at …: …', where either side may be the culprit."""
     here, there = telling(gap)
     others = others_of(case, blame)
     mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)

@@ -56,7 +56,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
-    """'the ValueError of train.py:12 load()', where a rank stands in its except or finally suite still."""
+    """'the ValueError of train.py:12 load()', where a rank is still in its except or finally suite."""
     for rank in ranks:
         journal = case.ranks[rank].journal if rank in case.ranks else None
         if journal is not None and journal.handled:
@@ -66,21 +66,28 @@ def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
 
 
 def _handler(case: Case, blame: Blame[Diverged]) -> Parting | None:
-    """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
+    """The guard that an exception led out of: a `try` where the sides diverged, or around the `raise` where they did;
+    a loop that an exception ended; None where no exception explains the divergence."""
     first = blame.found.parting
-    if first is None or first.guard.kind == "try":
-        return first
-    mine = blame.found.gap.mine if blame.found.gap is not None else None
-    if first.uneven and first.guarded == 1 and fell_out(case, first, blame.culprits, mine):
+    if first is None or first.guard.kind == "try" or _exception_ended_loop(case, blame, first):
         return first
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
-    handler = next(
-        (p for p in blame.found.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None
-    )
-    # Who raised and goes on all the same was caught, perhaps by a library.
-    return handler or (first if first.guarded == 1 else None)
+    # A rank that raised and goes on was caught, perhaps by a library.
+    return _taken_handler(blame) or (first if first.guarded == 1 else None)
+
+
+def _exception_ended_loop(case: Case, blame: Blame[Diverged], loop: Parting) -> bool:
+    """True if the culprits left the loop by falling out of it, not at its condition or a `break`."""
+    mine = blame.found.gap.mine if blame.found.gap is not None else None
+    return loop.uneven and loop.guarded == 1 and fell_out(case, loop, blame.culprits, mine)
+
+
+def _taken_handler(blame: Blame[Diverged]) -> Parting | None:
+    """The `except` or `finally` suite that the culprits are in."""
+    handlers = (p for p in blame.found.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken)
+    return next(handlers, None)
 
 
 @cause("HD702", explains=Diverged, order=200)
@@ -138,7 +145,7 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
-    """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
+    """HD112 of two calls that come from tasks or callbacks of an event loop, which runs them as they get ready."""
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
     if None in tasks or tasks[0] == tasks[1]:
         return None
