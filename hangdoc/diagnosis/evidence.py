@@ -94,11 +94,10 @@ def _ports(case: Case) -> list[Evidence]:
 
     Example: 2 ranks with 2 groups and the store in rank 0 need 5; 4 are open, and rank 1 has one → rank 1 is short.
     """
-    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
-    listening = Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
+    listening = _listening(case)
     if not listening or not _ports_are_known(case):
         return []
-    members = {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
+    members = _process_keys(case)
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
     short = [r for r in sorted(case.ranks) if r not in members or listening[members[r]] < needed[r]]
     has, needs = sum(listening[key] for key in members.values()), sum(needed.values())
@@ -106,12 +105,28 @@ def _ports(case: Case) -> list[Evidence]:
     if _store_is_in_a_rank(case, listening.keys() - members.values()) and (short or has != needs):
         needs += 1
     sockets = f"{has} listening socket{'' if has == 1 else 's'}"
-    if has >= needs and not short:
-        means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
-        return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
-    own = "its own" if len(short) == 1 else "all of theirs"
-    means = f": {name_ranks(short)} never opened {own}, or ended" if short else ""
-    return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{means}")]
+    if short or has < needs:
+        return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{_who_is_short(short)}")]
+    means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
+    return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
+
+
+def _who_is_short(ranks: list[int]) -> str:
+    if not ranks:
+        return ""
+    own = "its own" if len(ranks) == 1 else "all of theirs"
+    return f": {name_ranks(ranks)} never opened {own}, or ended"
+
+
+def _process_keys(case: Case) -> dict[int, ProcessKey]:
+    """Rank → its process."""
+    return {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
+
+
+def _listening(case: Case) -> Counter[ProcessKey]:
+    """Process → how many ports it listens on."""
+    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
+    return Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
 
 
 def _ports_are_known(case: Case) -> bool:

@@ -32,6 +32,7 @@ class Writer:
 
     def write(self, message: Message) -> str:
         """The message as one string."""
+        # One case for each part of a message: the list is complete here, and nowhere else.
         match message:
             case str():
                 return message

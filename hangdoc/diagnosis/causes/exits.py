@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
-from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -135,9 +134,8 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
     if not blame.culprits or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}:
         return None
-    gap = blame.diverged.gap if blame.diverged is not None else None
-    if gap is not None and _pairs_two_lines(gap):
-        return None  # they had diverged before it ended
+    if _had_diverged(blame):
+        return None
     rank = case.ranks[blame.culprits[0]]
     failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
     raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
@@ -186,9 +184,11 @@ def _never_joined(case: Case) -> Message:
     ]
 
 
-def _pairs_two_lines(gap: Gap) -> bool:
-    """True if both sides issued a call where they diverged, each from a line of its own."""
-    sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.op != END]
+def _had_diverged(blame: Blame[Explanation]) -> bool:
+    """True if the sides diverged before the culprits ended: both issued a call there, each from a line of its own."""
+    gap = blame.diverged.gap if blame.diverged is not None else None
+    calls = (gap.mine, gap.theirs) if gap is not None else ()
+    sides = [token for token in calls if token is not None and token.op != END]
     return len(sides) == 2 and sides[0].site != sides[1].site
 
 
