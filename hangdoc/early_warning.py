@@ -104,7 +104,7 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
     from concurrent.futures import ThreadPoolExecutor
 
     from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
-    from hangdoc.diagnosis.early_warning import parted
+    from hangdoc.diagnosis.early_warning import diverged
     from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
     def ask(item: tuple[int, Path]) -> RankSnapshot | None:
@@ -121,7 +121,7 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
     if None in answers:
         return {}  # without every rank, nothing is proved
     ranks = tuple(answer for answer in answers if answer is not None)
-    lead = parted(JobSnapshot(taken=time.time(), mode="watch", ranks=ranks))
+    lead = diverged(JobSnapshot(taken=time.time(), mode="watch", ranks=ranks))
     return {"key": repr(lead.key), "text": lead.text} if lead is not None else {}
 
 

@@ -104,11 +104,15 @@ def _ports(case: Case) -> list[Evidence]:
     # Where no rank lacks a port the store may be in a process that was not looked at.
     if _store_is_in_a_rank(case, listening.keys() - members.values()) and (short or has != needs):
         needs += 1
-    sockets = f"{has} listening socket{'' if has == 1 else 's'}"
+    sockets = _sockets(has)
     if short or has < needs:
         return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{_who_is_short(short)}")]
     means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
+
+
+def _sockets(count: int) -> str:
+    return f"{count} listening socket{'' if count == 1 else 's'}"
 
 
 def _who_is_short(ranks: list[int]) -> str:

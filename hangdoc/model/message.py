@@ -99,7 +99,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Clauses with '; ' between them, an upper-case letter in front and a full stop behind. Names of functions and
+    """Clauses with '; ' between them, an upper-case letter at the beginning and a full stop at the end. Names of functions and
     files inside keep their letters."""
 
     clauses: Sequence[Message]
@@ -118,7 +118,7 @@ class Sentences:
 
 Part: TypeAlias = "Place | Condition | Ranks | Verb | Does | Values | States | Joined | Sentence | Sentences"
 Message: TypeAlias = "str | Part | Sequence[Message]"
-"""A part, or parts one behind the other. '' and () say nothing."""
+"""A part, or parts one after the other. '' and () say nothing."""
 
 
 def sentence(*clauses: Message) -> Sentence:

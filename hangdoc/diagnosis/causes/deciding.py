@@ -1,4 +1,4 @@
-"""The condition that the sides took differently, as rules tell it."""
+"""The condition that the sides took differently, in words that many rules share."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
     if found is None or not found.partings:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    told = partings_told(case, found.partings, sides, gap=found.gap)
-    # Where the ranks have gone on since, values of now say nothing.
-    return told if found.past else [told, values_told(case, found.partings[0], sides)]
+    condition = condition_text(case, found.partings, sides, gap=found.gap)
+    # Where the ranks have gone on since, the values of now say nothing.
+    return condition if found.past else [condition, values_text(case, found.partings[0], sides)]
 
 
-def partings_told(
+def condition_text(
     case: Case, partings: Sequence[Parting], sides: tuple[tuple[int, ...], tuple[int, ...]], *, gap: Gap | None = None
 ) -> Message:
     """'`if loss < best:` (train.py:41) was True on rank 1 and False on rank 0'; ``sides[0]`` are the culprits."""
@@ -82,8 +82,8 @@ def _decorated(parting: Parting, here: tuple[int, ...], there: tuple[int, ...]) 
     return [" keeps results: ", Ranks(there), without]
 
 
-def values_told(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
-    """' (loss = 0.5 on rank 1, 0.7 on ranks 0 and 2)' for each name that tells why the condition went as it did."""
+def values_text(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+    """' (loss = 0.5 on rank 1, 0.7 on ranks 0 and 2)' for each name that shows why the condition went as it did."""
     tested = [
         (name, case.values.tested(case.sources, parting.file, parting.function, parting.guard, name))
         for name in telling_names(case.sources, case.values, parting)
@@ -94,12 +94,18 @@ def values_told(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tupl
 
 
 def may_run_another(case: Case, parting: Parting | None) -> bool:
-    """Is the condition in a method that several classes have, into which the other side has perhaps never come?"""
+    """True if several classes have a method of this name: the other side may have run another one, without the condition.
+
+    Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
+    """
     return parting is not None and parting.level > 0 and case.sources.methods(parting.function) > 1
 
 
 def item_of(case: Case, parting: Parting | None, gap: Gap | None) -> Condition | None:
-    """The loop whose items the condition tests, where the other side is not in it: it may have gone over others."""
+    """The loop whose items the condition tests, if the other side is not in it: its loop may have had other items.
+
+    Example: ``if name.endswith(".bias"):`` in ``for name in names:`` → the `for`.
+    """
     tree = case.sources.function(parting.file, parting.guard.line) if parting is not None else None
     if parting is None or gap is None or tree is None:
         return None

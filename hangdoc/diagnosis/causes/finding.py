@@ -1,4 +1,4 @@
-"""What a rule answers, and which ranks and lines of the two sides it speaks of."""
+"""What a rule answers, and which ranks and lines of the two sides it names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Finding:
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:
-    """The line to show for each side: the innermost user line, or, where both stand in the same helper, the first
+    """(culprits', others') line to show: the innermost user line, or, where both are in the same helper, the first
     line on the way there that differs."""
     sides = [user_stack(t.stack) if t is not None else () for t in (gap.mine, gap.theirs)]
     a, b = (side[0] if side else None for side in sides)
@@ -49,5 +49,5 @@ def others_of(case: Case, blame: Blame[Explanation]) -> tuple[int, ...]:
     apart = case.hidden | frozenset(blame.culprits)
     found = tuple(r for r in members if r not in apart)
     blind = set(history.blind) if history is not None else set()
-    told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
-    return tuple(told) or found
+    known = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
+    return tuple(known) or found

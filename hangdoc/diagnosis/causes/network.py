@@ -21,17 +21,17 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | 
     if not cut:
         return None
     pairs = sorted({(c.local_address, c.remote_address) for c in cut})
-    told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
-    told += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+    named = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
+    named += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
     connections = "1 connection retransmits" if len(cut) == 1 else f"{len(cut)} connections retransmit"
     who = "the ranks that were seen wait" if case.hidden else "all ranks wait"
     return Finding(
         "HD601",
         sentence(
-            f"the network is cut: {connections} without an answer ({told})",
+            f"the network is cut: {connections} without an answer ({named})",
             [who, " ", waiting_at(case, tuple(sorted(case.seen))), ", and no code is to blame"],
         ),
-        f"unsent data is in the send queues and is sent again and again between exactly these pairs: {told}",
+        f"unsent data is in the send queues and is sent again and again between exactly these pairs: {named}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
     )
 

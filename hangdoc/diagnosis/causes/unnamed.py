@@ -1,12 +1,12 @@
 """Verdicts without a code of the catalogue: culprits and lines where they are known, and an honest 'cause unknown'.
 
-Their order is behind that of every rule that has a code.
+Their order comes after that of every rule that has a code.
 """
 
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.deciding import partings_told, values_told
+from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -87,13 +87,13 @@ def _status_text(status: int | None) -> str:
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
     doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
-    told = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
-    return Finding("", told, "none of them has issued a call for a while", "")
+    verdict = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    return Finding("", verdict, "none of them has issued a call for a while", "")
 
 
 @cause(explains=AllArrived, order=1040)
 def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | None:
-    """All are in one call, and no history tells how they came there."""
+    """All are in one call, and no history shows how they got there."""
     if case.programs:
         return None
     return Finding(
@@ -118,8 +118,8 @@ def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
 
 
 @cause(explains=Explanation, order=1060)
-def nobody_stands_out(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """There is no culprit."""
+def no_culprit(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """No rank differs from the others in a way that explains anything."""
     if blame.culprits:
         return None
     what = "The job has ended" if case.job.ended else "The job does not move"
@@ -140,7 +140,7 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
 
 
 @cause(explains=OutsideWait, order=1075)
-def behind_in_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """Ranks that have not issued what others wait for, and in whose dumps nothing is under way."""
     culprits = blame.culprits
     if case.job.mode != "dump" or any(case.activities[r].kind != ActivityKind.NOT_VISIBLE for r in culprits):
@@ -178,14 +178,14 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 @cause(explains=WaitCycle, order=1090)
 def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
-    """Everybody waits for somebody, and no other rule knows the pattern."""
+    """Each of some ranks waits for another of them, and no other rule knows the pattern."""
     steps: list[Message] = [
         [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
         for w in case.graph.waits
         if w.waiter in case.graph.stuck
     ]
     why = joined(
-        ["every one of them waits for another: ", Joined(steps[:6])], parted_now(case, blame, others_of(case, blame))
+        ["every one of them waits for another: ", Joined(steps[:6])], diverged_now(case, blame, others_of(case, blame))
     )
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
@@ -219,8 +219,8 @@ def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Messa
     return sentence(what, where_they_wait(case, others_of(case, blame)))
 
 
-def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
-    """The condition by which the culprits stand where the others do not; '' where none can be seen."""
+def diverged_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
+    """The condition by which the culprits are now where the others are not; '' where none can be seen."""
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
@@ -229,4 +229,4 @@ def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -
     if not now:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    return [partings_told(case, now, sides), values_told(case, now[0], sides)]
+    return [condition_text(case, now, sides), values_text(case, now[0], sides)]
