@@ -48,7 +48,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     job = with_library_frames(job)
     names = file_names(job)
-    return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
+    return replace(_diagnose(job, Writer(names)), file_names=names.distinguished())
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:

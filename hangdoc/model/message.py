@@ -99,8 +99,8 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Clauses with '; ' between them, an upper-case letter at the beginning and a full stop at the end. Names of functions and
-    files inside keep their letters."""
+    """Clauses with '; ' between them, an upper-case letter first and a full stop last. Names of functions and files
+    keep their letters."""
 
     clauses: Sequence[Message]
     end: str = "."

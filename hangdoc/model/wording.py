@@ -69,7 +69,7 @@ class FileNames:
             self._known[file] = self._shortest(file) if _is_path(file) else file
         return self._known[file]
 
-    def told_apart(self) -> tuple[tuple[str, str], ...]:
+    def distinguished(self) -> tuple[tuple[str, str], ...]:
         """Path and name of every file whose last part alone would not tell which it is, sorted."""
         return tuple((file, name) for file in sorted(self._files) if (name := self.short(file)) != _parts(file)[-1])
 

@@ -94,7 +94,7 @@ def values_text(case: Case, parting: Parting, sides: tuple[tuple[int, ...], tupl
 
 
 def may_run_another(case: Case, parting: Parting | None) -> bool:
-    """True if several classes have a method of this name: the other side may have run another one, without the condition.
+    """True if several classes have a method of this name: the other side may have run another one.
 
     Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
     """

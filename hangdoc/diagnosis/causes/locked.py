@@ -70,7 +70,7 @@ def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Findi
 
 
 def _not_issued_by(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """HD505 of the ranks that have not issued the call: ranks whose thread waits in it with the lock wait for no others."""
+    """HD505 of ranks that have not issued the call in which a thread of others waits, holding the lock."""
     waiting = tuple(sorted(case.held))
     if not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
         return None

@@ -134,7 +134,7 @@ def _forked_with_a_lock(case: Case, process: Process) -> Message:
 
 
 def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
-    """', of which the rank itself holds the other end …', of the pipe that its child waits on; '' where others hold it."""
+    """', of which the rank itself holds the other end …' of its child's pipe; '' where others hold the end, too."""
     own = snapshot.process.pid if snapshot.process is not None else 0
     held = any(f.target.startswith("pipe:") and f.peers == (own,) for f in process.blocking_files)
     return f", {_OWN_PIPE}" if held and own != process.pid else ""
