@@ -1,4 +1,4 @@
-"""HD110: the ranks entered the program in different states, because the launch came late.
+"""HD110: the ranks took different branches, because the launch came late.
 
 Launchers that re-run the script (Lightning, Fabric) start the other ranks in the middle of rank 0's program: the code
 before the launch runs first on rank 0 and later, when rank 0 has changed files or variables, on the others.
