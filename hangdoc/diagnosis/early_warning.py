@@ -21,6 +21,7 @@ from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
 _MOST_GAPS = 3
+"""Edits of a repair: one that needs more proves no single divergence. Chosen by hand, not measured."""
 _CROSSED_PAIRS = 4
 """Pairs of calls from different lines since then: fewer may be an asymmetry that is meant. Chosen, not measured."""
 

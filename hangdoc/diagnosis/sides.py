@@ -19,6 +19,7 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
 _MOST_EDITS = 24
+"""Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
 def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file: 'train.py:61', or 'train.py:61 train()' where the function tells more."""
+    """A line of a file: 'train.py:61', or 'train.py:61 train()' where the function says more."""
 
     file: str
     line: int

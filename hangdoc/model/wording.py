@@ -47,7 +47,7 @@ def name_duration(seconds: float) -> str:
 
 
 class FileNames:
-    """The shortest names that still tell the files of one job apart.
+    """The shortest names by which the files of one job differ.
 
     Example, in the working directory /job: '/job/a/train.py', '/job/train.py' and '/job/model.py' are called
     'a/train.py', './train.py' and 'model.py'. No name of a file below the working directory climbs above it.
@@ -70,7 +70,7 @@ class FileNames:
         return self._known[file]
 
     def distinguished(self) -> tuple[tuple[str, str], ...]:
-        """Path and name of every file whose last part alone would not tell which it is, sorted."""
+        """Path and name of every file whose last part alone does not show which it is, sorted."""
         return tuple((file, name) for file in sorted(self._files) if (name := self.short(file)) != _parts(file)[-1])
 
     def _shortest(self, file: str) -> str:
@@ -168,5 +168,5 @@ _STATES = (
 
 
 def reads_as_state(text: str) -> bool:
-    """Does the text follow 'is' without an 'in'? 'waiting on a queue' does, 'all_reduce' does not."""
+    """True if the text follows 'is' without an 'in': 'waiting on a queue' does, 'all_reduce' does not."""
     return text.startswith(_STATES)

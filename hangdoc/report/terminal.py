@@ -19,6 +19,7 @@ MAX_ROWS = 12
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 MAX_PIDS = 4
+"""Most rows of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
 _CHILDREN = {"dataloader-worker": "DataLoader worker", "child": "child process"}
 """Roles of the processes that a rank has started, in words."""
 

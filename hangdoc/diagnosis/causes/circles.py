@@ -15,7 +15,7 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, joined, sentence
 
 _MOST_NAMED = 8
-"""Ranks of a circle that a sentence names: more do not fit into three lines of a terminal."""
+"""Ranks of a circle that a sentence names: about two lines of a terminal; chosen by hand."""
 
 
 @cause("HD202", explains=WaitCycle, order=260)

@@ -16,6 +16,7 @@ from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 _MOST_PROCESSES = 3
+"""Child processes that a sentence names; chosen by hand."""
 _FIX_ONESELF = (
     "let one of the two places expect that the lock is held already (a private method without the `with`), or make it "
     "an RLock"

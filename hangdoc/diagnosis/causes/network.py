@@ -10,8 +10,10 @@ from hangdoc.diagnosis.explanation import AllArrived, Blame, HeldUpUnseen
 from hangdoc.model.message import sentence
 from hangdoc.model.network import Connection
 
-_RETRANSMITS_THAT_TELL = 3
+_LEAST_RETRANSMITS = 3
+"""Of one segment: Linux waits 200 ms first and doubles, so three take 1.4 s. Single losses are sent again once."""
 _MOST_PAIRS = 4
+"""Pairs of addresses that a sentence names; chosen by hand."""
 
 
 @cause("HD601", explains=(AllArrived, HeldUpUnseen), order=300)
@@ -39,7 +41,7 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | 
 def _is_cut(connection: Connection) -> bool:
     if connection.state == "SYN_SENT":
         return connection.retransmits > 0
-    return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
+    return connection.send_queue > 0 and connection.retransmits >= _LEAST_RETRANSMITS
 
 
 def _saw_sockets(case: Case) -> bool:

@@ -52,7 +52,9 @@ _OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 _FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
 _POOL_WORKER = "/multiprocessing/pool.py"
 _MOST_STEPS = 6
+"""Processes of a chain, each the child of the one before: shells and wrappers included. Chosen by hand."""
 _MOST_THREADS = 3
+"""Threads, or holders of file locks, that a report names; chosen by hand."""
 _FOLLOWED = frozenset(
     {
         ActivityKind.WAITING_FOR_CHILD,

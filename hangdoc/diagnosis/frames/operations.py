@@ -13,9 +13,9 @@ class Operation:
     """What its name says of an operation; the defaults hold for one that nobody knows."""
 
     sized: bool = True
-    """Must all ranks agree on the sizes?"""
+    """True if all ranks must agree on the sizes."""
     rooted: bool = False
-    """Is a member through as soon as its own part is done?"""
+    """True if a member is through as soon as its own part is done."""
     message: str = ""
     """'send' or 'recv' where one rank passes something to another."""
     explicit: bool = True
@@ -48,7 +48,7 @@ def operation(name: str) -> Operation:
 
 
 def is_explicit(function: str) -> bool:
-    """Does a call of this function ask for communication by its very name?"""
+    """True if the very name of this function says that it communicates."""
     found = _known().get(function)
     return found is not None and found.explicit
 
