@@ -12,7 +12,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
-    """``{0, 1, 2, 3, 5}`` → ``'0-3,5'``; two neighbours stay apart: ``'0,1'``."""
+    """``{0, 1, 2, 3, 5}`` → ``'0-3,5'``; two neighbors stay apart: ``'0,1'``."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][-1] + 1:

@@ -1,4 +1,4 @@
-"""Rows with a label and pieces of text, laid out for a width: cells, wrapping, colours; no diagnosis."""
+"""Rows with a label and pieces of text, laid out for a width: cells, wrapping, colors; no diagnosis."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def render(
 
 
 def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
-    """The report as ``stream`` can show it: its width, encoding and colours, NO_COLOR and TERM respected."""
+    """The report as ``stream`` can show it: its width, encoding and colors, NO_COLOR and TERM respected."""
     width, color, unicode = _shown_by(stream, environment)
     return render(diagnosis, width=width, color=color, unicode=unicode)
 
@@ -91,7 +91,7 @@ def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
 
 
 def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
-    """What the stream can show: cells of a line, colours, Unicode."""
+    """What the stream can show: cells of a line, colors, Unicode."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)
     if not columns:
@@ -197,17 +197,17 @@ def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[
         yield Row("", (Piece(f"… and {len(found) - MAX_ROWS} more behaviours"),))
 
 
-def _doing(behaviour: _Behaviour, paths: _Paths) -> Iterator[Piece]:
-    activity = behaviour.first
+def _doing(behavior: _Behavior, paths: _Paths) -> Iterator[Piece]:
+    activity = behavior.first
     yield _place(activity.where, paths)
     yield Piece(activity.text, "bold")
     if activity.landmark and activity.landmark not in activity.text:
         yield Piece(f"({activity.landmark})")
-    if behaviour.waits_for and not behaviour.guilty:
-        yield Piece(f"waits for {name_ranks(behaviour.waits_for)}")
+    if behavior.waits_for and not behavior.guilty:
+        yield Piece(f"waits for {name_ranks(behavior.waits_for)}")
 
 
-class _Behaviour(NamedTuple):
+class _Behavior(NamedTuple):
     """Ranks that do the same thing at the same place and wait for the same culprits. ``first``: of one of them."""
 
     guilty: bool
@@ -216,8 +216,8 @@ class _Behaviour(NamedTuple):
     waits_for: frozenset[int]
 
 
-def _folded(diagnosis: Diagnosis) -> list[_Behaviour]:
-    """The behaviours of all ranks, those of culprits first."""
+def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
+    """The behaviors of all ranks, those of culprits first."""
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
@@ -230,7 +230,7 @@ def _folded(diagnosis: Diagnosis) -> list[_Behaviour]:
         outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
         folded.setdefault((activity.rank in diagnosis.culprits, doing, outside), []).append(activity)
     found = [
-        _Behaviour(guilty, members[0], tuple(member.rank for member in members), waits_for)
+        _Behavior(guilty, members[0], tuple(member.rank for member in members), waits_for)
         for (guilty, _, waits_for), members in folded.items()
     ]
     return sorted(found, key=lambda each: (not each.guilty, each.first.rank))

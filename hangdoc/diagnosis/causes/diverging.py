@@ -236,7 +236,7 @@ def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
-    """'all ranks agree up to call #5', 'at #6, rank 0 called …', where both sides' calls have one number."""
+    """['all ranks agree up to call #5', 'at #6, rank 0 called …'] where both calls have one number; else the calls."""
     mine, theirs, found = gap.mine, gap.theirs, blame.found.alignment
     same = mine and theirs and (mine.group, mine.sequence) == (theirs.group, theirs.sequence)
     if not same or mine is None or found.history.inferred or found.first is not gap:

@@ -82,7 +82,10 @@ def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
 
 
 def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
-    """How many calls in a row came from the gap's line, each time it was reached, up to the gap."""
+    """How many calls in a row came from the gap's line, each time it was reached, up to the gap.
+
+    Example: of the gap's line G and another one X, the calls G G X G → [2, 1].
+    """
     rounds: list[int] = []
     inside = False
     for token in tokens:
@@ -240,7 +243,10 @@ def _stage_hook(stack: Stack) -> Frame | None:
 
 
 def _was_inside(case: Case, gap: Gap) -> bool:
-    """True if the culprits' last call before they went on came from the line whose call is missing now."""
+    """True if the culprits' last call before they went on came from the line whose call is missing now.
+
+    Example: the others called A A A, the culprits A A and then B from another line → True.
+    """
     if gap.mine is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
         return False
     before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
@@ -248,7 +254,10 @@ def _was_inside(case: Case, gap: Gap) -> bool:
 
 
 def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
-    """True if the extra call comes from the line that issued the last call that still matched."""
+    """True if the extra call comes from the line that issued the last call that still matched.
+
+    Example: the culprits called A A A, the others A A and then B → True.
+    """
     if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
         return False
     known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]

@@ -18,7 +18,7 @@ class Role(Enum):
     """What a landmark is, where a decision depends on it."""
 
     BACKWARD = "backward"
-    """Gradients are synchronised."""
+    """Gradients are synchronized."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,10 @@ class _Marking:
 
 
 def roots_of(job: JobSnapshot) -> tuple[str, ...]:
-    """The folders of library code that do not look like any."""
+    """The folders of library code that do not look like any.
+
+    Example: a frame in /home/me/pytorch/torch/nn/modules/module.py → /home/me/pytorch/torch.
+    """
     found = {root.rstrip("/") for root in job.library_roots}
     for stack in _stacks(job):
         found.update(
