@@ -22,7 +22,9 @@ FIRST_LOOK = 60.0
 RAREST_LOOK = 480.0
 """Three doublings of ``FIRST_LOOK``."""
 _LONGEST_LOOK = 20.0
+"""Seconds after which a look is ended: six rounds of eight ranks that do not answer in time. Chosen by hand."""
 _ANSWER_SECONDS = 3.0
+"""Seconds that a rank has to answer; it takes some 20 ms. Chosen by hand."""
 _MOST_MEMORY = 3 << 29
 """Bytes of address space. glibc reserves 64 MiB for the heap of each thread (malloc(3), 64 bits), here eight."""
 

@@ -1,6 +1,6 @@
-"""Who is to blame, and by which story: one class for each, with the evidence it was found by.
+"""The explanations of a hang: one class for each, with the evidence by which it was found.
 
-A cause is registered for the story that it names, and reads the evidence from it: nothing is found twice.
+A cause is registered for the explanation that it names, and reads the evidence from it: nothing is found twice.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     job = with_library_frames(job)
     names = file_names(job)
-    return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
+    return replace(_diagnose(job, Writer(names)), file_names=names.distinguished())
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
@@ -95,7 +95,7 @@ def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
 def _ended_if_all_ranks_have(job: JobSnapshot) -> JobSnapshot:
     """``job``, marked as ended if every rank has ended and at least one of them failed, though the launcher is up.
 
-    The launcher, or another hangdoc, then ended the ranks that the first failure left behind. A rank that was ended
+    The launcher, or another hangdoc, then ended the ranks that outlived the first failure. A rank that was ended
     that way is not to blame, and only the post-mortem knows how to leave it out.
     """
     if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
@@ -246,7 +246,7 @@ def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:
 
 
 def _culprit_processes(case: Case, found: Blame[Explanation]) -> tuple[CulpritProcess, ...]:
-    """The culprits' processes; behind each the child that its wait was followed to, where that is the real cause."""
+    """The culprits' processes; after each the child that its wait was followed to, where that is the real cause."""
     processes: list[CulpritProcess] = []
     for rank in sorted(found.culprits):
         child = ends_at(case, rank) if isinstance(found.found, OutsideWait) else None

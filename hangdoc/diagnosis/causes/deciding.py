@@ -1,4 +1,4 @@
-"""The condition that the sides took differently, as rules tell it."""
+"""The condition that the sides took differently, in words that many rules share."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
     if found is None or not found.branch_points:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    told = branch_message(case, found.branch_points, sides, gap=found.gap)
-    # Where the ranks have gone on since, values of now say nothing.
-    return told if found.past else [told, values_told(case, found.branch_points[0], sides)]
+    condition = condition_text(case, found.branch_points, sides, gap=found.gap)
+    # Where the ranks have gone on since, the values of now say nothing.
+    return condition if found.past else [condition, values_text(case, found.branch_points[0], sides)]
 
 
-def branch_message(
+def condition_text(
     case: Case, points: Sequence[BranchPoint], sides: tuple[tuple[int, ...], tuple[int, ...]], *, gap: Gap | None = None
 ) -> Message:
     """'`if loss < best:` (train.py:41) was True on rank 1 and False on rank 0'; ``sides[0]`` are the culprits."""
@@ -83,8 +83,8 @@ def _decorated(point: BranchPoint, here: tuple[int, ...], there: tuple[int, ...]
     return [" keeps results: ", Ranks(there), without]
 
 
-def values_told(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
-    """' (loss = 0.5 on rank 1, 0.7 on ranks 0 and 2)' for each name that tells why the condition went as it did."""
+def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+    """' (loss = 0.5 on rank 1, 0.7 on ranks 0 and 2)' for each name that shows why the condition went as it did."""
     tested = [
         (name, case.values.tested(case.sources, point.file, point.function, point.guard, name))
         for name in telling_names(case.sources, case.values, point)
@@ -95,12 +95,18 @@ def values_told(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:
-    """Is the condition in a method that several classes have, into which the other side has perhaps never come?"""
+    """True if several classes have a method of this name: the other side may have run another one.
+
+    Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
+    """
     return point is not None and point.level > 0 and case.sources.methods(point.function) > 1
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:
-    """The loop whose items the condition tests, where the other side is not in it: it may have gone over others."""
+    """The loop whose items the condition tests, if the other side is not in it: its loop may have had other items.
+
+    Example: ``if name.endswith(".bias"):`` in ``for name in names:`` → the `for`.
+    """
     tree = case.sources.function(point.file, point.guard.line) if point is not None else None
     if point is None or gap is None or tree is None:
         return None

@@ -1,4 +1,4 @@
-"""HD106 and HD107: every rank issues the calls, not in the same order."""
+"""HD106 and HD107: every rank issues the calls, in another order."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from hangdoc.model.message import Condition, Does, Ranks, sentence
 @cause("HD107", explains=Diverged, order=190)
 def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment, point = blame.found.gap, blame.found.alignment, blame.found.branch_point
-    if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
+    gap, point = blame.found.gap, blame.found.branch_point
+    if gap is None or gap.mine is None or gap.theirs is None:
         return None
     if point is not None and not (point.both_arms and is_shared(case, gap)):
         return None
@@ -53,7 +53,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _uses(case: Case, rank: int, call: Token) -> bool:
-    """Has the rank issued a call of that group and kind?"""
+    """True if the rank has issued a call of that group and operation."""
     program = case.programs.get(rank)
     return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
 
@@ -93,8 +93,11 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | None:
-    """The loop in which both sides are, where its items decide which call is made: they are called themselves, and no
-    condition explains it, or they are tested, and both sides have made both calls."""
+    """The loop in which both sides are, if its items decide which call is made.
+
+    Either the items are called themselves and no condition explains the divergence (``for step in steps: step()``), or
+    they are tested and both sides have made both calls (``for name in names: if name == 'a': …``).
+    """
     if gap.mine is None or gap.theirs is None:
         return None
     where = fork(gap.mine.stack, gap.theirs.stack)

@@ -1,12 +1,12 @@
 """Verdicts without a code of the catalogue: culprits and lines where they are known, and an honest 'cause unknown'.
 
-Their order is behind that of every rule that has a code.
+Their order comes after that of every rule that has a code.
 """
 
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.deciding import branch_message, values_told
+from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -87,8 +87,8 @@ def _status_text(status: int | None) -> str:
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
     doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
-    told = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
-    return Finding("", told, "none of them has issued a call for a while", "")
+    verdict = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    return Finding("", verdict, "none of them has issued a call for a while", "")
 
 
 @cause(explains=AllArrived, order=1040)
@@ -142,7 +142,7 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
 
 
 @cause(explains=OutsideWait, order=1075)
-def behind_in_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """Ranks that have not issued what others wait for, and in whose dumps nothing is under way."""
     culprits = blame.culprits
     if case.job.mode != "dump" or any(case.activities[r].kind != ActivityKind.NOT_VISIBLE for r in culprits):
@@ -180,7 +180,7 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 @cause(explains=WaitCycle, order=1090)
 def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
-    """Every stuck rank waits for another one, and no other rule knows the pattern."""
+    """Each of some ranks waits for another of them, and no other rule knows the pattern."""
     steps: list[Message] = [
         [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
         for w in case.graph.waits
@@ -224,7 +224,7 @@ def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Messa
 
 
 def diverged_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
-    """The condition by which the culprits stand where the others do not; '' where none can be seen."""
+    """The condition by which the culprits are now where the others are not; '' where none can be seen."""
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
@@ -233,4 +233,4 @@ def diverged_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...])
     if not now:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    return [branch_message(case, now, sides), values_told(case, now[0], sides)]
+    return [condition_text(case, now, sides), values_text(case, now[0], sides)]

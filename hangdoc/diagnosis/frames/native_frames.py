@@ -1,4 +1,4 @@
-"""What C++ frames say where Python's say nothing the reader of ``native.toml``."""
+"""What C++ frames say where Python's say nothing: the reader of ``native.toml``."""
 
 from __future__ import annotations
 
