@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from hangdoc.model.tables import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +24,7 @@ class Operation:
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, Operation]:
-    with Path(__file__).with_name("operations.toml").open("rb") as file:
-        entries = tomllib.load(file)["operation"]
+    entries = table("hangdoc.model", "operations")["operation"]
     return {
         name: Operation(
             entry.get("sized", True), entry.get("rooted", False), entry.get("message", ""), entry.get("explicit", True)

@@ -8,10 +8,10 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.operations import is_explicit
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.tables import table
 
 
 class Role(Enum):
@@ -63,7 +63,7 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             entry.get("stage", ""),
             entry.get("reasons", ""),
         )
-        for entry in table("landmarks")[kind]
+        for entry in table(__package__, "landmarks")[kind]
     )
 
 
@@ -74,7 +74,7 @@ def _lookup(file: str, function: str) -> Landmark | None:
 
 @lru_cache(maxsize=1)
 def _servants() -> tuple[str, ...]:
-    return tuple(entry["name"] for entry in table("landmarks")["thread"])
+    return tuple(entry["name"] for entry in table(__package__, "landmarks")["thread"])
 
 
 def serves_another_thread(name: str) -> bool:

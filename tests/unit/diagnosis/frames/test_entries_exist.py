@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.tables import table
+from hangdoc.model.tables import table
 
 SITE = Path(sysconfig.get_path("purelib"))
 FOLDERS = {
@@ -26,6 +26,9 @@ FOLDERS = {
     "Lightning": (SITE, SITE / "lightning/pytorch", SITE / "pytorch_lightning"),
 }
 """Where the paths of a library's files begin, of the interpreter and of a library in two packages."""
+LANDMARKS = table("hangdoc.diagnosis.frames", "landmarks")
+NAMES = table("hangdoc.diagnosis.frames", "names")
+OPERATIONS = table("hangdoc.model", "operations")
 C10D = "torch/distributed/distributed_c10d.py"
 
 
@@ -65,7 +68,10 @@ def files(entry: dict[str, Any]) -> Iterator[Path]:
 
 @pytest.mark.parametrize(
     "entry",
-    [*table("landmarks")["landmark"], *table("landmarks")["stage"]],
+    [
+        *LANDMARKS["landmark"],
+        *LANDMARKS["stage"],
+    ],
     ids=lambda entry: f"{entry['file']}:{entry['function'][0]}",
 )
 def test_a_landmark_is_where_its_source_says(entry: dict[str, Any]) -> None:
@@ -76,7 +82,7 @@ def test_a_landmark_is_where_its_source_says(entry: dict[str, Any]) -> None:
     assert set(entry["function"]) <= known
 
 
-@pytest.mark.parametrize("entry", table("operations")["operation"], ids=lambda entry: entry["names"][0])
+@pytest.mark.parametrize("entry", OPERATIONS["operation"], ids=lambda entry: entry["names"][0])
 def test_an_operation_is_where_its_source_says(entry: dict[str, Any]) -> None:
     needs(entry["source"])
     package = entry["source"].partition(" ")[0]
@@ -89,17 +95,17 @@ def test_an_operation_is_where_its_source_says(entry: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("entry", ["group_constructor", "makes_group", "destroys_group", "joins_job"])
 def test_functions_of_distributed_c10d_exist(entry: str) -> None:
-    needs(table("names")[entry]["source"])
+    needs(NAMES[entry]["source"])
     assert set(names(entry)) <= defined(SITE / C10D)
 
 
 @pytest.mark.parametrize("entry", ["root_local", "peer_local", "tag_local"])
 def test_locals_of_distributed_c10d_are_arguments(entry: str) -> None:
-    needs(table("names")[entry]["source"])
+    needs(NAMES[entry]["source"])
     arguments = {node.arg for node in ast.walk(ast.parse((SITE / C10D).read_text())) if isinstance(node, ast.arg)}
     assert set(names(entry)) <= arguments
 
 
 def test_every_table_says_where_its_entries_come_from() -> None:
-    entries = [entry for each in (table("landmarks"), table("operations")) for rows in each.values() for entry in rows]
+    entries = [entry for each in (LANDMARKS, OPERATIONS) for rows in each.values() for entry in rows]
     assert [entry for entry in entries if not entry.get("source")] == []

@@ -8,14 +8,14 @@ from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_wait
 from hangdoc.diagnosis.frames.stacks import fork, same_line
-from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.tables import table
 
 
 @pytest.mark.parametrize("of", ["names", "native", "kernel"])
 def test_every_entry_says_where_it_comes_from(of: str) -> None:
-    for name, entry in table(of).items():
+    for name, entry in table("hangdoc.diagnosis.frames", of).items():
         for each in entry if isinstance(entry, list) else [entry]:
             assert each["source"], name
         if isinstance(entry, dict):
