@@ -73,7 +73,9 @@ class Writer:
             self._lines[site] = self.line
         return self._lines[site]
 
-    def frames(self, site: str, api: str, function: str = "", *, library: tuple[FrameSpec, ...] = ()) -> tuple[FrameSpec, ...]:
+    def frames(
+        self, site: str, api: str, function: str = "", *, library: tuple[FrameSpec, ...] = ()
+    ) -> tuple[FrameSpec, ...]:
         """Innermost first: torch's own, the user's function, its callers."""
         head = library or _LIBRARY.get(api, ())
         function = function or self._step_name
@@ -236,8 +238,14 @@ def fsdp(rng: random.Random) -> Job:
     layers = [rng.randint(50, 900) * 128 for _ in range(rng.randint(2, 3))]
     rounds = rng.randint(7, 11)
     lib = f"{TORCH}/distributed/fsdp"
-    gather = ((f"{lib}/_flat_param.py", 1455, "_all_gather_flat_param"), (f"{lib}/_runtime_utils.py", 401, "_pre_forward"))
-    again = ((f"{lib}/_flat_param.py", 1455, "_all_gather_flat_param"), (f"{lib}/_runtime_utils.py", 653, "_pre_backward_hook"))
+    gather = (
+        (f"{lib}/_flat_param.py", 1455, "_all_gather_flat_param"),
+        (f"{lib}/_runtime_utils.py", 401, "_pre_forward"),
+    )
+    again = (
+        (f"{lib}/_flat_param.py", 1455, "_all_gather_flat_param"),
+        (f"{lib}/_runtime_utils.py", 653, "_pre_backward_hook"),
+    )
     scatter = ((C10D, 4410, "reduce_scatter_tensor"), (f"{lib}/_runtime_utils.py", 838, "_reduce_grad"),
                (f"{lib}/_runtime_utils.py", 726, "_post_backward_hook"))  # fmt: skip
     w.collective("start", "broadcast", w.default, 64, dtype="Long", function="build")
@@ -354,6 +362,25 @@ def pipeline_batched(rng: random.Random) -> Job:
     return pipeline(rng, batched=True)
 
 
+def ring(rng: random.Random) -> Job:
+    """Halos around a ring: even ranks send first, odd ranks receive first."""
+    w = Writer(rng, "ring", rng.choice((2, 4, 4, 6, 8)))
+    numel, rounds, size = rng.randint(2, 60) * 512, rng.randint(8, 14), w.job.world
+    w.collective("start", "barrier", w.default, 1, function="build")
+    for w.iteration in range(rounds):
+        w.host(0.03)
+        w.compute(0.05)
+        for rank in w.ranks:
+            order = ("send", "recv") if rank % 2 == 0 else ("recv", "send")
+            for op in order:
+                _message(w, rank, f"halo_{op}", w.default, op, (rank + (1 if op == "send" else -1)) % size, numel)
+        w.collective("residual", "all_reduce", w.default, 1, function="residual")
+        w.synchronize()
+    w.collective("end", "barrier", w.default, 1, function="main_end")
+    w.synchronize()
+    return w.job
+
+
 def mesh3d(rng: random.Random) -> Job:
     """Pipeline × data × tensor parallel."""
     pp, dp, tp = rng.choice(((2, 2, 2), (2, 2, 3), (2, 2, 4), (4, 2, 2)))
@@ -460,9 +487,7 @@ def checkpoint(rng: random.Random) -> Job:
             w.synchronize()
             for rank in w.ranks:
                 frames = w.frames("shards", "all_gather", "save")
-                parts = tuple(
-                    Call("_broadcast_oop", saving, ((size,),), ((size,),), "Float", frames) for size in sizes
-                )
+                parts = tuple(Call("_broadcast_oop", saving, ((size,),), ((size,),), "Float", frames) for size in sizes)
                 w.add(rank, Call("ALLGATHER_coalesced", saving, frames=frames, parts=parts, site="shards",
                                  iteration=w.iteration))  # fmt: skip
             w.host(0.2)
@@ -499,6 +524,6 @@ def script(rng: random.Random) -> Job:
 
 
 FAMILIES: dict[str, Callable[[random.Random], Job]] = {
-    "ddp": ddp, "ddp_eval": ddp_eval, "fsdp": fsdp, "tp_dp": tp_dp, "mesh3d": mesh3d, "pipeline": pipeline,
+    "ddp": ddp, "ddp_eval": ddp_eval, "fsdp": fsdp, "tp_dp": tp_dp, "mesh3d": mesh3d, "pipeline": pipeline, "ring": ring,
     "pipeline_batched": pipeline_batched, "moe": moe, "loop": loop, "checkpoint": checkpoint, "script": script,
 }  # fmt: skip

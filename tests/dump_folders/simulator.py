@@ -198,7 +198,7 @@ class Machine:
     """Runs the programs until nothing moves.
 
     ``eager``: communicators exist from the start, and unbatched sends and receives share the group's. ``depth``: how
-    many kernels a rank's CPU may be ahead. ``batch_bumps_collective``: until torch 2.5 a batch of sends and receives
+    many kernels a rank's CPU may be ahead; ``pace``: everything takes so much longer. ``batch_bumps_collective``: until torch 2.5 a batch of sends and receives
     took a number of the collectives, on the ranks that took part. ``short_ends``: where members' sizes differ, the
     member with the least data ends its kernel and goes on.
     """
@@ -210,11 +210,12 @@ class Machine:
         *,
         eager: bool = False,
         depth: int = 100,
+        pace: float = 1.0,
         batch_bumps_collective: bool = False,
         short_ends: bool = False,
     ) -> None:
         self.groups = groups
-        self.eager, self.depth = eager, depth
+        self.eager, self.depth, self.pace = eager, depth, pace
         self._bumps, self._short_ends = batch_bumps_collective, short_ends
         self.cpus = {rank: _Cpu(rank, list(steps)) for rank, steps in programs.items()}
         self._runnable: deque[_Cpu] = deque(self.cpus.values())
@@ -290,7 +291,7 @@ class Machine:
         if isinstance(step, Host):
             if math.isinf(step.seconds):
                 return False
-            cpu.clock += step.seconds
+            cpu.clock += step.seconds * self.pace
         elif isinstance(step, Die):
             cpu.gone = cpu.clock
         elif isinstance(step, Join):
@@ -305,7 +306,7 @@ class Machine:
                 return False
             if isinstance(step, Compute):
                 cpu.clock += 0.0002
-                kernel = Kernel(cpu.rank, cpu.clock, step.seconds, stuck=step.stuck)
+                kernel = Kernel(cpu.rank, cpu.clock, step.seconds * self.pace, stuck=step.stuck)
                 self._issue(cpu, kernel, ["compute"])
                 cpu.tails["compute"] = [kernel]
             else:
@@ -331,7 +332,7 @@ class Machine:
         if not self._has(cpu, comm, members):
             return False
         cpu.clock += 0.00005
-        kernel = Kernel(cpu.rank, cpu.clock, call.seconds, call, call.stuck)
+        kernel = Kernel(cpu.rank, cpu.clock, call.seconds * self.pace, call, call.stuck)
         self._record(cpu, call, kernel)
         if call.is_p2p:
             parts = call.parts or (call,)
