@@ -8,16 +8,23 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
-from dump_folders.programs import FAMILIES, Job, collective
-from dump_folders.simulator import Call, Compute, Die, Group, Host, Step, Synchronize
+from dump_folders.programs import FAMILIES, LIBRARY, Job, collective
+from dump_folders.simulator import Call, Compute, Die, FrameSpec, Group, Host, Step, Synchronize
 
+_API = {
+    "all_reduce_barrier": "barrier",
+    "_all_gather_base": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "all_to_all": "all_to_all_single",
+}
+"""What a Python caller calls it."""
 INFINITE = float("inf")
 Ranks = frozenset[int]
 
 
-class NoPlace(Exception):  # noqa: N818
+class NoPlace(Exception):
     """The job has no place for this fault: take another."""
 
 
@@ -37,12 +44,14 @@ class Damage:
     """Ranks that leave no dump."""
     peers: Ranks = frozenset()
     """Of a message: who is at the other end."""
-    also: list[Damage] = field(default_factory=list)
+    second: str = ""
+    """Of calls in the wrong order: the other statement."""
+    iteration: int = -1
 
 
-_LATE = frozenset({None, "HD501", "HD502", "HD503", "HD507", "HD508", "HD401"})
+LATE = frozenset({None, "HD501", "HD502", "HD503", "HD507", "HD508", "HD401"})
 _PARTED = frozenset({"HD101", "HD109", "HD106"})
-_GONE = frozenset({None, "HD401", "HD402"})
+GONE = frozenset({None, "HD401", "HD402"})
 
 
 @dataclass(frozen=True)
@@ -73,13 +82,19 @@ def _collective(call: Call) -> bool:
     return not call.parts and not call.is_p2p
 
 
+def _with_data(call: Call) -> bool:
+    """A collective that has a tensor of the user's, of a size that all members share."""
+    return _collective(call) and not call.uneven and call.op != "all_reduce_barrier"
+
+
 def _line(call: Call, job: Job) -> tuple[str, int] | None:
     return next(((f[0], f[1]) for f in call.frames if f[0] == job.script), None)
 
 
 def _statement(place: _Place, kind: str, job: Job, causes: frozenset[str | None]) -> Damage:
     call = place.call
-    return Damage(kind, frozenset({place.rank}), call.group, call.site, _line(call, job), causes)
+    culprits = frozenset({place.rank})
+    return Damage(kind, culprits, call.group, call.site, _line(call, job), causes, iteration=call.iteration)
 
 
 def skip(job: Job, rng: random.Random) -> Damage:
@@ -90,16 +105,10 @@ def skip(job: Job, rng: random.Random) -> Damage:
     return _statement(place, "skip", job, frozenset(causes))
 
 
-def _new_line(job: Job, rng: random.Random, call: Call, function: str, api: str) -> tuple[tuple[str, int, str], ...]:
-    own = (job.script, rng.randint(230, 290), function)
-    library = collective("barrier", call.group, 1, 0) and tuple(f for f in call.frames if f[0] != job.script)
-    outer = tuple(f for f in call.frames if f[0] == job.script)[1:] or (
-        (job.script, 410, "train"),
-        (job.script, 460, "main"),
-        (job.script, 466, "<module>"),
-    )
-    return (*(library or (("/usr/local/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 2935, api),)),
-            own, *outer)  # fmt: skip
+def _of_its_own(job: Job, rng: random.Random, near: Call, function: str, api: str) -> tuple[FrameSpec, ...]:
+    """The stack of a call that only one rank makes, from the same loop as ``near``."""
+    outer = tuple(frame for frame in near.frames if frame[0] == job.script)[1:]
+    return (*LIBRARY[api], (job.script, rng.randint(230, 290), function), *outer)
 
 
 def extra(job: Job, rng: random.Random) -> Damage:
@@ -108,9 +117,8 @@ def extra(job: Job, rng: random.Random) -> Damage:
     here, group = place.call, place.call.group
     api = rng.choice([api for api in ("barrier", "broadcast", "all_reduce", "all_gather") if api != here.op])
     function = rng.choice(("save_checkpoint", "log_metrics", "export", "dump_stats"))
-    call = collective(
-        api, group, rng.randint(2, 50) * 40 + 8, place.rank, frames=_new_line(job, rng, here, function, api)
-    )
+    frames = _of_its_own(job, rng, here, function, api)
+    call = collective(api, group, rng.randint(2, 50) * 40 + 8, place.rank, frames=frames)
     call = replace(call, site="extra", iteration=here.iteration)
     if call.kernel == here.kernel:
         raise NoPlace
@@ -122,7 +130,8 @@ def silent_extra(job: Job, rng: random.Random) -> Damage:
     """A rank makes a call of its own that pairs with the others' next one."""
     place = _pick(rng, _places(job, lambda call: _collective(call) and not call.autograd))
     here = place.call
-    frames = _new_line(job, rng, here, rng.choice(("debug_print", "log_metrics", "refresh")), here.op)
+    function = rng.choice(("debug_print", "log_metrics", "refresh"))
+    frames = _of_its_own(job, rng, here, function, _API.get(here.op, here.op))
     call = replace(here, site="extra", frames=frames, waits=True)
     job.programs[place.rank].insert(place.at, call)
     causes = frozenset({"HD101", "HD102", "HD109", "HD106"})
@@ -134,49 +143,56 @@ def swap(job: Job, rng: random.Random) -> Damage:
     found = []
     for place in _places(job, lambda call: _collective(call) and call.waits):
         following = _next_call(job.programs[place.rank], place.at, same=True)
-        if following is not None and job.programs[place.rank][following].kernel != place.call.kernel:  # type: ignore[union-attr]
+        if following is not None and following[1].kernel != place.call.kernel:
             found.append(place)
     place = _pick(rng, found)
-    steps = job.programs[place.rank]
-    other = _next_call(steps, place.at, same=True) or 0
-    steps[place.at], steps[other] = steps[other], steps[place.at]
-    return _statement(place, "swap", job, frozenset({"HD106", "HD101"}))
-
-
-def _next_call(steps: list[Step], at: int, *, same: bool) -> int | None:
-    """The next call behind ``at``: of the same group, or of another; None where the CPU waits before it."""
-    here = steps[at]
-    for number in range(at + 1, min(at + 8, len(steps))):
-        step = steps[number]
-        if isinstance(step, Synchronize):
-            return None
-        if isinstance(step, Call) and isinstance(here, Call):
-            right = step.group == here.group if same else len(set(step.group.members) & set(here.group.members)) > 1
-            other = step.group != here.group
-            return number if right and _collective(step) and step.waits and (same or other) else None
-    return None
+    damage = _statement(place, "swap", job, frozenset({"HD106"}))
+    _exchange(job, place, damage, same=True)
+    return damage
 
 
 def order(job: Job, rng: random.Random) -> Damage:
     """A rank uses two groups in the other order."""
     wanted = _places(job, lambda call: _collective(call) and call.waits and len(call.group.members) > 1)
     place = _pick(rng, [p for p in wanted if _next_call(job.programs[p.rank], p.at, same=False) is not None])
-    steps = job.programs[place.rank]
-    other = _next_call(steps, place.at, same=False) or 0
-    second = steps[other]
-    assert isinstance(second, Call)
-    steps[place.at], steps[other] = steps[other], steps[place.at]
+    damage = _statement(place, "order", job, frozenset({"HD107"}))
+    second = _exchange(job, place, damage, same=False)
     both = tuple(sorted(set(place.call.group.members) & set(second.group.members)))
-    group = replace(place.call.group, members=both)
-    return Damage(
-        "order", frozenset({place.rank}), group, place.call.site, _line(place.call, job), frozenset({"HD107"})
-    )
+    damage.group = replace(place.call.group, members=both)
+    return damage
+
+
+def _exchange(job: Job, place: _Place, damage: Damage, *, same: bool) -> Call:
+    """Exchange the call with the next one, which is returned."""
+    steps = job.programs[place.rank]
+    found = _next_call(steps, place.at, same=same)
+    assert found is not None
+    at, second = found
+    steps[place.at], steps[at] = second, place.call
+    damage.second = second.site
+    return second
+
+
+def _next_call(steps: list[Step], at: int, *, same: bool) -> tuple[int, Call] | None:
+    """The next call behind ``at``, if it is of the same group, or else of another that shares two ranks with it; None
+    where the CPU waits before it."""
+    here = steps[at]
+    assert isinstance(here, Call)
+    for number in range(at + 1, min(at + 8, len(steps))):
+        step = steps[number]
+        if isinstance(step, Synchronize):
+            return None
+        if isinstance(step, Call):
+            shared = set(step.group.members) & set(here.group.members)
+            right = step.group == here.group if same else step.group != here.group and len(shared) > 1
+            return (number, step) if right and _collective(step) and step.waits else None
+    return None
 
 
 def size(job: Job, rng: random.Random) -> Damage:
     """A rank gives a tensor of another size."""
-    place = _pick(rng, _places(job, lambda call: _collective(call) and not call.uneven and call.size > 8
-                               and call.op in {"all_reduce", "broadcast", "_all_gather_base", "all_gather"}))  # fmt: skip
+    shared = {"all_reduce", "broadcast", "_all_gather_base", "all_gather"}
+    place = _pick(rng, _places(job, lambda call: _with_data(call) and call.size > 8 and call.op in shared))
     ratio = rng.choice((0.5, 2, 3))
     call = replace(place.call, inputs=_scaled(place.call.inputs, ratio), outputs=_scaled(place.call.outputs, ratio))
     job.programs[place.rank][place.at] = call
@@ -189,7 +205,7 @@ def _scaled(shapes: tuple[tuple[int, ...], ...], ratio: float) -> tuple[tuple[in
 
 def dtype(job: Job, rng: random.Random) -> Damage:
     """A rank gives another type."""
-    place = _pick(rng, _places(job, lambda call: _collective(call) and not call.uneven and call.op != "gather"))
+    place = _pick(rng, _places(job, lambda call: _with_data(call) and call.op != "gather"))
     other = {"Float": "BFloat16", "BFloat16": "Float", "Long": "Float", "Byte": "Long"}[place.call.dtype]
     job.programs[place.rank][place.at] = replace(place.call, dtype=other)
     return _statement(place, "dtype", job, frozenset({"HD104"}))
@@ -197,13 +213,13 @@ def dtype(job: Job, rng: random.Random) -> Damage:
 
 def operation(job: Job, rng: random.Random) -> Damage:
     """A rank makes another call in the place of one."""
-    place = _pick(rng, _places(job, lambda call: _collective(call) and not call.uneven and not call.autograd))
+    place = _pick(rng, _places(job, lambda call: _with_data(call) and not call.autograd))
     here = place.call
     api = rng.choice([api for api in ("broadcast", "all_reduce", "all_gather", "reduce") if api != here.op])
     numel = here.inputs[0][0]
     call = collective(api, here.group, numel, place.rank, dtype=here.dtype, frames=_renamed(here.frames, api))
     job.programs[place.rank][place.at] = replace(call, site=here.site + "_other", iteration=here.iteration)
-    return _statement(place, "operation", job, frozenset({"HD106", "HD101"}))
+    return _statement(place, "operation", job, frozenset({"HD106", "HD101", "HD109"}))
 
 
 def _renamed(frames: tuple[tuple[str, int, str], ...], api: str) -> tuple[tuple[str, int, str], ...]:
@@ -220,7 +236,7 @@ def late(job: Job, rng: random.Random) -> Damage:
     """A rank's CPU hangs before a call: a data loader, a file system."""
     place = _pick(rng, _places(job, _collective))
     job.programs[place.rank][place.at : place.at] = [Host(INFINITE)]
-    return _statement(place, "late", job, _LATE)
+    return _statement(place, "late", job, LATE)
 
 
 def ended_early(job: Job, rng: random.Random) -> Damage:
@@ -236,7 +252,7 @@ def ended_for_good(job: Job, rng: random.Random) -> Damage:
     rank = next(iter(damage.culprits))
     steps = job.programs[rank]
     job.programs[rank] = [s for s in steps if not (isinstance(s, Call) and s.site == "end")] + [Host(INFINITE)]
-    damage.kind, damage.causes = "ended_for_good", _LATE | {"HD102", "HD702"}
+    damage.kind, damage.causes = "ended_for_good", LATE | {"HD102", "HD702"}
     return damage
 
 
@@ -272,7 +288,7 @@ def crash(job: Job, rng: random.Random) -> Damage:
     """A rank dies, and leaves no dump."""
     place = _pick(rng, _places(job, _collective))
     job.programs[place.rank][place.at : place.at] = [Die()]
-    damage = _statement(place, "crash", job, _GONE)
+    damage = _statement(place, "crash", job, GONE)
     damage.gone = damage.culprits
     return damage
 
@@ -280,7 +296,7 @@ def crash(job: Job, rng: random.Random) -> Damage:
 def unseen(job: Job, rng: random.Random) -> Damage:
     """The culprit's dump is lost."""
     damage = rng.choice((skip, late, size, extra))(job, rng)
-    damage.kind, damage.causes, damage.gone = "unseen", _GONE, damage.culprits
+    damage.kind, damage.causes, damage.gone = "unseen", GONE, damage.culprits
     return damage
 
 
@@ -392,10 +408,10 @@ def two(job: Job, rng: random.Random) -> Damage:
             steps[place.at : place.at] = [Host(INFINITE)]
         else:
             del steps[place.at]
-        causes = {"size": frozenset({"HD104"}), "late": _LATE, "skip": _PARTED | {"HD104"}}[kind]
+        causes = {"size": frozenset({"HD104"}), "late": LATE, "skip": _PARTED | {"HD104"}}[kind]
         found.append(_statement(place, kind, job, causes))
     both = found[0].culprits | found[1].culprits
-    return Damage("two", both, first, one.call.site, found[0].line, found[0].causes | found[1].causes, also=found)
+    return Damage("two", both, first, one.call.site, found[0].line, found[0].causes | found[1].causes)
 
 
 def nothing(job: Job, rng: random.Random) -> Damage:

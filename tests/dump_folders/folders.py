@@ -12,7 +12,7 @@ from dump_folders.faults import FAULTS, Damage, NoPlace, families_for, nothing
 from dump_folders.oracle import Truth, truth
 from dump_folders.programs import FAMILIES
 from dump_folders.simulator import Machine
-from dump_folders.write import NAMES, SCHEMAS, Dumping, write
+from dump_folders.write import NAMES, SCHEMAS, Dumping, visible, write
 
 DEFAULT = 168
 SEED = 13
@@ -76,11 +76,14 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
         depth=rng.choice((3, 6, 12, 30, 100)),
         pace=rng.uniform(2, 10),
         batch_bumps_collective=schema in {"2.0", "2.1", "2.2", "2.3"},
+        slow_path=schema in {"2.7", "2.9", "2.10"},
         short_ends=rng.random() < 0.3,
     ).run()
     if machine.hung == (fault in HEALTHY):
         raise NoPlace  # it does not hang: the calls happen to match
     dumping = _dumping(rng, fault, machine, damage, schema, timing=timing)
+    if fault not in HEALTHY and not _shows(machine, dumping):
+        raise NoPlace  # the ranks wait for a communicator to be made: no recorder hears of that
     found = truth(damage, machine, dumping, running=fault.startswith("running"))
     return Case(f"{number:03d}-{fault}-{family}", family, fault, machine, dumping, replace(found, fault=fault), seed)
 
@@ -126,6 +129,12 @@ def _dumping(rng: random.Random, fault: str, machine: Machine, damage: Damage, s
     if rng.random() < 0.04 and schema == "2.10" and len(ranks) > 2:
         dumping.odd_schema = (rng.choice(ranks), "2.9")
     return dumping
+
+
+def _shows(machine: Machine, dumping: Dumping) -> bool:
+    """Is a call pending in the dumps that can be read?"""
+    readable = set(dumping.moments) - set(dumping.spoiled)
+    return any(e.completed is None and e.entry.kernel for r in readable for e in visible(machine, dumping, r))
 
 
 def _dead(machine: Machine) -> set[int]:

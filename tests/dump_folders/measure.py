@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,8 @@ def diagnose(folder: Path) -> dict[str, Any] | None:
 
 def frtrace(folder: Path) -> frozenset[int] | None:
     """The ranks that torch's own analyzer names at the first mismatch; None where it failed."""
+    # It prints tables with a package that torch does not require, and fails where that is missing: not its analysis.
+    sys.modules.setdefault("tabulate", types.ModuleType("tabulate")).__dict__.setdefault("tabulate", _no_table)
     from torch.distributed.flight_recorder.components import builder, config_manager, loader
 
     prefixes = [[], *([["-p", _prefix(folder)]] if _prefix(folder) else [])]
@@ -61,7 +64,7 @@ def frtrace(folder: Path) -> frozenset[int] | None:
                 arguments = config_manager.JobConfig().parse_args([str(folder), "--allow-incomplete-ranks", *prefix])
                 details, version = loader.read_dir(arguments)
                 found = builder.build_db(details, arguments, version).collectives
-            except (Exception, SystemExit):  # noqa: S112 - whatever it fails with
+            except (Exception, SystemExit):
                 continue
             finally:
                 gc.enable()
@@ -70,6 +73,10 @@ def frtrace(folder: Path) -> frozenset[int] | None:
             return frozenset()
         return frozenset(bad[0].missing_ranks or ()) or frozenset(bad[0].mismatch_collectives or ())
     return None
+
+
+def _no_table(rows: object, headers: object = ()) -> str:
+    return ""
 
 
 def _prefix(folder: Path) -> str:

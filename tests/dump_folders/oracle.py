@@ -9,12 +9,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from dump_folders.faults import _GONE, _LATE, Damage, Ranks
+from dump_folders.faults import LATE, Damage, Ranks
 from dump_folders.simulator import Call, Machine, Seen
 from dump_folders.write import Dumping, visible
 
 SURENESS = ("possible", "likely", "certain")
 _CLAIMS = {"hang", "crashed"}
+_ENOUGH = 6
+"""So many messages of a rank show what it does in each round."""
 _PENDING = {"late", "crash", "unseen", "ended_for_good", "kernel_stuck", "gpu_stuck"}
 
 
@@ -58,7 +60,7 @@ def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) 
     seen = {rank: visible(machine, dumping, rank) for rank in dumping.moments if rank not in dumping.spoiled}
     clash = _clash(seen)
     proven = clash and damage.kind not in _PENDING
-    culprits, causes, most = _who(damage, machine, dumping, seen)
+    culprits, causes, most = _who(damage, dumping, seen)
     outcomes = {"hang"}
     why = ["calls clash" if clash else "no two calls clash"]
     if damage.gone and damage.kind in {"crash", "unseen"}:
@@ -99,26 +101,30 @@ def _any(seen: dict[int, list[Seen]], state: str) -> bool:
     return any(each.state == state for entries in seen.values() for each in entries)
 
 
+def _frames(dumping: Dumping) -> bool:
+    return dumping.frames and not dumping.as_json
+
+
 def _lower(one: str, other: str) -> str:
     return min(one, other, key=SURENESS.index)
 
 
 def _clash(seen: dict[int, list[Seen]]) -> bool:
-    """Do two ranks have different calls under one number, so that no future can repair it?"""
+    """Do two ranks have different calls at one place of a communicator, so that no future can repair it?"""
     met: dict[tuple[str, int], Call] = {}
     for entries in seen.values():
         for each in entries:
-            call = each.entry.call
-            if each.entry.kernel is None or each.entry.is_p2p or call.uneven or call.parts:
+            call, kernel = each.entry.call, each.entry.kernel
+            if kernel is None or call.is_p2p or call.uneven:
                 continue
-            first = met.setdefault((each.entry.group.name, each.entry.collective_seq), call)
+            first = met.setdefault((each.entry.group.name, kernel.number), call)
             if first.op != call.op or (first.kernel, first.dtype) != (call.kernel, call.dtype):
                 return True
     return False
 
 
 def _who(
-    damage: Damage, machine: Machine, dumping: Dumping, seen: dict[int, list[Seen]]
+    damage: Damage, dumping: Dumping, seen: dict[int, list[Seen]]
 ) -> tuple[tuple[Ranks, ...], frozenset[str | None], str]:
     kind, causes = damage.kind, damage.causes
     if kind in {"crash", "unseen"}:
@@ -141,14 +147,28 @@ def _who(
     accepted: list[Ranks] = [damage.culprits]
     most = "certain"
     if not late:
-        rivals = _rivals(damage, machine, seen, rank)
+        rivals = _rivals(damage, seen, rank, only_active=dumping.only_active)
         accepted += [frozenset({rival}) for rival in rivals]
         most = "likely" if rivals else most
         if not _goes_on(seen.get(rank, []), damage):
-            causes = causes | _LATE | {"HD102"}
+            causes = causes | LATE | {"HD102"}
+        if damage.second and not _both_seen(seen, damage, rank):
+            causes = causes | {"HD101", "HD109", "HD106"}
+        if kind == "swap" and not _frames(dumping):
+            causes = causes | {"HD104"}
     elif damage.gone:
         most = "likely"  # the rank whose dump is lost may be late as well
     return tuple(accepted), causes, most
+
+
+def _both_seen(seen: dict[int, list[Seen]], damage: Damage, rank: int) -> bool:
+    """Do the dumps of the culprit and of another rank show both calls? Else one of them may be missing."""
+    both = {damage.site, damage.second}
+    shown = {
+        r: {e.entry.call.site for e in entries if e.entry.call.iteration == damage.iteration}
+        for r, entries in seen.items()
+    }
+    return both <= shown.get(rank, set()) and any(both <= sites for r, sites in shown.items() if r != rank)
 
 
 def _goes_on(entries: list[Seen], damage: Damage) -> bool:
@@ -157,26 +177,18 @@ def _goes_on(entries: list[Seen], damage: Damage) -> bool:
     return any(each.completed is None and each.entry.group.name == name and each.entry.kernel for each in entries)
 
 
-def _rivals(damage: Damage, machine: Machine, seen: dict[int, list[Seen]], rank: int) -> set[int]:
+def _rivals(damage: Damage, seen: dict[int, list[Seen]], rank: int, *, only_active: bool) -> set[int]:
     """Who else may be the culprit: the other of two ranks, where no third shows what is right."""
+    others = set(seen) - {rank}
     if damage.peers:
-        pairs = {
-            (each.entry.call.group.name, peer_rank)
-            for peer_rank, entries in seen.items()
-            for each in entries
-            if each.entry.is_p2p
-        }
-        return set(damage.peers & seen.keys()) if len(pairs) < 3 or damage.kind == "extra_recv" else set()
-    witnesses = {
-        other
-        for other, entries in seen.items()
-        if other != rank and any(each.entry.call.site == damage.site for each in entries)
-    }
-    group = set(damage.group.members) if damage.group else set()
-    others = group & seen.keys() - {rank}
+        told = [r for r, entries in seen.items() if sum(each.entry.is_p2p for each in entries) > _ENOUGH]
+        return set(damage.peers) & others if len(told) < 3 or only_active or damage.kind == "extra_recv" else set()
+    group = set(damage.group.members if damage.group else ()) & others
     if damage.kind in {"extra", "silent_extra", "ended_early", "one_more"}:
-        witnesses = others
-    return set() if len(witnesses) > 1 else others
+        witnesses = others  # all others show that there is no such call
+    else:
+        witnesses = {other for other in others if any(each.entry.call.site == damage.site for each in seen[other])}
+    return set() if len(witnesses) > 1 else group or others
 
 
 def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
@@ -198,7 +210,3 @@ def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
     too_sure = claims and SURENESS.index(confidence) > SURENESS.index(truth.most_sure)
     said = f"{outcome} {sorted(culprits)} {cause or '-'} {confidence}"
     return Mark(right_outcome, right_ranks, right_cause, false or barred, too_sure, said=said)
-
-
-__all__ = ["Damage", "Mark", "Truth", "mark", "truth"]
-_ = _GONE

@@ -10,7 +10,7 @@ from dump_folders.simulator import Call, Compute, FrameSpec, Group, Host, Join, 
 
 TORCH = "/usr/local/lib/python3.11/site-packages/torch"
 C10D = f"{TORCH}/distributed/distributed_c10d.py"
-_LIBRARY: dict[str, tuple[FrameSpec, ...]] = {
+LIBRARY: dict[str, tuple[FrameSpec, ...]] = {
     name: ((C10D, line, name), (f"{TORCH}/distributed/c10d_logger.py", 83, "wrapper"))
     for name, line in {
         "all_reduce": 2935, "broadcast": 2771, "barrier": 4818, "all_gather": 3706, "gather": 3985, "send": 2403,
@@ -77,7 +77,7 @@ class Writer:
         self, site: str, api: str, function: str = "", *, library: tuple[FrameSpec, ...] = ()
     ) -> tuple[FrameSpec, ...]:
         """Innermost first: torch's own, the user's function, its callers."""
-        head = library or _LIBRARY.get(api, ())
+        head = library or LIBRARY.get(api, ())
         function = function or self._step_name
         return (
             *head,
@@ -472,8 +472,8 @@ def checkpoint(rng: random.Random) -> Job:
     saving = w.group("checkpoint", w.default.members)
     sizes = [rng.randint(10, 90) for _ in w.ranks]
     w.collective("start", "broadcast", w.default, 32, dtype="Long", function="main")
-    gather = (*_LIBRARY["gather"], (C10D, 3145, "gather_object"))
-    tell = (*_LIBRARY["broadcast"], (C10D, 3571, "broadcast_object_list"))
+    gather = (*LIBRARY["gather"], (C10D, 3145, "gather_object"))
+    tell = (*LIBRARY["broadcast"], (C10D, 3571, "broadcast_object_list"))
     for w.iteration in range(rounds):
         w.host(0.05)
         w.compute(0.1)
@@ -523,7 +523,5 @@ def script(rng: random.Random) -> Job:
     return w.job
 
 
-FAMILIES: dict[str, Callable[[random.Random], Job]] = {
-    "ddp": ddp, "ddp_eval": ddp_eval, "fsdp": fsdp, "tp_dp": tp_dp, "mesh3d": mesh3d, "pipeline": pipeline, "ring": ring,
-    "pipeline_batched": pipeline_batched, "moe": moe, "loop": loop, "checkpoint": checkpoint, "script": script,
-}  # fmt: skip
+_ALL = (ddp, ddp_eval, fsdp, tp_dp, mesh3d, pipeline, pipeline_batched, ring, moe, loop, checkpoint, script)
+FAMILIES: dict[str, Callable[[random.Random], Job]] = {make.__name__: make for make in _ALL}

@@ -198,9 +198,10 @@ class Machine:
     """Runs the programs until nothing moves.
 
     ``eager``: communicators exist from the start, and unbatched sends and receives share the group's. ``depth``: how
-    many kernels a rank's CPU may be ahead; ``pace``: everything takes so much longer. ``batch_bumps_collective``: until torch 2.5 a batch of sends and receives
-    took a number of the collectives, on the ranks that took part. ``short_ends``: where members' sizes differ, the
-    member with the least data ends its kernel and goes on.
+    many kernels a rank's CPU may be ahead; ``pace``: everything takes so much longer. ``batch_bumps_collective``: until
+    torch 2.5 a batch of sends and receives took a number of the collectives, on the ranks that took part.
+    ``slow_path``: the parts of an uneven all_gather are recorded (schema 2.7 and later). ``short_ends``: where members'
+    sizes differ, the member with the least data ends its kernel and goes on.
     """
 
     def __init__(
@@ -212,11 +213,12 @@ class Machine:
         depth: int = 100,
         pace: float = 1.0,
         batch_bumps_collective: bool = False,
+        slow_path: bool = True,
         short_ends: bool = False,
     ) -> None:
         self.groups = groups
         self.eager, self.depth, self.pace = eager, depth, pace
-        self._bumps, self._short_ends = batch_bumps_collective, short_ends
+        self._bumps, self._slow_path, self._short_ends = batch_bumps_collective, slow_path, short_ends
         self.cpus = {rank: _Cpu(rank, list(steps)) for rank, steps in programs.items()}
         self._runnable: deque[_Cpu] = deque(self.cpus.values())
         self._meetings: dict[tuple[str, int], dict[int, Kernel]] = {}
@@ -380,7 +382,8 @@ class Machine:
             seq += 1
         for part in call.parts:
             op_id += 1
-            self._add(cpu, part, (seq, p2p, op_id), call.is_p2p, None)
+            if call.is_p2p or self._slow_path:
+                self._add(cpu, part, (seq, p2p, op_id), call.is_p2p, None)
         if not call.parts:
             op_id += 1
         is_p2p = call.is_p2p and not (call.parts and self._bumps)
@@ -389,7 +392,7 @@ class Machine:
 
     def _add(self, cpu: _Cpu, call: Call, numbers: tuple[int, int, int], is_p2p: bool, kernel: Kernel | None) -> None:
         mine = [group for group in self.groups if cpu.rank in group.members]
-        name = call.op
+        name = call.op if self._slow_path or not call.parts else "coalesced"
         if call.op in {"send", "recv"}:
             me, peer = call.group.members.index(cpu.rank), call.group.members.index(call.peer)
             name = f"{call.op} {me}{'->' if call.op == 'send' else '<-'}{peer}"
