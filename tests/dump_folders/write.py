@@ -235,3 +235,4 @@ def _write_foreign(root: Path, rng: random.Random) -> None:
     ):
         root.mkdir(parents=True, exist_ok=True)
         (root / name).write_bytes(data)
+        os.utime(root / name, (EPOCH, EPOCH))
