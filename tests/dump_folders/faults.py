@@ -20,6 +20,7 @@ _API = {
     "all_to_all": "all_to_all_single",
 }
 """What a Python caller calls it."""
+_ROOTED = frozenset({"broadcast", "reduce", "gather"})
 INFINITE = float("inf")
 Ranks = frozenset[int]
 
@@ -47,6 +48,8 @@ class Damage:
     second: str = ""
     """Of calls in the wrong order: the other statement."""
     iteration: int = -1
+    rooted: bool = False
+    """Its call has a root, which no dump names."""
 
 
 LATE = frozenset({None, "HD501", "HD502", "HD503", "HD507", "HD508", "HD401"})
@@ -319,8 +322,36 @@ def kernel_stuck(job: Job, rng: random.Random) -> Damage:
             ):  # fmt: skip
                 job.programs[member][at] = replace(step, stuck=True)
     damage = _statement(place, "kernel_stuck", job, frozenset({"HD602"}))
-    damage.culprits = frozenset()
+    damage.culprits, damage.rooted = frozenset(), place.call.op in _ROOTED
     return damage
+
+
+def root(job: Job, rng: random.Random) -> Damage:
+    """A rank names another root. Recorders do not keep it: all arrived, as far as anyone can see."""
+    place = _pick(rng, _places(job, lambda call: call.op in _ROOTED - {"gather"}))
+    job.programs[place.rank][place.at] = replace(place.call, root=place.call.root + 1)
+    return _statement(place, "root", job, frozenset({"HD602", "HD105", None}))
+
+
+def threads(job: Job, rng: random.Random) -> Damage:
+    """A second thread of every rank uses the group of the first; on one rank it comes earlier."""
+    place = _pick(rng, _places(job, lambda call: _collective(call) and call.waits and not call.autograd))
+    here = place.call
+    numel = rng.randint(2, 90) * 24
+    for rank in here.group.members:
+        steps = job.programs[rank]
+        at = [
+            n
+            for n, s in enumerate(steps)
+            if isinstance(s, Call) and (s.site, s.iteration) == (here.site, here.iteration)
+        ]
+        frames = (*LIBRARY["all_gather"], (job.script, 288, "upload"), ("/usr/lib/python3.11/threading.py", 982, "run"))
+        call = collective("all_gather", here.group, numel, rank, dtype="Long", frames=frames)
+        call = replace(call, thread="uploader", site="upload", iteration=here.iteration, waits=False)
+        if len(at) != 1 or call.kernel == here.kernel:
+            raise NoPlace
+        steps.insert(at[0] if rank == place.rank else at[0] + 1, call)
+    return _statement(place, "threads", job, frozenset({"HD108"}))
 
 
 def gpu_stuck(job: Job, rng: random.Random) -> Damage:
@@ -419,13 +450,12 @@ def nothing(job: Job, rng: random.Random) -> Damage:
     return Damage("nothing")
 
 
-FAULTS: dict[str, Callable[[Job, random.Random], Damage]] = {
-    "skip": skip, "extra": extra, "silent_extra": silent_extra, "swap": swap, "order": order, "size": size,
-    "dtype": dtype, "operation": operation, "late": late, "ended_early": ended_early,
-    "ended_for_good": ended_for_good, "one_more": one_more, "crash": crash, "unseen": unseen,
-    "witness_gone": witness_gone, "kernel_stuck": kernel_stuck, "gpu_stuck": gpu_stuck, "no_send": no_send,
-    "extra_recv": extra_recv, "wrong_peer": wrong_peer, "all_send_first": all_send_first, "two": two,
-}  # fmt: skip
+_ALL = (
+    (skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads)
+    + (late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck)
+    + (no_send, extra_recv, wrong_peer, all_send_first, two)
+)
+FAULTS: dict[str, Callable[[Job, random.Random], Damage]] = {fault.__name__: fault for fault in _ALL}
 MESSAGES = {"no_send", "extra_recv", "wrong_peer", "all_send_first"}
 
 

@@ -14,9 +14,11 @@ from dump_folders.programs import FAMILIES
 from dump_folders.simulator import Machine
 from dump_folders.write import NAMES, SCHEMAS, Dumping, visible, write
 
-DEFAULT = 168
+DEFAULT = 200
 SEED = 13
 _TRIES = 200
+_SLOW_PATH = frozenset({"2.7", "2.9", "2.10"})
+"""Schemas that show the parts of an uneven all_gather."""
 HEALTHY = ("complete", "running", "running_long_skew", "complete_unseen")
 
 
@@ -67,6 +69,7 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
     families = list(FAMILIES) if fault in HEALTHY else families_for(fault)
     family = rng.choice(families)
     job = FAMILIES[family](rng)
+    before = {rank: list(steps) for rank, steps in job.programs.items()}
     damage = nothing(job, rng) if fault in HEALTHY else FAULTS[fault](job, rng)
     schema = rng.choice(SCHEMAS)
     machine = Machine(
@@ -76,7 +79,7 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
         depth=rng.choice((3, 6, 12, 30, 100)),
         pace=rng.uniform(2, 10),
         batch_bumps_collective=schema in {"2.0", "2.1", "2.2", "2.3"},
-        slow_path=schema in {"2.7", "2.9", "2.10"},
+        slow_path=schema in _SLOW_PATH,
         short_ends=rng.random() < 0.3,
     ).run()
     if machine.hung == (fault in HEALTHY):
@@ -84,6 +87,8 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
     dumping = _dumping(rng, fault, machine, damage, schema, timing=timing)
     if fault not in HEALTHY and not _shows(machine, dumping):
         raise NoPlace  # the ranks wait for a communicator to be made: no recorder hears of that
+    if rng.random() < 0.04:
+        dumping.older_run = Machine(job.groups, before, slow_path=schema in _SLOW_PATH).run()
     found = truth(damage, machine, dumping, running=fault.startswith("running"))
     return Case(f"{number:03d}-{fault}-{family}", family, fault, machine, dumping, replace(found, fault=fault), seed)
 
@@ -124,7 +129,6 @@ def _dumping(rng: random.Random, fault: str, machine: Machine, damage: Damage, s
         copied=rng.random() < 0.2,
         spoiled=spoiled,
         foreign=rng.random() < 0.25,
-        older_run=rng.random() < 0.04,
     )
     if rng.random() < 0.04 and schema == "2.10" and len(ranks) > 2:
         dumping.odd_schema = (rng.choice(ranks), "2.9")

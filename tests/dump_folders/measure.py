@@ -109,7 +109,7 @@ def shares(answered: list[Answered]) -> dict[str, float]:
 def table(answered: list[Answered]) -> str:
     """By fault, and in all."""
     lines = [
-        f"{'fault':18}{'folders':>8}{'outcome':>9}{'ranks':>7}{'cause':>7}{'all':>6}{'false':>7}{'sure':>6}"
+        f"{'fault':18}{'folders':>8}{'outcome':>9}{'ranks':>7}{'cause':>7}{'line':>8}{'all':>6}{'false':>7}{'sure':>6}"
         f"{'refused':>9}{'frtrace':>9}"
     ]
     faults = sorted({each.case.fault for each in answered})
@@ -125,10 +125,13 @@ def table(answered: list[Answered]) -> str:
 
 def _row(name: str, mine: list[Answered]) -> str:
     marks = [each.mark for each in mine]
+    shown = [m.line for m in marks if m.line is not None]
+    lines = f"{sum(shown)}/{len(shown)}"
     torch = "-" if mine[0].frtrace is None else str(sum(bool(each.frtrace) for each in mine))
+    right, false = sum(m.right for m in marks), sum(m.certain_and_false for m in marks)
     return (
         f"{name:18}{len(mine):8}{sum(m.outcome for m in marks):9}{sum(m.ranks for m in marks):7}"
-        f"{sum(m.cause for m in marks):7}{sum(m.right for m in marks):6}{sum(m.certain_and_false for m in marks):7}"
+        f"{sum(m.cause for m in marks):7}{lines:>8}{right:6}{false:7}"
         f"{sum(m.too_sure for m in marks):6}{sum(m.refused for m in marks):9}{torch:>9}"
     )
 
@@ -146,7 +149,8 @@ def explained(each: Answered) -> str:
     shown = {
         "timing": dumping.timing, "watchdog": dumping.watchdog, "frames": dumping.frames and not dumping.as_json,
         "only active": dumping.only_active, "ring": dumping.ring, "schema": dumping.schema, "names": dumping.names,
-        "json": dumping.as_json, "gz": dumping.zipped, "copied": dumping.copied, "older run": dumping.older_run,
+        "json": dumping.as_json, "gz": dumping.zipped, "copied": dumping.copied,
+        "older run": dumping.older_run is not None,
     }  # fmt: skip
     options = ", ".join(f"{key}={value}" for key, value in shown.items() if value not in {False, 2000})
     return (

@@ -6,18 +6,18 @@ ranks to compare, with no start recorded and with times that say nothing, less t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from dump_folders.faults import LATE, Damage, Ranks
 from dump_folders.simulator import Call, Machine, Seen
-from dump_folders.write import Dumping, visible
+from dump_folders.write import Dumping, newer, timed_out, visible
 
 SURENESS = ("possible", "likely", "certain")
 _CLAIMS = {"hang", "crashed"}
 _ENOUGH = 6
 """So many messages of a rank show what it does in each round."""
-_PENDING = {"late", "crash", "unseen", "ended_for_good", "kernel_stuck", "gpu_stuck"}
+_PENDING = {"late", "crash", "unseen", "ended_for_good", "kernel_stuck", "gpu_stuck", "root"}
 
 
 @dataclass
@@ -44,9 +44,10 @@ class Mark:
     cause: bool
     certain_and_false: bool
     too_sure: bool
+    line: bool | None = None
+    """Does the verdict name the statement's line? None: the dumps do not show it."""
     refused: bool = False
     said: str = ""
-    notes: list[str] = field(default_factory=list)
 
     @property
     def right(self) -> bool:
@@ -70,14 +71,19 @@ def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) 
         if not dumping.watchdog:
             most = _lower(most, "likely")
             why.append("dumped by hand")
-        if not dated and not (dumping.watchdog and dumping.retired_at_timeout):
+        given_up = dumping.retired_at_timeout and any(
+            timed_out(each, dumping.moments[rank], dumping.timeout)
+            for rank, entries in seen.items()
+            for each in entries
+        )
+        if not dated and not given_up:
             # Nothing says how long the calls have been pending: a running job looks the same.
             outcomes.add("blind")
             most = _lower(most, "likely")
             why.append("the files' times are a copy's")
     if dumping.only_active and not any(seen.values()):
         outcomes |= {"blind", "healthy"}
-    return Truth(damage.kind, frozenset(outcomes), culprits, causes, most, damage.line, "; ".join(why))
+    return Truth(damage.kind, frozenset(outcomes), culprits, causes, most, _line(damage, dumping, seen), "; ".join(why))
 
 
 def _healthy(machine: Machine, dumping: Dumping, *, running: bool) -> Truth:
@@ -95,6 +101,14 @@ def _healthy(machine: Machine, dumping: Dumping, *, running: bool) -> Truth:
     apart = any(len(last) > 1 for last in ends.values())
     outcomes = {"blind"} if pending or apart else {"blind", "healthy"}
     return Truth("running", frozenset(outcomes), most_sure="certain", why="dumped while it ran")
+
+
+def _line(damage: Damage, dumping: Dumping, seen: dict[int, list[Seen]]) -> tuple[str, int] | None:
+    """The line of the statement, where a dump has it."""
+    if not _frames(dumping) or damage.line is None or damage.kind in {"crash", "unseen"}:
+        return None
+    shown = (each.entry.call.frames for entries in seen.values() for each in entries)
+    return damage.line if any(damage.line in {frame[:2] for frame in frames} for frames in shown) else None
 
 
 def _any(seen: dict[int, list[Seen]], state: str) -> bool:
@@ -129,10 +143,17 @@ def _who(
     kind, causes = damage.kind, damage.causes
     if kind in {"crash", "unseen"}:
         return (frozenset(), damage.culprits), causes, "likely"
+    if kind == "root":
+        return (frozenset(),), causes, "likely" if dumping.timing else "possible"
+    if kind == "threads":
+        accepted = (damage.culprits, frozenset())
+        named = newer(dumping.schema, "2.9")
+        return accepted, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
     if kind == "kernel_stuck":
         # All arrived. Without starts it is as possible that one rank's GPU never came to it.
         if dumping.timing:
-            return (frozenset(),), causes, "certain"
+            # Roots that differ look the same, where there is one.
+            return (frozenset(),), causes, "likely" if damage.rooted else "certain"
         return (frozenset(),), causes | {None}, "possible"
     if kind == "gpu_stuck":
         if dumping.timing:
@@ -194,7 +215,7 @@ def _rivals(damage: Damage, seen: dict[int, list[Seen]], rank: int, *, only_acti
 def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
     """Compare a diagnosis document with the truth; None: there was none."""
     if answer is None:
-        return Mark(False, False, False, False, False, refused=True, said="refused")
+        return Mark(False, False, False, False, False, False if truth.line else None, refused=True, said="refused")
     outcome, culprits = str(answer["outcome"]), frozenset(answer["culprits"])
     cause = (answer.get("cause") or {}).get("code")
     confidence = str(answer.get("confidence", "possible"))
@@ -209,4 +230,7 @@ def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
     barred = claims and confidence == "certain" and truth.most_sure != "certain"
     too_sure = claims and SURENESS.index(confidence) > SURENESS.index(truth.most_sure)
     said = f"{outcome} {sorted(culprits)} {cause or '-'} {confidence}"
-    return Mark(right_outcome, right_ranks, right_cause, false or barred, too_sure, said=said)
+    line = None
+    if truth.line is not None:
+        line = f"{truth.line[0].rsplit('/', 1)[-1]}:{truth.line[1]}" in str(answer.get("verdict", ""))
+    return Mark(right_outcome, right_ranks, right_cause, false or barred, too_sure, line, said=said)

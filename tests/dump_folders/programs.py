@@ -6,8 +6,9 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from dump_folders.simulator import Call, Compute, FrameSpec, Group, Host, Join, Shape, Step, Synchronize
+from dump_folders.simulator import AUTOGRAD, Call, Compute, FrameSpec, Group, Host, Join, Shape, Step, Synchronize
 
+MAIN = "python"
 TORCH = "/usr/local/lib/python3.11/site-packages/torch"
 C10D = f"{TORCH}/distributed/distributed_c10d.py"
 LIBRARY: dict[str, tuple[FrameSpec, ...]] = {
@@ -131,7 +132,12 @@ class Writer:
             if group is not None and rank in group.members:
                 frames = () if bare else self.frames(site, api, function, library=library)
                 call = collective(api, group, numel, rank, dtype=dtype, frames=frames, root=root)
-                self.add(rank, _with(call, autograd=autograd, waits=waits, site=site, iteration=self.iteration))
+                self.add(
+                    rank,
+                    _with(
+                        call, thread=AUTOGRAD if autograd else MAIN, waits=waits, site=site, iteration=self.iteration
+                    ),
+                )
 
 
 def _with(call: Call, **changes: object) -> Call:
@@ -275,7 +281,7 @@ def _hook(w: Writer, site: str, api: str, group: Group, numel: int, frames: tupl
     """A call from a hook in the autograd engine's thread: its stack ends with the hook."""
     for rank in group.members:
         call = collective(api, group, numel, rank, dtype="BFloat16", frames=frames)
-        w.add(rank, _with(call, autograd=True, waits=False, site=site, iteration=w.iteration))
+        w.add(rank, _with(call, thread=AUTOGRAD, waits=False, site=site, iteration=w.iteration))
 
 
 def tp_dp(rng: random.Random) -> Job:

@@ -28,6 +28,7 @@ FrameSpec = tuple[str, int, str]
 """File, line, function."""
 
 BYTES = {"Float": 4, "BFloat16": 2, "Half": 2, "Long": 8, "Byte": 1, "Int": 4, "Double": 8}
+AUTOGRAD = "pt_autograd_0"
 _POLL = 0.1
 """How often NCCL's watchdog looks for what has ended, in seconds."""
 
@@ -52,8 +53,8 @@ class Call:
     outputs: tuple[Shape, ...] = ()
     dtype: str = "Float"
     frames: tuple[FrameSpec, ...] = ()
-    autograd: bool = False
-    """Issued by the autograd engine's thread while the main thread waits in backward()."""
+    thread: str = "python"
+    """The autograd engine's, 'pt_autograd_0', issues calls while the main thread waits in backward()."""
     waits: bool = True
     """The compute stream waits for it (async_op=False)."""
     seconds: float = 0.002
@@ -62,6 +63,8 @@ class Call:
     parts: tuple[Call, ...] = ()
     uneven: bool = False
     """Members give different sizes, rightly (all_to_all)."""
+    root: int = 0
+    """Of a broadcast or a reduction. The flight recorder does not keep it."""
     stuck: bool = False
     """Its kernel never ends, though all members started it."""
     site: str = ""
@@ -78,12 +81,16 @@ class Call:
         return sum(math.prod(shape) for shape in self.inputs) * BYTES.get(self.dtype, 4)
 
     @property
+    def autograd(self) -> bool:
+        return self.thread == AUTOGRAD
+
+    @property
     def kernel(self) -> tuple[object, ...]:
         """What all members' kernels have to agree on."""
         if self.parts:
             return (self.op, tuple(part.kernel for part in self.parts))
         op = "all_reduce" if self.op == "all_reduce_barrier" else self.op
-        return (op,) if self.uneven else (op, self.size)
+        return (op,) if self.uneven else (op, self.size, self.root)
 
 
 @dataclass(frozen=True)

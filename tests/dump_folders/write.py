@@ -14,6 +14,7 @@ from dump_folders.simulator import Group, Machine, Seen, Status
 
 EPOCH = 1_760_000_000
 """Unix time at which every simulated job begins."""
+_WEEK = 7 * 86_400.0
 SCHEMAS = ("2.10", "2.10", "2.10", "2.9", "2.9", "2.7", "2.5", "2.4", "2.4", "2.3", "2.2", "2.1", "2.0")
 NAMES = {
     "plain": "nccl_trace_rank_{rank}",
@@ -58,14 +59,14 @@ class Dumping:
     """'truncated' or 'empty': what became of a rank's dump."""
     foreign: bool = False
     """Other files lie beside the dumps."""
-    older_run: bool = False
-    """Dumps of an earlier, healthy run lie in a folder of their own."""
+    older_run: Machine | None = None
+    """A healthy run, a week before, whose dumps lie in a folder of their own."""
 
     def schema_of(self, rank: int) -> str:
         return self.odd_schema[1] if self.odd_schema and self.odd_schema[0] == rank else self.schema
 
 
-def _newer(schema: str, than: str) -> bool:
+def newer(schema: str, than: str) -> bool:
     """Is ``schema`` at least ``than``?"""
     return tuple(map(int, schema.split("."))) >= tuple(map(int, than.split(".")))
 
@@ -96,11 +97,11 @@ class _Dialect:
         _, status = self.machine.dump(self.rank, moment, timing=self.dumping.timing)
         groups = self.machine.used_groups(self.rank, moment)
         found: dict[str, object] = {"version": self.schema, "pg_config": {g.name: self._config(g) for g in groups}}
-        if _newer(self.schema, "2.10"):
+        if newer(self.schema, "2.10"):
             found["comm_lib_version"] = "2.27.5"
-        elif _newer(self.schema, "2.5"):
+        elif newer(self.schema, "2.5"):
             found["nccl_version"] = "2.25.1"
-        if _newer(self.schema, "2.3"):
+        if newer(self.schema, "2.3"):
             found["pg_status"] = {str(number): self._status(each) for number, each in status.items()}
         entries = [self._entry(seen, moment) for seen in visible(self.machine, self.dumping, self.rank)]
         if entries or not self.dumping.as_json:
@@ -124,7 +125,7 @@ class _Dialect:
     def _entry(self, seen: Seen, moment: float) -> dict[str, object]:
         entry, schema, call = seen.entry, self.schema, seen.entry.call
         name = entry.name
-        if name == "all_reduce_barrier" and not _newer(schema, "2.4"):
+        if name == "all_reduce_barrier" and not newer(schema, "2.4"):
             name = "all_reduce"
         group: object = (entry.group.name, entry.group.desc)
         found: dict[str, object] = {}
@@ -135,9 +136,9 @@ class _Dialect:
             "pg_id": entry.pg_id,
             "process_group": list(group) if self.dumping.as_json else group,  # type: ignore[call-overload]
         }
-        if _newer(schema, "2.9"):
-            found["thread_name"] = "pt_autograd_0" if call.autograd else "python"
-            found["thread_id"] = str(139_000_000_000_000 + self.rank * 10_000 + (7 if call.autograd else 0))
+        if newer(schema, "2.9"):
+            found["thread_name"] = call.thread
+            found["thread_id"] = str(139_000_000_000_000 + self.rank * 10_000 + 64 * len(call.thread))
         found |= {
             "collective_seq_id": entry.collective_seq,
             "p2p_seq_id": entry.p2p_seq,
@@ -150,10 +151,10 @@ class _Dialect:
         tensors = () if call.parts else (call.inputs, call.outputs)
         inputs, outputs = tensors or ((), ())
         found["input_sizes"] = [list(shape) for shape in inputs]
-        if _newer(schema, "2.2"):
+        if newer(schema, "2.2"):
             found["input_dtypes"] = [call.dtype] * len(inputs)
         found["output_sizes"] = [list(shape) for shape in outputs]
-        if _newer(schema, "2.2"):
+        if newer(schema, "2.2"):
             found["output_dtypes"] = [call.dtype] * len(outputs)
         retired = seen.retired or (self.dumping.retired_at_timeout and timed_out(seen, moment, self.dumping.timeout))
         found |= {
@@ -162,7 +163,7 @@ class _Dialect:
             "time_discovered_completed_ns": self._time(seen.completed),
             "retired": retired,
         }
-        if _newer(schema, "2.1"):
+        if newer(schema, "2.1"):
             found["timeout_ms"] = int(self.dumping.timeout * 1000)
             found["is_p2p"] = entry.is_p2p
         return found
@@ -177,7 +178,7 @@ class _Dialect:
 
 def write(folder: Path, machine: Machine, dumping: Dumping, rng: random.Random) -> list[Path]:
     """Write the folder: a file for each rank with a moment, and what lies beside them."""
-    root = folder / "run_2" if dumping.older_run else folder
+    root = folder / "run_2" if dumping.older_run is not None else folder
     written = []
     # Copying takes a while too: the files' times then say nothing of the ranks.
     copy = EPOCH + machine.last_move + rng.uniform(1, 4) * 86_400
@@ -185,8 +186,8 @@ def write(folder: Path, machine: Machine, dumping: Dumping, rng: random.Random) 
         written.append(_file(root, machine, dumping, rank))
         stamp = copy + rng.uniform(0, 2) if dumping.copied else EPOCH + moment + 0.05
         os.utime(written[-1], (stamp, stamp))
-    if dumping.older_run:
-        _write_older(folder / "run_1", machine, dumping)
+    if dumping.older_run is not None:
+        _write_older(folder / "run_1", dumping.older_run, dumping)
     if dumping.foreign:
         _write_foreign(root, rng)
     return written
@@ -208,15 +209,13 @@ def _file(root: Path, machine: Machine, dumping: Dumping, rank: int) -> Path:
 
 
 def _write_older(root: Path, machine: Machine, dumping: Dumping) -> None:
-    """An earlier run of the same job, dumped when all was well: nothing in it is pending."""
-    early = {rank: min((k.ended or 0.0) for k in machine.cpus[rank].kernels[:1]) for rank in machine.cpus}
-    moment = min(early.values(), default=0.0)
-    for rank in dumping.moments:
-        before = Dumping({rank: moment}, schema=dumping.schema, frames=dumping.frames, names=dumping.names,
-                         as_json=dumping.as_json, zipped=dumping.zipped, per_host=dumping.per_host,
-                         clock={rank: -7 * 86_400.0})  # fmt: skip
+    """An earlier run of the same job: all went well."""
+    for rank in machine.cpus:
+        before = Dumping({rank: machine.last_move + 1}, schema=dumping.schema, frames=dumping.frames,
+                         names=dumping.names, as_json=dumping.as_json, zipped=dumping.zipped,
+                         per_host=dumping.per_host, clock={rank: -_WEEK})  # fmt: skip
         path = _file(root, machine, before, rank)
-        stamp = EPOCH - 7 * 86_400
+        stamp = EPOCH - _WEEK + machine.last_move
         os.utime(path, (stamp, stamp))
 
 
