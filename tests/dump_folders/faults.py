@@ -451,9 +451,9 @@ def nothing(job: Job, rng: random.Random) -> Damage:
 
 
 _ALL = (
-    (skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads)
-    + (late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck)
-    + (no_send, extra_recv, wrong_peer, all_send_first, two)
+    *(skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads),
+    *(late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck),
+    *(no_send, extra_recv, wrong_peer, all_send_first, two),
 )
 FAULTS: dict[str, Callable[[Job, random.Random], Damage]] = {fault.__name__: fault for fault in _ALL}
 MESSAGES = {"no_send", "extra_recv", "wrong_peer", "all_send_first"}

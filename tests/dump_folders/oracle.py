@@ -146,9 +146,11 @@ def _who(
     if kind == "root":
         return (frozenset(),), causes, "likely" if dumping.timing else "possible"
     if kind == "threads":
-        accepted = (damage.culprits, frozenset())
+        pair = set(damage.group.members if damage.group else ()) & set(seen)
+        other = tuple(frozenset({member}) for member in pair - damage.culprits) if len(pair) == 2 else ()
+        either = (damage.culprits, frozenset(), *other)
         named = newer(dumping.schema, "2.9")
-        return accepted, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
+        return either, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
     if kind == "kernel_stuck":
         # All arrived. Without starts it is as possible that one rank's GPU never came to it.
         if dumping.timing:
@@ -156,6 +158,9 @@ def _who(
             return (frozenset(),), causes, "likely" if damage.rooted else "certain"
         return (frozenset(),), causes | {None}, "possible"
     if kind == "gpu_stuck":
+        (rank,) = damage.culprits
+        if not _waits(seen[rank]):  # its launch queue was full: it has not even issued the call
+            return (damage.culprits,), causes | LATE, "certain"
         if dumping.timing:
             return (damage.culprits,), causes, "certain"
         return (frozenset(), damage.culprits), causes, "possible"
@@ -171,7 +176,7 @@ def _who(
         rivals = _rivals(damage, seen, rank, only_active=dumping.only_active)
         accepted += [frozenset({rival}) for rival in rivals]
         most = "likely" if rivals else most
-        if not _goes_on(seen.get(rank, []), damage):
+        if not _waits(seen.get(rank, [])):
             causes = causes | LATE | {"HD102"}
         if damage.second and not _both_seen(seen, damage, rank):
             causes = causes | {"HD101", "HD109", "HD106"}
@@ -192,10 +197,9 @@ def _both_seen(seen: dict[int, list[Seen]], damage: Damage, rank: int) -> bool:
     return both <= shown.get(rank, set()) and any(both <= sites for r, sites in shown.items() if r != rank)
 
 
-def _goes_on(entries: list[Seen], damage: Damage) -> bool:
-    """Does the culprit's dump show a call of its group that never ended? If not, it only looks late."""
-    name = damage.group.name if damage.group else ""
-    return any(each.completed is None and each.entry.group.name == name and each.entry.kernel for each in entries)
+def _waits(entries: list[Seen]) -> bool:
+    """Has the rank issued a call that never ended? If not, it only looks late."""
+    return any(each.completed is None and each.entry.kernel for each in entries)
 
 
 def _rivals(damage: Damage, seen: dict[int, list[Seen]], rank: int, *, only_active: bool) -> set[int]:
