@@ -351,7 +351,9 @@ def threads(job: Job, rng: random.Random) -> Damage:
         if len(at) != 1 or call.kernel == here.kernel:
             raise NoPlace
         steps.insert(at[0] if rank == place.rank else at[0] + 1, call)
-    return _statement(place, "threads", job, frozenset({"HD108"}))
+    damage = _statement(place, "threads", job, frozenset({"HD108"}))
+    damage.second = "upload"
+    return damage
 
 
 def gpu_stuck(job: Job, rng: random.Random) -> Damage:

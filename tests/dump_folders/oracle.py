@@ -145,12 +145,6 @@ def _who(
         return (frozenset(), damage.culprits), causes, "likely"
     if kind == "root":
         return (frozenset(),), causes, "likely" if dumping.timing else "possible"
-    if kind == "threads":
-        pair = set(damage.group.members if damage.group else ()) & set(seen)
-        other = tuple(frozenset({member}) for member in pair - damage.culprits) if len(pair) == 2 else ()
-        either = (damage.culprits, frozenset(), *other)
-        named = newer(dumping.schema, "2.9")
-        return either, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
     if kind == "kernel_stuck":
         # All arrived. Without starts it is as possible that one rank's GPU never came to it.
         if dumping.timing:
@@ -180,6 +174,9 @@ def _who(
             causes = causes | LATE | {"HD102"}
         if damage.second and not _both_seen(seen, damage, rank):
             causes = causes | {"HD101", "HD109", "HD106"}
+        if kind == "threads":
+            accepted.append(frozenset())  # it is a race: none of them has to behave otherwise
+            causes = causes if newer(dumping.schema, "2.9") else causes | {"HD106"}
         if kind == "swap" and not _frames(dumping):
             causes = causes | {"HD104"}
     elif damage.gone:
@@ -229,8 +226,8 @@ def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
         right_ranks, right_cause = not culprits, cause is None
     else:
         right_ranks, right_cause = culprits in truth.culprits, cause in truth.causes
-    sure = claims or outcome == "healthy"
-    false = sure and confidence == "certain" and not (right_outcome and right_ranks and right_cause)
+    untrue = not right_outcome or not (right_ranks or any(culprits and culprits < each for each in truth.culprits))
+    false = (claims or outcome == "healthy") and confidence == "certain" and (untrue or bool(cause and not right_cause))
     barred = claims and confidence == "certain" and truth.most_sure != "certain"
     too_sure = claims and SURENESS.index(confidence) > SURENESS.index(truth.most_sure)
     said = f"{outcome} {sorted(culprits)} {cause or '-'} {confidence}"

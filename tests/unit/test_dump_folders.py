@@ -254,6 +254,10 @@ def test_marks() -> None:
     assert not mark(truth, {**right, "cause": {"code": "HD104"}}).cause
     assert mark(truth, {**right, "confidence": "certain"}).certain_and_false, "the dumps cannot prove it"
     assert mark(truth, None).refused
+    sure = replace(truth, most_sure="certain", culprits=(frozenset({3, 4}),))
+    assert not mark(sure, {**right, "confidence": "certain"}).certain_and_false, "one of two is named, rightly"
+    assert mark(sure, {**right, "culprits": [3, 5], "confidence": "certain"}).certain_and_false
+    assert mark(sure, {**right, "cause": {"code": "HD104"}, "confidence": "certain"}).certain_and_false
     undecided = Truth("running", frozenset({"blind"}))
     assert mark(undecided, {"outcome": "blind", "culprits": [], "cause": None, "confidence": "possible"}).right
     assert not mark(undecided, {"outcome": "hang", "culprits": [1], "cause": None, "confidence": "likely"}).ranks
