@@ -303,6 +303,11 @@ def test_hangdoc_is_right_on_all_folders(tmp_path: Path, made: list[Case]) -> No
 
 
 @pytest.mark.dump_folders
+def test_hangdoc_is_right_on_plain_folders(tmp_path: Path) -> None:
+    _holds(measure(cases(plain=True), tmp_path))
+
+
+@pytest.mark.dump_folders
 @pytest.mark.parametrize("seed", [101, 102])
 def test_hangdoc_is_right_on_folders_of_other_seeds(tmp_path: Path, seed: int) -> None:
     _holds(measure(cases(DEFAULT, seed), tmp_path))
