@@ -304,11 +304,13 @@ def unseen(job: Job, rng: random.Random) -> Damage:
 
 
 def witness_gone(job: Job, rng: random.Random) -> Damage:
-    """The dump of an innocent rank is lost."""
+    """The dump of an innocent rank is lost, or those of an innocent host."""
     if job.world < 4:
         raise NoPlace
     damage = rng.choice((skip, late, size, extra, dtype))(job, rng)
-    damage.gone = frozenset({rng.choice([rank for rank in range(job.world) if rank not in damage.culprits])})
+    lost = rng.choice([rank for rank in range(job.world) if rank not in damage.culprits])
+    of_host = {lost, lost ^ 1} - damage.culprits if rng.random() < 0.4 and job.world > 4 else {lost}
+    damage.gone = frozenset(of_host & set(range(job.world)))
     return damage
 
 

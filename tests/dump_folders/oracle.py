@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dump_folders.faults import LATE, Damage, Ranks
+from dump_folders.faults import GONE, LATE, Damage, Ranks
 from dump_folders.simulator import Call, Machine, Seen
 from dump_folders.write import Dumping, newer, timed_out, visible
 
@@ -81,6 +81,8 @@ def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) 
             outcomes.add("blind")
             most = _lower(most, "likely")
             why.append("the files' times are a copy's")
+        if dumping.only_active:
+            most = _lower(most, "likely")
     if dumping.only_active and not any(seen.values()):
         outcomes |= {"blind", "healthy"}
     return Truth(damage.kind, frozenset(outcomes), culprits, causes, most, _line(damage, dumping, seen), "; ".join(why))
@@ -166,6 +168,11 @@ def _who(
     late = kind in {"late", "ended_for_good"}
     accepted: list[Ranks] = [damage.culprits]
     most = "certain"
+    unseen = damage.gone & set(damage.group.members if damage.group else ())
+    if not late and unseen and not set(seen) & set(damage.group.members if damage.group else ()) - {rank}:
+        # The only ones that it parts from left no dump: they may as well be gone.
+        accepted += [frozenset(), unseen]
+        return tuple(accepted), causes | GONE | LATE, "likely"
     if not late:
         rivals = _rivals(damage, seen, rank, only_active=dumping.only_active)
         accepted += [frozenset({rival}) for rival in rivals]
