@@ -143,7 +143,7 @@ def explained(each: Answered) -> str:
     dumping = each.case.dumping
     expected = (
         f"{'/'.join(sorted(truth.outcomes))} {' or '.join(str(sorted(ranks)) for ranks in truth.culprits)} "
-        f"{'/'.join(sorted(str(cause or '-') for cause in truth.causes))} <= {truth.most_sure}"
+        f"{'/'.join(sorted(str(cause or '-') for cause in truth.causes))} {''.join(f'/({code})' for code in sorted(truth.guesses))} <= {truth.most_sure}"
     )
     wrong = [name for name in THRESHOLDS if not getattr(each.mark, name)]
     wrong += ["certain and false"] if each.mark.certain_and_false else []

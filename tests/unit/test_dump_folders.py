@@ -247,7 +247,7 @@ def test_torchs_own_analyzer_reads_them(tmp_path: Path) -> None:
 
 
 def test_marks() -> None:
-    truth = Truth("late", frozenset({"hang"}), (frozenset({3}),), frozenset({None, "HD501"}), "likely")
+    truth = Truth("late", frozenset({"hang"}), (frozenset({3}),), frozenset({None, "HD501"}), most_sure="likely")
     right = {"outcome": "hang", "culprits": [3], "cause": {"code": "HD501"}, "confidence": "likely"}
     assert mark(truth, right).right
     assert not mark(truth, {**right, "culprits": [2]}).ranks
