@@ -141,10 +141,9 @@ def explained(each: Answered) -> str:
     """One folder that was answered wrongly."""
     truth = each.case.truth
     dumping = each.case.dumping
-    expected = (
-        f"{'/'.join(sorted(truth.outcomes))} {' or '.join(str(sorted(ranks)) for ranks in truth.culprits)} "
-        f"{'/'.join(sorted(str(cause or '-') for cause in truth.causes))} {''.join(f'/({code})' for code in sorted(truth.guesses))} <= {truth.most_sure}"
-    )
+    codes = [str(cause or "-") for cause in truth.causes] + [f"({code})" for code in truth.guesses - truth.causes]
+    ranks = " or ".join(str(sorted(ranks)) for ranks in truth.culprits)
+    expected = f"{'/'.join(sorted(truth.outcomes))} {ranks} {'/'.join(sorted(codes))} <= {truth.most_sure}"
     wrong = [name for name in THRESHOLDS if not getattr(each.mark, name)]
     wrong += ["certain and false"] if each.mark.certain_and_false else []
     shown = {
