@@ -116,6 +116,7 @@ def _communicates(stack: Stack) -> bool:
 _FINER = {
     ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
     ActivityKind.LOCK: (
+        ActivityKind.DEBUGGER,
         ActivityKind.COMPILING,
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.WAITING_FOR_CHILD,
