@@ -24,12 +24,13 @@ if TYPE_CHECKING:
     from hangdoc.model.snapshot import JobSnapshot
 
 _SAY_SECONDS = 2.0
+"""How long a terminal or pipe that takes nothing may delay the watch, for each message. Judgement."""
 _LONGEST_COMMAND = 160
 _FAILURES = ("hang", "slow", "crashed")
 
 
 class Announcer:
-    """Listens to the sidecar; speaks to stderr and files, never to the job's stdout. Nothing here raises."""
+    """The sidecar's listener; writes to stderr and files, never to the job's stdout. Nothing here raises."""
 
     def __init__(self, command: tuple[str, ...], options: WatchOptions, run_directory: RunDirectory) -> None:
         self.run_directory = run_directory
@@ -61,13 +62,13 @@ class Announcer:
         say(f"hangdoc: pid {watcher} watches this job already, so this hangdoc steps aside\n")
 
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
-        """Diagnose, print if there is news, keep the snapshot."""
+        """Diagnose, print the diagnosis if it is new, save the snapshot. Returns the outcome."""
         return self._conclude(snapshot, f"stall-{number}")
 
     def may_end(self) -> bool:
-        """True unless the verdict blames ranks that could not be seen: those, and this half of the job, may be fine.
+        """False if the verdict blames ranks that could not be seen: they, and the ranks here, may be fine.
 
-        Says so once.
+        Prints that once.
         """
         if self._unseen and not self._spared:
             self._spared = True
@@ -76,7 +77,7 @@ class Announcer:
         return not self._unseen
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
-        """Look ahead now and then; say once that ranks have diverged."""
+        """Run an early look now and then; print once that ranks have diverged."""
         try:
             news = self._ahead.tick(sockets, now)
         except Exception:  # an early warning is a bonus: a failure in it must not end the watch
@@ -85,7 +86,7 @@ class Announcer:
             say(f"hangdoc ! {harmless(mask_text(news))}\n")
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End an early look that still runs."""
         self._ahead.close()
 
     def on_resume(self, seconds: float) -> None:
@@ -99,7 +100,7 @@ class Announcer:
         self._conclude(snapshot, "end")
 
     def on_abort(self, survivors: Sequence[int]) -> None:
-        """Say that the job was ended and why: its own last output has pushed the diagnosis off the screen."""
+        """Print that the job was ended, and the verdict again: the job's last output may have scrolled it away."""
         say("hangdoc: ended the hung job, as --on-hang abort asks\n")
         if survivors:
             pids = ", ".join(map(str, survivors))
@@ -216,7 +217,7 @@ def say(text: str) -> None:
     except (OSError, ValueError, AttributeError):
         stream.write(text)  # an in-memory stream of a program that uses hangdoc as a library
         return
-    # Past Python's buffer: its lock, held by a blocked daemon thread, would abort the interpreter's exit.
+    # Not through Python's buffer: its lock, held by a blocked daemon thread, would abort the interpreter's exit.
     data = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
     deadline = time.monotonic() + _SAY_SECONDS
     try:

@@ -1,6 +1,6 @@
-"""Options from ``[tool.hangdoc]`` in pyproject.toml. The environment and the command line beat it.
+"""Options from ``[tool.hangdoc]`` in pyproject.toml. The environment and the command line override them.
 
-The nearest pyproject.toml counts, and only if no other user could have written it: a stranger who plants a file above a
+Only the nearest pyproject.toml is read, and only if no other user could have written it: another user's file above a
 shared directory must not choose what hangdoc, perhaps run by root, overwrites or injects.
 """
 
@@ -44,9 +44,11 @@ NOT_BY_ATTACH = frozenset({"save", "report", "inject", "ask_dumps", "on_hang"})
 _TABLE = "[tool.hangdoc]"
 _NAME = "pyproject.toml"
 _LARGEST_FILE = 1 << 20
+"""Bytes. Judgement: a thousand times what a pyproject.toml has."""
 _FOLDER = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _LEAST_SECONDS = 0.1
+"""As the command line's options (``min`` in cli/watch.py)."""
 
 
 def environment_variable(option: str) -> str:
@@ -81,6 +83,7 @@ def from_file(start: Path, warn: Callable[[str], None] | None = None) -> dict[st
 
 
 def _checked(key: str, value: Any, path: Path) -> object:
+    """The value of an option, as its parameter takes it. Raises ``UsageError``, which names the file ``path``."""
     name = key.replace("-", "_")
     expected = OPTIONS.get(name)
     if expected is None:
@@ -93,22 +96,25 @@ def _checked(key: str, value: Any, path: Path) -> object:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the least is {_LEAST_SECONDS} seconds")
     if name == "on_hang" and value not in ON_HANG:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"it is either {' or '.join(ON_HANG)}")
-    if name == "report":
-        from hangdoc.report import check_suffix
+    return _reports(value, path) if name == "report" else value
 
-        reports: list[Any] = value if isinstance(value, list) else [value]
-        if not all(isinstance(report, str) for report in reports):
-            raise UsageError(f"{path}: {key} in {_TABLE} wants file names", 'for example report = ["hang.json"]')
-        for report in reports:
-            check_suffix(report)
-        return reports
-    return value
+
+def _reports(value: Any, path: Path) -> list[str]:
+    """The files that ``report`` names: one, or a list of them. ``path``: of the table."""
+    from hangdoc.report import check_suffix
+
+    reports: list[Any] = value if isinstance(value, list) else [value]
+    if not all(isinstance(report, str) for report in reports):
+        raise UsageError(f"{path}: report in {_TABLE} wants file names", 'for example report = ["hang.json"]')
+    for report in reports:
+        check_suffix(report)
+    return reports
 
 
 def _nearest(start: Path) -> tuple[Path, str, str]:
     """(path of the nearest file, its text, the reason not to use it or '').
 
-    Every folder from ``start`` up is opened from the one below it, so that none can be exchanged on the way.
+    Every folder from ``start`` up is opened from the one below it, so that none can be replaced meanwhile.
     """
     shut = ""
     folder = os.open(start, _FOLDER)
@@ -132,6 +138,7 @@ def _nearest(start: Path) -> tuple[Path, str, str]:
 
 
 def _read(path: Path, folder: int) -> tuple[str, str]:
+    """(the file's text, the reason not to use it or ''). ``folder``: a descriptor of the folder it is in."""
     with os.fdopen(os.open(_NAME, _FILE, dir_fd=folder), "rb") as file:
         shut = _stranger(path, file.fileno())
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):

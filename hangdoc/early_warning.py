@@ -22,7 +22,9 @@ FIRST_LOOK = 60.0
 RAREST_LOOK = 480.0
 """Three doublings of ``FIRST_LOOK``."""
 _LONGEST_LOOK = 20.0
+"""Seconds after which a look is ended: six rounds of eight ranks that do not answer in time. Chosen by hand."""
 _ANSWER_SECONDS = 3.0
+"""Seconds that a rank has to answer; it takes some 20 ms. Chosen by hand."""
 _MOST_MEMORY = 3 << 29
 """Bytes of address space. glibc reserves 64 MiB for the heap of each thread (malloc(3), 64 bits), here eight."""
 
@@ -104,7 +106,7 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
     from concurrent.futures import ThreadPoolExecutor
 
     from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
-    from hangdoc.diagnosis.early_warning import parted
+    from hangdoc.diagnosis.early_warning import proved_divergence
     from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
     def ask(item: tuple[int, Path]) -> RankSnapshot | None:
@@ -121,7 +123,7 @@ def look(sockets: Mapping[int, Path]) -> dict[str, str]:
     if None in answers:
         return {}  # without every rank, nothing is proved
     ranks = tuple(answer for answer in answers if answer is not None)
-    lead = parted(JobSnapshot(taken=time.time(), mode="watch", ranks=ranks))
+    lead = proved_divergence(JobSnapshot(taken=time.time(), mode="watch", ranks=ranks))
     return {"key": repr(lead.key), "text": lead.text} if lead is not None else {}
 
 

@@ -10,9 +10,9 @@ import os
 import sys
 
 _HOME = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120 - pathlib is an import
-"""The folder that holds the package; in a checkout it may be the working directory, and then it comes last."""
+"""The folder that holds the package; in a checkout it may be the working directory, and is then put last."""
 
-# Built-in modules alone, and no syntax that an older Python would not know: the job's own Python runs it, too.
+# Only built-in modules, and no syntax that an older Python lacks: the job's own Python runs it, too.
 _FORGET = """
 import posix, sys
 def _elsewhere(entry):

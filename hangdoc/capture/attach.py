@@ -25,7 +25,10 @@ from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import harmless
 
 _PULSE_SECONDS = 0.3
+"""Between two readings of the ranks' counters: a rank that trains switches 90 to 145 times a second (measured), one
+that hangs never."""
 _MOVING_CPU = 0.02
+"""Seconds of CPU time in that span above which a polling rank counts as moving: two ticks of the clock. Judgement."""
 _LIST = "`hangdoc attach` without a pid lists the jobs seen here."
 
 
@@ -74,7 +77,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
 
 def find_job(pid: int) -> tuple[ProcessTable, Job]:
-    """The job around ``pid``. Raises ``CannotLook``."""
+    """(the table of processes, the job around ``pid``). Raises ``CannotLook``."""
     # One branch for each reason to refuse a pid, in the order in which they explain most.
     table = read_table()
     pid = _process_of(pid, table)
@@ -205,6 +208,6 @@ def _summary(table: ProcessTable, job: Job, moving: set[int]) -> JobSummary:
 
 
 def _command(table: ProcessTable, job: Job) -> tuple[str, ...]:
-    """The launcher's command line; the first rank's where the launcher is none that somebody typed."""
+    """The launcher's command line; the first rank's if the launcher is a daemon of Slurm's."""
     pid = job.root if job.root is not None and table[job.root].comm != "slurmstepd" else job.pids[0]
     return table[pid].argv

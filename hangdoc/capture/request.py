@@ -33,8 +33,8 @@ class CaptureOptions:
 class CaptureRequest:
     """What to capture on one host, and what the caller knows already. Pids are that host's.
 
-    ``clients`` (by pid) are connections to probes that nobody else uses meanwhile; probes without one are
-    asked over ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
+    ``clients`` (by pid) are connections to probes, which only the capture uses meanwhile; other probes are asked over
+    ``RankTarget.socket``. ``exits``, ``journals`` (the last good ones), ``byes`` and ``logs``
     are by rank. Times in seconds.
     """
 

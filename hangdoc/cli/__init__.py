@@ -22,8 +22,9 @@ from hangdoc.errors import HangdocError, UsageError
 
 COMMANDS = ("watch", "attach", "diagnose", "explain", "scenario", "doctor")
 OUR_FAILURE = 125
+"""Exit status of a hangdoc that failed itself, as with timeout(1) and env(1)."""
 
-# typer carries its own copy of click, or uses click, by version; its own names are the same in both.
+# By version, typer has its own copy of click or uses click; typer's own names are the same in both.
 _ParserError: Any = typer.BadParameter.__mro__[2]
 
 

@@ -71,6 +71,7 @@ def attach(
     pystack, if installed, holds up to four waiting ranks for 0.2 s each.
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
+    # Long because typer reads the options from the parameters.
     if pid is None:
         _list()
         return

@@ -23,7 +23,7 @@ def explain(
     if code is None:
         for entry in catalogue().values():
             typer.echo(f"{entry.code}{' ' if entry.recognised else '*'} {entry.name:<26} {entry.title}")
-        typer.echo("\n* explained here, and not yet recognised by this version")
+        typer.echo("\n* explained here, and not yet recognized by this version")
         return
     found = find(code)
     if found is None:
@@ -61,6 +61,6 @@ def _page(entry: CatalogueEntry) -> str:
         parts += ["", "See it happen"]
         parts += [f"  hangdoc scenario run {scenario.name}" for scenario in shown]
     if not entry.recognised:
-        text = "This version does not recognise it yet: such a job gets its lines and ranks with a null cause."
+        text = "This version does not recognize it yet: such a job gets its lines and ranks with a null cause."
         parts += ["", wrapped(text)]
     return "\n".join(parts) + "\n"

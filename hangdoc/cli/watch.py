@@ -73,6 +73,7 @@ def watch(
 
     The exit status is COMMAND's own; 124 if --on-hang abort ended it, 125 if hangdoc failed before it ran.
     """
+    # Long because typer reads the options from the parameters.
     from hangdoc import api
     from hangdoc.sidecar.options import ON_HANG, WatchOptions
     from hangdoc.sidecar.signals import die_of

@@ -6,10 +6,10 @@ call, token   one collective of one rank; ``sequence`` numbers it within its gro
 site          the line of a call with its callers' lines; without the library's way it is the user's part of it
 history       the calls of all ranks in one group; ``inferred`` where stacks alone show one call of each
 gap           one call too many ('delete') or missing ('insert'); a repair, or alignment, is all gaps of a group
-parting       the guard (condition, loop, try, decorator) at which the two sides of a gap diverged
+branch point  the guard (condition, loop, try, decorator) at which the two sides of a gap diverged
 activity      what a rank does now, and in which call or on what it waits; the graph says who waits for whom
 blame         the culprits with the explanation, its proof and its alternatives; a cause gives it a name
-landmark      what a library's frame is for; tables of names, operations and landmarks lie in ``frames``
+landmark      what a library's frame is for; tables of names and landmarks lie in ``frames``, operations in ``model``
 
 The rooms build on each other: frames, source, calls, state, context, condition, explanation, messages, blame, causes.
 """

@@ -11,7 +11,6 @@ from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
@@ -21,6 +20,7 @@ from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whe
 from hangdoc.diagnosis.state.wait_graph import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -143,7 +143,7 @@ class Case:
 
         Locks, events and processes wait in Python frames, so a native wait there belongs to an asynchronous call.
         """
-        if activity.reason != WaitReason.UNTOLD or activity.where is None:
+        if activity.reason != WaitReason.UNKNOWN or activity.where is None:
             return activity
         line = self.sources.line(activity.where.file, activity.where.line)
         asynchronous = line is not None and any(call in line for call in names("wait_call"))

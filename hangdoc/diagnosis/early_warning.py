@@ -1,4 +1,4 @@
-"""Have the ranks parted for good although the job still moves? Then it will hang, or already mixes up data.
+"""Finds ranks that have diverged for good while the job still moves: it will hang, or already mixes up data.
 
 Only what the journals prove: one side has a call that the other has not, and everything since then matches when
 that one call is left out, and only then.
@@ -21,8 +21,9 @@ from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
 
 _MOST_GAPS = 3
+"""Edits of a repair: one that needs more proves no single divergence. Chosen by hand, not measured."""
 _CROSSED_PAIRS = 4
-"""Calls from different lines that met since: fewer may be an asymmetry that is meant."""
+"""Pairs of calls from different lines since then: fewer may be an asymmetry that is meant. Chosen, not measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +34,8 @@ class Lead:
     text: str
 
 
-def parted(job: JobSnapshot) -> Lead | None:
-    """The first proved parting in the journals, None where there is none."""
+def proved_divergence(job: JobSnapshot) -> Lead | None:
+    """The first proved divergence in the journals; None where there is none."""
     job = with_library_frames(job)
     case = Case(job)
     for history in case.histories:
@@ -45,13 +46,16 @@ def parted(job: JobSnapshot) -> Lead | None:
             continue
         gap = candidates[0].first
         if gap is not None and gap.mine is not None and gap.theirs is not None and _crossed(history, gap):
-            # The same group is the same story: which of two equal repairs is told first may change from look to look.
+            # The key is the group: which of two equal repairs comes first may change from look to look.
             return Lead(history.key, Writer(file_names(job)).write(_tell(case, history, gap)))
     return None
 
 
 def _crossed(history: GroupHistory, gap: Gap) -> bool:
-    """Since the gap the backend pairs calls that stand at different lines, although each side knows both lines."""
+    """True if the backend has paired calls from different lines since the gap, although each side runs both lines.
+
+    Example: rank 0 issues B A B A …, rank 1 A B A B …: from the gap on each A is paired with a B.
+    """
     assert gap.mine is not None
     assert gap.theirs is not None
     mine, theirs = gap.mine.rank, gap.theirs.rank

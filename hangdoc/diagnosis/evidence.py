@@ -6,8 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from hangdoc.diagnosis.blame.launcher import WaitingForNodes
-from hangdoc.diagnosis.calls.history import END
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import END, GroupHistory
 from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -38,10 +39,11 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
 
 
 def _launcher(found: Blame[Explanation]) -> list[Evidence]:
-    if not isinstance(found.found, WaitingForNodes):
-        return []
-    told = f"the agent (process {found.found.agent}) waits in torchrun's rendezvous"
-    return [Evidence("stack", (), told)]
+    if isinstance(found.found, WaitingForNodes):
+        return [Evidence("stack", (), f"the agent (process {found.found.agent}) waits in torchrun's rendezvous")]
+    if isinstance(found.found, StoppedLauncher):
+        return [Evidence("port", found.found.waiting, f"process {found.found.pid} listens on port {found.found.port}")]
+    return []
 
 
 def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
@@ -59,64 +61,103 @@ def _processes(case: Case, found: Blame[Explanation]) -> list[Evidence]:
 
 
 def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
+    """How many calls each rank has issued in the group, and how long ago the ranks diverged."""
     diverged = found.diverged
     if diverged is None or diverged.alignment.history.inferred:
         return []
     history, gap = diverged.alignment.history, diverged.gap
-    issued: dict[int, list[int]] = {}
-    blind = frozenset(history.blind)
-    for rank in history.members:
-        if rank not in blind:
-            issued.setdefault(history.issued(rank), []).append(rank)
     # Calls of several groups in one order have numbers that nobody else knows.
-    joined = all(known.key != history.key for known in case.histories)
-    mark, what = ("", "calls issued in") if joined else ("#", "last call issued in")
-    text = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
-    if joined and gap is not None and gap.token.op == "new_group":
+    together = all(known.key != history.key for known in case.histories)
+    if together and gap is not None and gap.token.op == "new_group":
         return []
-    text = f"{what} {history.label}{' together' if joined else ''}: {text}"
+    diverged_ago = [] if gap is None else _diverged_ago(case, history, gap, together)
+    return [_issued(history, together), *diverged_ago]
+
+
+def _issued(history: GroupHistory, together: bool) -> Evidence:
+    """'last call issued in default_pg: #12 on rank 0, #13 on rank 1'. ``together``: of several groups at once."""
+    issued: dict[int, list[int]] = {}
+    for rank in sorted(set(history.members) - set(history.blind), key=history.members.index):
+        issued.setdefault(history.issued(rank), []).append(rank)
+    mark, what = ("", "calls issued in") if together else ("#", "last call issued in")
+    numbers = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
+    text = f"{what} {history.label}{' together' if together else ''}: {numbers}"
     # One number everywhere is the number that the rows of the report show already.
-    lines = [Evidence("journal", history.members, text, decides=joined or len(issued) > 1)]
-    if gap is not None and gap.token.op != END:
-        now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
-        since = now - gap.token.sequence
-        then = "end" if case.job.ended else "hang"
-        if since > 0:
-            where = "" if joined else f"at call #{gap.token.sequence}, "
-            ago = f"{since} call{'s' if since > 1 else ''} before the {then}"
-            lines.append(Evidence("journal", gap.ranks, f"the ranks diverged {where}{ago}"))
-    return lines
+    return Evidence("journal", history.members, text, decides=together or len(issued) > 1)
+
+
+def _diverged_ago(case: Case, history: GroupHistory, gap: Gap, together: bool) -> list[Evidence]:
+    """'the ranks diverged at call #6, 31 calls before the hang'; [] where the divergence is the last call."""
+    now = max(history.issued(r) for r in gap.ranks) if gap.ranks else 0
+    since = now - gap.token.sequence
+    if gap.token.op == END or since <= 0:
+        return []
+    then = "end" if case.job.ended else "hang"
+    where = "" if together else f"at call #{gap.token.sequence}, "
+    calls = f"{since} call{'s' if since > 1 else ''}"
+    return [Evidence("journal", gap.ranks, f"the ranks diverged {where}{calls} before the {then}")]
 
 
 def _ports(case: Case) -> list[Evidence]:
-    """Listening ports against what the groups need: one for each rank and gloo group, and the store's."""
-    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
-    listening = Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
-    if case.hidden:
-        return []  # their ports are not ours to count, nor need the store be here
-    if not listening or not any(a.kind in COMMUNICATING for a in case.activities.values()):
+    """Listening ports against what the groups need: one for each rank and gloo group, and the store's.
+
+    Example: 2 ranks with 2 groups and the store in rank 0 need 5; 4 are open, and rank 1 has one → rank 1 is short.
+    """
+    listening = _listening(case)
+    if not listening or not _ports_are_known(case):
         return []
-    members = {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
+    members = _process_keys(case)
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
-    if not any(_gloo_groups(case, r) for r in case.ranks) and not any(
-        a.kind == ActivityKind.STORE_WAIT for a in case.activities.values()
-    ):
-        return []  # another backend: nothing is known about its ports
-    launcher = case.job.launcher.pid if case.job.launcher else None
-    store_inside = not any(key.pid == launcher for key in listening.keys() - members.values())
-    needs = sum(needed.values()) + (1 if store_inside else 0)
-    has = sum(listening[key] for key in members.values())
     short = [r for r in sorted(case.ranks) if r not in members or listening[members[r]] < needed[r]]
-    if store_inside and not short and has == needs - 1:
-        store_inside, needs = False, has  # no rank lacks one: the store is in a process that was not looked at
-    sockets = f"{has} listening socket{'' if has == 1 else 's'}"
-    if has >= needs and not short:
-        joining = any(a.kind == ActivityKind.STORE_WAIT for a in case.activities.values())
-        means = "no rank is missing" if joining else "every rank has set up its process groups"
-        return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
-    own = "its own" if len(short) == 1 else "all of theirs"
-    means = f": {name_ranks(short)} never opened {own}, or ended" if short else ""
-    return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{means}")]
+    has, needs = sum(listening[key] for key in members.values()), sum(needed.values())
+    # Where no rank lacks a port the store may be in a process that was not looked at.
+    if _store_is_in_a_rank(case, listening.keys() - members.values()) and (short or has != needs):
+        needs += 1
+    sockets = _sockets(has)
+    if short or has < needs:
+        return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{_who_is_short(short)}")]
+    means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
+    return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
+
+
+def _sockets(count: int) -> str:
+    return f"{count} listening socket{'' if count == 1 else 's'}"
+
+
+def _who_is_short(ranks: list[int]) -> str:
+    if not ranks:
+        return ""
+    own = "its own" if len(ranks) == 1 else "all of theirs"
+    return f": {name_ranks(ranks)} never opened {own}, or ended"
+
+
+def _process_keys(case: Case) -> dict[int, ProcessKey]:
+    """Rank → its process."""
+    return {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
+
+
+def _listening(case: Case) -> Counter[ProcessKey]:
+    """Process → how many ports it listens on."""
+    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
+    return Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
+
+
+def _ports_are_known(case: Case) -> bool:
+    """False if ports say nothing: those of a hidden rank are not ours to count, nor need the store be here; of other
+    backends than gloo nothing is known."""
+    if case.hidden or not any(a.kind in COMMUNICATING for a in case.activities.values()):
+        return False
+    return _is_joining(case) or any(_gloo_groups(case, rank) for rank in case.ranks)
+
+
+def _is_joining(case: Case) -> bool:
+    return any(activity.kind == ActivityKind.STORE_WAIT for activity in case.activities.values())
+
+
+def _store_is_in_a_rank(case: Case, strangers: set[ProcessKey]) -> bool:
+    """True if the launcher does not listen. ``strangers``: the processes that listen and are no ranks."""
+    launcher = case.job.launcher.pid if case.job.launcher else None
+    return not any(key.pid == launcher for key in strangers)
 
 
 def _gloo_groups(case: Case, rank: int) -> int:
@@ -173,7 +214,7 @@ def _known(members: Iterable[CommunicatorMember]) -> tuple[int, ...]:
 
 
 def _stacks(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evidence]:
-    """Where everybody stands now, folded: the stacks often show correct code, steps after the divergence."""
+    """Where each rank is now, ranks at one place folded: stacks often show correct code, steps after the divergence."""
     if found.diverged is None or case.job.mode == "dump":
         return []
     folded: dict[str, list[int]] = {}

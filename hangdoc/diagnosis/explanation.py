@@ -1,6 +1,6 @@
-"""Who is to blame, and by which story: one class for each, with the evidence it was found by.
+"""The explanations of a hang: one class for each, with the evidence by which it was found.
 
-A cause is registered for the story that it names, and reads the evidence from it: nothing is found twice.
+A cause is registered for the explanation that it names, and reads the evidence from it: nothing is found twice.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.condition.candidates import Parting
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
 
@@ -28,7 +28,7 @@ class Diverged(Explanation):
     """
 
     alignment: Alignment
-    partings: tuple[Parting, ...] = ()
+    branch_points: tuple[BranchPoint, ...] = ()
     late: Gap | None = None
     """The others' call, where the culprits make it as well, but later: reported in place of the smallest repair."""
 
@@ -43,9 +43,9 @@ class Diverged(Explanation):
         return self.gap is not None and self.gap.past
 
     @property
-    def parting(self) -> Parting | None:
+    def branch_point(self) -> BranchPoint | None:
         """The guard at which the sides diverged, where one was found."""
-        return self.partings[0] if self.partings else None
+        return self.branch_points[0] if self.branch_points else None
 
 
 @dataclass(frozen=True, slots=True)

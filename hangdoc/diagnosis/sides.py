@@ -7,18 +7,19 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
-from hangdoc.diagnosis.condition.candidates import describe as describe_branch
+from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.diagnosis import Divergence, Edit, Repair, Side
+from hangdoc.model.diagnosis import Activity, Divergence, Edit, Repair, Side
 from hangdoc.model.message import Message, Ranks
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
 _MOST_EDITS = 24
+"""Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
 def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
@@ -33,33 +34,43 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     branch = (
         describe_branch(
-            found.parting,
+            found.branch_point,
             case.sources,
             case.values,
             (blame.culprits, others),
             past=found.past,
-            doubted=bool(also_on_the_way(found.partings)) or may_run_another(case, found.parting),
+            doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
         )
-        if found.parting
+        if found.branch_point
         else None
     )
     return Divergence(sides, branch)
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:
+    """What ``ranks`` called at the divergence; what they do now where they made no call there."""
     activity = case.activities[ranks[0]]
     key = token.group if token is not None else found.alignment.history.key
     history = next((h for h in case.histories if h.key == key), found.alignment.history)
     if token is None or token.op == END:
         return Side(ranks, history.label, history.members, None, activity.text, activity.where, activity.stack)
     stack = stack_of(case, token, ranks)
-    # What another thread issued stands nowhere in the main thread's stack.
-    waits_itself = token.pending and token.thread == "MainThread"
-    frame = frame or next(iter(user_stack(stack)), None) or (activity.where if waits_itself else None)
-    note = (words(stack) or "") if is_implicit(stack) else ""
-    op, note = (note, "") if history.inferred and token.op in note else (token.op, note)
+    op, note = _call_in_words(token, stack, inferred=history.inferred)
     number = None if history.inferred else token.sequence
+    frame = frame or _line_of(token, stack, activity)
     return Side(ranks, history.label, history.members, number, op, frame, stack, token.thread, note)
+
+
+def _line_of(token: Token, stack: Stack, activity: Activity) -> Frame | None:
+    """The user's line of the call. A call that another thread issued is nowhere in the main thread's stack."""
+    line = next(iter(user_stack(stack)), None)
+    return line or (activity.where if token.pending and token.thread == "MainThread" else None)
+
+
+def _call_in_words(token: Token, stack: Stack, *, inferred: bool) -> tuple[str, str]:
+    """(operation, what a library does there). A call known from the stack alone has the library's words for a name."""
+    note = (words(stack) or "") if is_implicit(stack) else ""
+    return (note, "") if inferred and token.op in note else (token.op, note)
 
 
 def repair(blame: Blame[Explanation], writer: Writer) -> Repair | None:
@@ -93,7 +104,7 @@ def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[E
 
 
 def _made_otherwise(gap: Gap) -> bool:
-    """Is it one new_group with other members? To leave it out would mend nothing."""
+    """True if both sides call new_group at one line, with different members: leaving it out would not help."""
     return (
         gap.mine is not None
         and gap.theirs is not None

@@ -24,7 +24,7 @@ from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.unnamed import parted_now
+from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
@@ -48,7 +48,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
     job = with_library_frames(job)
     names = file_names(job)
-    return replace(_diagnose(job, Writer(names)), file_names=names.told_apart())
+    return replace(_diagnose(job, Writer(names)), file_names=names.distinguished())
 
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
@@ -95,7 +95,7 @@ def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
 def _ended_if_all_ranks_have(job: JobSnapshot) -> JobSnapshot:
     """``job``, marked as ended if every rank has ended and at least one of them failed, though the launcher is up.
 
-    The launcher, or another hangdoc, then ended the ranks that the first failure left behind. A rank that was ended
+    The launcher, or another hangdoc, then ended the ranks that outlived the first failure. A rank that was ended
     that way is not to blame, and only the post-mortem knows how to leave it out.
     """
     if job.ended or len(job.ranks) < (job.world_size or 1) or any(rank.exit is None for rank in job.ranks):
@@ -187,7 +187,7 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     """The blame with its cause, and with what the outcome adds to the sentences."""
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
-        named = replace(named, why=joined(named.why, parted_now(case, found, found.alternatives[0])))
+        named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named
@@ -246,7 +246,7 @@ def _victims(case: Case, found: Blame[Explanation]) -> tuple[int, ...]:
 
 
 def _culprit_processes(case: Case, found: Blame[Explanation]) -> tuple[CulpritProcess, ...]:
-    """The culprits' processes; behind each the child that its wait was followed to, where that is the real cause."""
+    """The culprits' processes; after each the child that its wait was followed to, where that is the real cause."""
     processes: list[CulpritProcess] = []
     for rank in sorted(found.culprits):
         child = ends_at(case, rank) if isinstance(found.found, OutsideWait) else None

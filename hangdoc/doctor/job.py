@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from hangdoc import interpreter
 from hangdoc.capture.inject import safety
+from hangdoc.capture.safe.tool import ToolResult, run_tool
 from hangdoc.doctor.check import BLOCKED, LIMITED, OK, Check, failed
 from hangdoc.errors import HangdocError
 
 IMPORT_SECONDS = 120.0
-"""How long `import torch` may take: it is slow on a cold network file system."""
+"""How long `import torch` may take: it is slow on a cold network file system. Judgement."""
+_MOST_OUTPUT = 8 << 20
+"""Bytes of what the job's Python prints: the answer, after whatever a site's own torch prints. Judgement."""
 
 # What the job's own Python is asked, with the probe on its path. One line with a mark of ours: a torch of the
 # site may print whatever it likes.
@@ -44,44 +47,51 @@ def places(environment: dict[str, str]) -> Iterator[Check]:
 
 def python(python: str, environment: dict[str, str]) -> Iterator[Check]:
     """What that interpreter says with the probe on its path: torch, the probe's entry point, the flight recorder."""
-    from hangdoc.sidecar.launch import child_environment
-    from hangdoc.sidecar.run_directory import SocketFolder
-
     if environment.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "0":
-        yield Check(
-            "probe",
-            LIMITED,
-            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it out of the ranks",
-            "Unset that variable.",
-        )
+        finding = "TORCH_DEVICE_BACKEND_AUTOLOAD=0 keeps it out of the ranks"
+        yield Check("probe", LIMITED, finding, "Unset that variable.")
         return
     try:
-        folder = SocketFolder(environment)
+        done = _ask(python, environment)
     except HangdocError:
         return  # already reported by the check of the sockets
-    try:
-        done = subprocess.run(
-            interpreter.command(_QUESTION, python=python),
-            env=child_environment(interpreter.environment(environment), folder.path),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=IMPORT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
+    except TimeoutError:
         why = f"`import torch` took longer than {IMPORT_SECONDS:g} s"
         yield Check("torch", LIMITED, why, "See whether the file system of the environment is slow.")
         return
     except OSError as error:
         yield Check("torch", BLOCKED, f"{python} cannot be run: {error.strerror}", "Give the job's --python.")
         return
+    yield from _answered(python, done)
+
+
+def _ask(python: str, environment: dict[str, str]) -> ToolResult:
+    """Run the question in that interpreter, with a folder for the probe's socket. Raises what ``run_tool`` raises.
+
+    ``HangdocError`` if there is no folder for sockets.
+    """
+    from hangdoc.sidecar.launch import child_environment
+    from hangdoc.sidecar.run_directory import SocketFolder
+
+    folder = SocketFolder(environment)
+    try:
+        return run_tool(
+            interpreter.command(_QUESTION, python=python),
+            until=time.monotonic() + IMPORT_SECONDS,
+            most_output=_MOST_OUTPUT,
+            environment=child_environment(interpreter.environment(environment), folder.path),
+        )
     finally:
         folder.close()
-    output = done.stdout.decode("utf-8", "replace").splitlines()
+
+
+def _answered(python: str, done: ToolResult) -> Iterator[Check]:
+    """What the interpreter has written, as checks."""
+    output = done.output.decode("utf-8", "replace").splitlines()
     answer = next((line.split() for line in output if line.startswith("hangdoc-doctor ")), None)
     if answer is None or len(answer) != 5:
-        lines = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        why = f"{python} cannot import torch: {lines[-1] if lines else f'status {done.returncode}'}"
+        lines = done.errors.decode("utf-8", "replace").strip().splitlines()
+        why = f"{python} cannot import torch: {lines[-1] if lines else f'status {done.status}'}"
         yield Check("torch", LIMITED, why, "Give the Python that runs the job: hangdoc doctor --python PATH.")
         return
     _, version, loaded, recorder, release = answer

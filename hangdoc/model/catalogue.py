@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import functools
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 from hangdoc.model.diagnosis import Cause
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from hangdoc.model.tables import table
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,8 +31,6 @@ class CatalogueEntry:
 @functools.cache
 def catalogue() -> dict[str, CatalogueEntry]:
     """All entries by code, in the order of their codes."""
-    with Path(__file__).with_name("causes.toml").open("rb") as file:
-        table = tomllib.load(file)
     return {
         code: CatalogueEntry(
             code=code,
@@ -50,7 +42,7 @@ def catalogue() -> dict[str, CatalogueEntry]:
             tell_apart=entry["tell_apart"].strip(),
             fix=entry["fix"].strip(),
         )
-        for code, entry in sorted(table.items())
+        for code, entry in sorted(table("hangdoc.model", "causes").items())
     }
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
-from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Branch, Diagnosis, Divergence, Repair, Side
+from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 
@@ -276,18 +276,7 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "fix": diagnosis.fix,
         "repair": _repair(diagnosis.repair),
         "divergence": _divergence(diagnosis.divergence),
-        "ranks": [
-            {
-                "rank": activity.rank,
-                "host": activity.host,
-                "pid": activity.pid,
-                "activity": str(activity.kind),
-                "text": activity.text,
-                "where": _frame(activity.where),
-                "waits_for": sorted(waits.get(activity.rank, ())),
-            }
-            for activity in diagnosis.ranks
-        ],
+        "ranks": [_activity(activity, waits.get(activity.rank, set())) for activity in diagnosis.ranks],
         "evidence": [
             {"kind": item.kind, "ranks": sorted(item.ranks), "text": item.text} for item in diagnosis.evidence
         ],
@@ -298,6 +287,18 @@ def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
         "command": list(diagnosis.command),
         "stalled_for": diagnosis.stalled_for if math.isfinite(diagnosis.stalled_for) else None,
         "world_size": diagnosis.world_size,
+    }
+
+
+def _activity(activity: Activity, waits_for: set[int]) -> dict[str, Any]:
+    return {
+        "rank": activity.rank,
+        "host": activity.host,
+        "pid": activity.pid,
+        "activity": str(activity.kind),
+        "text": activity.text,
+        "where": _frame(activity.where),
+        "waits_for": sorted(waits_for),
     }
 
 

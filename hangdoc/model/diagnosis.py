@@ -55,7 +55,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two or more behaviours at the divergence."""
+    """One of the two or more behaviors at the divergence."""
 
     ranks: tuple[int, ...]
     group: str

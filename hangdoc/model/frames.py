@@ -1,4 +1,4 @@
-"""Whose code is a frame? One rule for capture (whose source to keep) and diagnosis (which line to name)."""
+"""Decides whose code a frame is. One rule for capture (whose source to keep) and diagnosis (which line to name)."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ GONE = frozenset({ActivityKind.EXITED, ActivityKind.ZOMBIE, ActivityKind.ABSENT}
 class WaitReason(Word):
     """What is known of a wait beyond its kind, where a decision depends on it."""
 
-    UNTOLD = "untold"
+    UNKNOWN = "unknown"
     """Neither Python's nor native frames show the reason."""
     UNNAMED = "unnamed"
     """A collective or a message, and no evidence shows which."""

@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 
 def masked(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with every text in it masked as befits its place; itself where there is nothing to hide."""
+    """``job`` with every text in it masked by the rules for its place; itself where there is nothing to hide."""
     return _Pass().of(job)
 
 

@@ -49,26 +49,41 @@ _RANDOM = re.compile(r"(?=[0-9]{0,64}[A-Za-z])(?=[A-Za-z]{0,64}[0-9])[A-Za-z0-9]
 
 
 def _is_secret(kind: Kind, value: str, place: Place, *, assigned: bool = True) -> bool:
-    """True if a value of a name of this kind is a secret. ``assigned``: by ``=``, and not by ``:``."""
+    """True if a value of a name of this kind is a secret. ``assigned``: by ``=``, and not by ``:``.
+
+    Examples: ``--token 12`` and ``password=None`` are none; ``TOKEN=abc`` is one, and ``the token: expired`` is not.
+    """
     bare = value.strip("\"'`\\")
+    if _holds_nothing(kind, bare):
+        return False
+    return place is not Place.TEXT or _is_secret_in_text(kind, value, bare, assigned)
+
+
+def _holds_nothing(kind: Kind, bare: str) -> bool:
+    """True for what is no secret wherever it is: a constant, code, what is hidden already, a number, a path."""
     if HIDDEN in bare and not bare.strip("…[](){}'\", "):
-        return False
-    if _CONSTANT.fullmatch(bare) or _CODE.match(bare):
-        return False
-    if kind is not Kind.SURE and (
-        _FEW_DIGITS.fullmatch(bare) or (_ONLY_NUMBERS.fullmatch(bare) and not _MANY_DIGITS.search(bare))
-    ):
-        return False
-    if kind is Kind.BRIEF and bare.startswith("/"):
-        return False
-    if place is not Place.TEXT:
         return True
-    quoted = value[:1] in "\"'\\"
+    if _CONSTANT.fullmatch(bare) or _CODE.match(bare):
+        return True
+    if kind is Kind.BRIEF and bare.startswith("/"):
+        return True
+    return kind is not Kind.SURE and _is_few_numbers(bare)
+
+
+def _is_few_numbers(bare: str) -> bool:
+    """A number such as a size or a rate, or a list of such."""
+    if _FEW_DIGITS.fullmatch(bare):
+        return True
+    return _ONLY_NUMBERS.fullmatch(bare) is not None and not _MANY_DIGITS.search(bare)
+
+
+def _is_secret_in_text(kind: Kind, value: str, bare: str, assigned: bool) -> bool:
+    """The same of a sentence or a line of code, where many words after such a name are plain words."""
     if kind is Kind.BARE:
         return _RANDOM.search(bare) is not None
     if kind is Kind.BRIEF:
         return assigned or _is_opaque(bare)
-    if assigned or quoted:
+    if assigned or value[:1] in "\"'\\":
         return True
     if kind is Kind.LONE:
         return _is_opaque(bare) or len(bare) >= 12

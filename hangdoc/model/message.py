@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a file: 'train.py:61', or 'train.py:61 train()' where the function tells more."""
+    """A line of a file: 'train.py:61', or 'train.py:61 train()' where the function says more."""
 
     file: str
     line: int
@@ -99,8 +99,8 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class Sentence:
-    """Clauses with '; ' between them, an upper-case letter in front and a full stop behind. Names of functions and
-    files inside keep their letters."""
+    """Clauses with '; ' between them, an upper-case letter first and a full stop last. Names of functions and files
+    keep their letters."""
 
     clauses: Sequence[Message]
     end: str = "."
@@ -118,7 +118,7 @@ class Sentences:
 
 Part: TypeAlias = "Place | Condition | Ranks | Verb | Does | Values | States | Joined | Sentence | Sentences"
 Message: TypeAlias = "str | Part | Sequence[Message]"
-"""A part, or parts one behind the other. '' and () say nothing."""
+"""A part, or parts one after the other. '' and () say nothing."""
 
 
 def sentence(*clauses: Message) -> Sentence:

@@ -19,7 +19,7 @@ class Kind(Enum):
     BARE = "bare"
     """A key of unknown use: in a text a secret only if it looks random."""
     BRIEF = "brief"
-    """auth, pass: in a text a secret only behind an equals sign."""
+    """auth, pass: in a text a secret only after an equals sign."""
 
 
 def word_set(text: str) -> frozenset[str]:
@@ -89,7 +89,7 @@ def words_of(name: str) -> list[str]:
 
 
 def kind_of_name(name: str) -> Kind | None:
-    """What kind of secret is behind the name; None: none."""
+    """What kind of secret the name announces; None: none."""
     return _kind(name[-200:])
 
 

@@ -12,7 +12,7 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 
 
 def fold_ranks(ranks: Iterable[int]) -> str:
-    """``{0, 1, 2, 3, 5}`` → ``'0-3,5'``; two neighbours stay apart: ``'0,1'``."""
+    """``{0, 1, 2, 3, 5}`` → ``'0-3,5'``; two neighbors stay apart: ``'0,1'``."""
     runs: list[list[int]] = []
     for rank in sorted(set(ranks)):
         if runs and rank == runs[-1][-1] + 1:
@@ -47,7 +47,7 @@ def name_duration(seconds: float) -> str:
 
 
 class FileNames:
-    """The shortest names that still tell the files of one job apart.
+    """The shortest names by which the files of one job differ.
 
     Example, in the working directory /job: '/job/a/train.py', '/job/train.py' and '/job/model.py' are called
     'a/train.py', './train.py' and 'model.py'. No name of a file below the working directory climbs above it.
@@ -69,8 +69,8 @@ class FileNames:
             self._known[file] = self._shortest(file) if _is_path(file) else file
         return self._known[file]
 
-    def told_apart(self) -> tuple[tuple[str, str], ...]:
-        """Path and name of every file whose last part alone would not tell which it is, sorted."""
+    def distinguished(self) -> tuple[tuple[str, str], ...]:
+        """Path and name of every file whose last part alone does not show which it is, sorted."""
         return tuple((file, name) for file in sorted(self._files) if (name := self.short(file)) != _parts(file)[-1])
 
     def _shortest(self, file: str) -> str:
@@ -156,6 +156,7 @@ _STATES = (
     "blocked",
     "held",
     "idle",
+    "missing",
     "opening",
     "polling",
     "reading",
@@ -168,5 +169,5 @@ _STATES = (
 
 
 def reads_as_state(text: str) -> bool:
-    """Does the text follow 'is' without an 'in'? 'waiting on a queue' does, 'all_reduce' does not."""
+    """True if the text follows 'is' without an 'in': 'waiting on a queue' does, 'all_reduce' does not."""
     return text.startswith(_STATES)

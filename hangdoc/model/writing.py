@@ -32,6 +32,7 @@ class Writer:
 
     def write(self, message: Message) -> str:
         """The message as one string."""
+        # One case for each part of a message: the list is complete here, and nowhere else.
         match message:
             case str():
                 return message
@@ -73,8 +74,8 @@ class Writer:
         folded = _folded({state.rank: (state.one, state.many, self.write(state.rest)) for state in states.each})
         largest_first = sorted(folded, key=lambda item: -len(item[1]))
         more = sum(len(ranks) for _, ranks in largest_first[states.most :])
-        told = largest_first if more == 1 else largest_first[: states.most]
-        clauses = [f"{self.write(Does(ranks, one, many))} {rest}" for (one, many, rest), ranks in told]
+        shown = largest_first if more == 1 else largest_first[: states.most]
+        clauses = [f"{self.write(Does(ranks, one, many))} {rest}" for (one, many, rest), ranks in shown]
         return self._joined([*clauses, f"{more} more ranks are elsewhere" if more > 1 else ""], "; ")
 
 

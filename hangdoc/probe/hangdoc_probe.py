@@ -15,20 +15,20 @@ from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
-MOST_GROUPS = 4096
+MOST_GROUPS = 4096  # judgement, as the next: bounds of what the probe may cost a rank
 DEEPEST_STACK = 256
-LONGEST_ANSWER_S = 2.0
+LONGEST_ANSWER_S = 2.0  # an exit waits this long for an answer under way; the slowest measured one took 1 s
 
 AGENT_FOLDERS = tuple(f"/torch/distributed/elastic/{name}/" for name in ("agent", "rendezvous", "utils"))
 RANK_FILES = ("/torch/distributed/rendezvous.py", "/torch/distributed/distributed_c10d.py")
 
 
 class State:
-    """All that the probe knows about this process. Plain containers: the GIL makes each step atomic."""
+    """All that the probe knows about this process, in plain containers: the GIL makes each step atomic."""
 
     def __init__(self, folder):
         self.folder = folder
-        self.pid = 0  # the process that answers; 0: nobody yet
+        self.pid = 0  # the process that answers; 0: none yet
         self.starting = allocate_lock()
         self.rank = None
         self.world_size = None
@@ -65,10 +65,10 @@ def _autoload():
 
 
 def _fall_silent():
-    """Registered early, so called late among the exit hooks: from here on our thread asks torch nothing.
+    """Registered early, so called late among the exit hooks. From here on our thread calls nothing of torch.
 
-    Once Python begins to end, a thread that comes back from C++ to take the GIL is ended by force, and C++ answers
-    that with an abort of the whole process. The lock is kept: a question that comes now waits for ever.
+    Once Python begins to end, a thread that returns from C++ and takes the GIL is ended by force, and C++ then aborts
+    the whole process. The lock is kept: a question that comes now waits for ever.
     """
     state = STATE
     if state is not None and state.pid == os.getpid():
@@ -83,7 +83,7 @@ def _is_ours(folder):
 
 
 def _turn_recorder_on():
-    """Off by default before torch 2.11; from 2.8 on the older name would print a deprecation warning."""
+    """Turn the flight recorder on, off by default before torch 2.11. From 2.8 on the variable's older name warns."""
     import torch
 
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
@@ -130,7 +130,7 @@ def started(frame):
 
 
 def _identity(frame):
-    """(rank, world size), each None where nobody says; None for an agent of torchrun, which is no rank.
+    """(rank, world size), each None where it is not known; None for an agent of torchrun, which is no rank.
 
     The innermost frame of torch.distributed decides: an elastic agent makes its stores in AGENT_FOLDERS,
     a rank through init_process_group and a rendezvous handler (torch 2.13.0).

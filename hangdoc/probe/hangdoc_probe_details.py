@@ -12,9 +12,10 @@ from opcode import opmap
 
 import hangdoc_probe_tasks
 
+# Bounds of an answer. Judgement.
 MOST_ATTRIBUTES = 400
 MOST_KEYS = 64
-STEPS = 2
+STEPS = 2  # attributes beyond one of `self` that the code names: `self.plan` → `self.plan.epoch.last`
 OPTIMIZED = 1  # co_flags: a function, whose locals are no namespace
 OURS_AND_THE_FRAMES = 3  # references: the frame's, our variable's, getrefcount's argument
 LONGEST_TEXT = 300
@@ -55,10 +56,10 @@ def _line_of(code, instruction):
 
 
 def collect(state, header, attributes, newest):
-    """``header`` with everything JSON can say added: the newest point-to-point calls (None: all), waits, …"""
+    """Add to ``header`` what JSON can hold: the newest point-to-point calls (None: all), waits, …"""
     stacks = _Stacks()
     ring = _copied(state.ring)[-newest:] if newest else _copied(state.ring)
-    # Counted behind the copy: what came meanwhile may have pushed an older one out.
+    # Counted after the copy: a call that came meanwhile may have pushed an older one out.
     header["forgotten"] = max(0, state.point_to_points - len(ring))
     groups = _groups(state, stacks)
     members = {row[0]: row[1] for row in groups}
@@ -145,10 +146,10 @@ def _group_row(name, members, description, backend, stack):
 
 
 class _NoInductor:
-    """Stands where ``torch._inductor`` would be while c10d symbolises its stacks.
+    """In the place of ``torch._inductor`` while c10d symbolizes its stacks.
 
-    Its symboliser asks ``hasattr(torch, "_inductor")``, which imports 800 modules (one second) where the job
-    never used the compiler (torch 2.13.0). Other threads that look meanwhile get the real module.
+    Its symbolizer calls ``hasattr(torch, "_inductor")``, which imports 800 modules (one second) if the job has
+    never used the compiler (torch 2.13.0). Other threads get the real module meanwhile.
     """
 
     def __init__(self):
@@ -164,7 +165,7 @@ class _NoInductor:
 
 @contextlib.contextmanager
 def no_inductor():
-    """Keep c10d's symboliser from importing the compiler."""
+    """Keep c10d's symbolizer from importing the compiler."""
     names = sys.modules["torch"].__dict__
     stand_in = None
     if "_inductor" not in names:
@@ -231,8 +232,8 @@ def _outwards(frame):
 
 
 def _values(threads, suspended):
-    """What the user's frames of all threads can see and py-spy does not show: globals, and instance attributes of
-    theirs and of locals, that the frame's code names. Plain values only; runs no user code."""
+    """What the user's frames of all threads can see and py-spy does not show: globals, and attributes of ``self`` and
+    of locals, that the frame's code names. Plain values only; runs no user code."""
     found = []
     roots = tuple(root.rstrip("/") + "/" for root in library_roots())
     for frames in [*(_outwards(top) for _, top in threads), *(frames for _, frames in suspended)]:
@@ -259,21 +260,21 @@ def _seen_by(frame, code, roots):
 
 
 def _locals(frame, code):
-    """The locals of a function's frame that no tracer looks after, by name."""
+    """The locals of a function's frame, by name; empty for a frame with a tracer and for a module or class body."""
     if frame.f_trace is not None or not code.co_flags & OPTIMIZED:
         return {}
     shown = frame.f_locals
     found = {name: shown[name] for name in code.co_varnames + code.co_cellvars if name in shown}
-    # Up to Python 3.12 the frame keeps this dictionary, and what is in it, until it ends; unless the job itself has
-    # asked for it (then somebody else holds it as well), nobody will miss what it says.
+    # Up to Python 3.12 the frame keeps this dictionary, and the objects in it, until it ends. It is emptied, unless the
+    # job itself has asked for it: then the job holds a reference as well.
     if type(shown) is dict and sys.getrefcount(shown) <= OURS_AND_THE_FRAMES:
         shown.clear()
     return found
 
 
 def _read_by_methods(owner, value, used, roots, steps):
-    """The plain attributes that the user's methods and properties of these names read, and do not set, and those of
-    attributes that are named, too."""
+    """The plain attributes that the user's methods and properties with names in ``used`` read and do not set, for
+    ``value`` and for its attributes that are named, too."""
     mine = instance_names(value)
     for name in sorted(used) if mine else ():
         code = _method(type(value), name)
@@ -285,7 +286,7 @@ def _read_by_methods(owner, value, used, roots, steps):
 
 
 def _method(kind, name):
-    """The code of the function or property of that name; None where the class has none of its own making."""
+    """The code of the function or property of that name; None if it is neither, as a method written in C."""
     for base in type.__dict__["__mro__"].__get__(kind):
         found = type.__dict__["__dict__"].__get__(base).get(name)
         if found is not None:

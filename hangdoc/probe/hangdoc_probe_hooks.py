@@ -1,6 +1,6 @@
 """The probe's hooks: methods of c10d's pybind classes, so that every Python caller is seen, prebound or not.
 
-Each replacement carries the name and the first parameter of what it replaces: pybind's trampolines recognise
+Each replacement carries the name and the first parameter of what it replaces: pybind's trampolines recognize
 a call that comes from an override by exactly these two, and would otherwise call us for ever
 (``get_type_override``, pybind11 2.x and 3.x). Seen with torch 2.13.0.
 """
@@ -55,7 +55,7 @@ def patch():
 
 
 def _disguised(replacement, original, owner, name):
-    """Give ``replacement`` the looks that pybind's trampolines and help() go by."""
+    """Give ``replacement`` the names and the docstring by which pybind's trampolines and help() know a method."""
     replacement.__name__ = name
     replacement.__qualname__ = f"{owner.__name__}.{name}"
     names = {"co_name": name}
@@ -68,8 +68,8 @@ def _disguised(replacement, original, owner, name):
 
 
 def _hide_from_compiler(*objects):
-    """Keep torch.compile away from our functions and what they call: it would compile frames that it meets
-    after a graph break as it does the user's, and fail at ``sys._getframe``.
+    """Keep torch.compile away from our functions and what they call: after a graph break it would compile these
+    frames as it does the user's, and fail at ``sys._getframe``.
 
     This is what torch._dynamo.disable and skip_code do, without importing torch._dynamo (torch 2.13.0; older
     ones have ``skip_code`` in C, read, not run). Raises where a torch has neither.
@@ -91,11 +91,11 @@ def _hide_from_compiler(*objects):
             hide(function.__code__)
 
 
-# Waits on the store. What we do ourselves is inside a try everywhere: nothing of ours reaches the user's code.
+# Waits on the store. All that the hooks do is inside a try: no error of theirs reaches the user's code.
 
 
 def _began(operation, keys, frame):
-    """Note a call that may wait on the rendezvous store; what it returns ends the note."""
+    """Note a call that may wait on the rendezvous store. Returns (the notes, the key of this one), for ``_ended``."""
     try:
         state = hangdoc_probe.STATE
         if state is None:
@@ -228,7 +228,7 @@ def _new_group(frame):
             # c10d passes no ranks for the default group, which has them all.
             members = [rank for rank in map(count, ranks or range(size or 0)) if rank is not None]
             return str(values.get("group_name")), members, values.get("group_desc"), str(values.get("backend"))
-    except Exception:  # an unheard-of way to make groups
+    except Exception:  # an unknown way to make groups
         pass
     return "", [], "", ""
 

@@ -1,7 +1,7 @@
-"""What ``hangdoc attach --inject`` runs inside a rank that has no probe: one answer of the probe's, and gone.
+"""What ``hangdoc attach --inject`` runs inside a rank that has no probe: it gives one answer of the probe's and ends.
 
-``capture/injection.py`` runs it on a daemon thread of its own, which neither ``threading`` nor its tracers and
-profilers know. It replaces nothing, starts nothing and leaves no module behind.
+``capture/inject/injection.py`` runs it on a daemon thread of its own, which neither ``threading`` nor its tracers and
+profilers know. It replaces nothing, starts nothing and leaves no module.
 """
 
 import gc
@@ -14,13 +14,13 @@ ANSWER, FAILURE = "answer", "failure"
 
 
 def answer(folder, out, home, variables):
-    """Write ``out``/answer, or /failure with a word why not.
+    """Write ``out``/answer, or ``out``/failure with the reason.
 
-    The probe's files are read from ``folder``, where copies of them lie; they come from ``home``. ``variables``:
-    the environment variables that may be told, and beginnings of names that may be.
+    The probe's files are read from ``folder``, which has copies of those in ``home``. ``variables``: the names of the
+    environment variables that the answer may have, and beginnings of such names.
     """
     collecting = gc.isenabled()
-    gc.disable()  # a finaliser of the job's could block for ever in here
+    gc.disable()  # a finalizer of the job's could block here for ever
     before = {name: sys.modules.get(name) for name in MODULES}
     try:
         loaded = [_load(name, folder, home) for name in MODULES]

@@ -1,12 +1,11 @@
-"""The probe's voice: one plain daemon thread that answers over a unix socket, and a word at exit.
+"""The probe's answers: one plain daemon thread that answers over a unix socket, and a note at exit.
 
 Protocol, version 1: the client sends one JSON object per line, ``{"q": "counters"}`` or ``{"q": "details"}``.
-The answer is one line of JSON whose ``bytes`` tells how many raw bytes follow: c10d's own JSON of counters,
-or the flight recorders' pickles, one behind the other
-(``parts`` tells their sizes). Two notes have that form as well: ``<pid>.rank`` says from the start who answers here,
-``<pid>.bye`` is a details answer left at exit.
+The answer is one line of JSON whose ``bytes`` is the number of raw bytes that follow: c10d's own JSON of counters,
+or the flight recorders' pickles, one after the other (``parts`` has their sizes). Two notes have that form as well:
+``<pid>.rank``, from the start, says which rank this is; ``<pid>.bye`` is a details answer left at exit.
 
-The thread is plain (``_thread``): nothing of ``threading`` knows it, nobody joins it, no profiler is told.
+The thread is plain (``_thread``): ``threading``, profilers and tracers do not know it, and nothing joins it.
 """
 
 from __future__ import annotations
@@ -29,17 +28,18 @@ import hangdoc_probe
 import hangdoc_probe_details
 
 PROTOCOL = 1
-LONGEST_PATH = 107
+LONGEST_PATH = 107  # bytes of a unix socket's path (unix(7)), without the final zero
+# Limits on clients. Judgement: a watch and a few attaches ask, in short lines.
 MOST_CLIENTS = 8
 LONGEST_REQUEST = 4096
 STALLED_CLIENT_S = 30.0
-PR_SET_PTRACER = 0x59616D61
-BYE_POINT_TO_POINTS = 100
+PR_SET_PTRACER = 0x59616D61  # <linux/prctl.h>
+BYE_POINT_TO_POINTS = 100  # the newest; the note is written while the process exits
 BYE_MOST_CALLS = 4000  # a longer history would delay the exit
 
 
 def start(state):
-    """Bind, listen, start the thread. Anything that fails leaves the job as if we were not there."""
+    """Bind, listen, start the thread. If anything fails, the job runs as it would without the probe."""
     path = os.path.join(state.folder, f"{state.pid}.sock")
     if len(os.fsencode(path)) > LONGEST_PATH:
         return
@@ -65,7 +65,7 @@ def start(state):
 
 
 def _introduce(state):
-    """Leave ``<pid>.rank``: a process that is stopped, or whose GIL is held, cannot say any more who it is."""
+    """Leave ``<pid>.rank``: a process that is stopped, or whose GIL is held, cannot say which rank it is."""
     try:
         with open(os.path.join(state.folder, f"{state.pid}.rank"), "wb", opener=_private) as file:
             file.write(_framed(_who(state), []))
@@ -74,7 +74,7 @@ def _introduce(state):
 
 
 def _permission(folder):
-    """What to call so that the watcher may look into this process.
+    """The function to call so that the watcher may look into this process.
 
     Yama (ptrace_scope 1) lets only an ancestor do so unless we name another; EINVAL without Yama. All is
     looked up here: a forked child calls it again, and must not open libraries.
@@ -207,7 +207,7 @@ def _attend(state, poll, descriptor, event):
         poll.modify(descriptor, select.POLLOUT if client.answer else select.POLLIN)
     except BlockingIOError:
         return
-    except Exception:  # a client that went away, a question that makes no sense
+    except Exception:  # a client that went away, an unknown question
         _drop(state, poll, descriptor)
 
 
@@ -239,7 +239,7 @@ def _framed(header, parts):
     return b"".join([json.dumps(header).encode("ascii", "replace"), b"\n", *parts])
 
 
-# What it says
+# The contents of an answer
 
 
 def _c10d():
@@ -249,9 +249,9 @@ def _c10d():
 
 
 def recorded(state, function, *arguments):
-    """What c10d's recorders say, one part each: the common one (gloo), then nccl's own where it is in use.
+    """The dumps of c10d's recorders, one part each: the common one (gloo), then nccl's own where it is in use.
 
-    Both are called the same but for a word in their names (torch 2.8 to 2.13; read, not run, for nccl).
+    Their functions have the same names but for one word (torch 2.8 to 2.13; read, not run, for nccl).
     """
     parts = []
     for word in ("fr", "nccl"):
@@ -264,7 +264,7 @@ def recorded(state, function, *arguments):
 
 
 def _who(state):
-    """Who answers here."""
+    """Which rank answers here."""
     return {
         "pid": state.pid,
         "rank": state.rank,
@@ -304,7 +304,7 @@ def _sequences(world):
     return found
 
 
-# The word at exit
+# The note at exit
 
 
 def _at_exit_of_multiprocessing(state):
@@ -316,7 +316,7 @@ def _at_exit_of_multiprocessing(state):
 
 
 def _at_exit(state):
-    """Leave ``<pid>.bye``. The socket stays: what blocks an exit is asked for there."""
+    """Leave ``<pid>.bye``. The socket stays open: a watcher asks there what blocks the exit."""
     try:
         if not state.said_bye and state.pid == os.getpid():
             state.said_bye = True

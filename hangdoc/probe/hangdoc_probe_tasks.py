@@ -1,18 +1,18 @@
-"""Where the tasks of an asyncio event loop stand: while they are suspended, no thread's stack shows them."""
+"""Where the tasks of an asyncio event loop wait: while they are suspended, no thread's stack shows them."""
 
 from __future__ import annotations
 
 import sys
 
-MOST_STEPS = 64
+MOST_STEPS = 64  # tasks and frames on one way. Judgement
 
 # The frame that runs a whole program in a loop, and the local that holds its task (Python 3.9 to 3.14; the second
-# also where the loop is no Python, as uvloop's).
+# also where the loop is not written in Python, as uvloop's).
 ROOTS = {
     ("/asyncio/base_events.py", "run_until_complete"): "future",
     ("/asyncio/runners.py", "run"): "task",
 }
-# What waits for other tasks without awaiting them: a library function's own local that holds them.
+# Library functions that wait for other tasks without awaiting them, and their local that holds these tasks.
 HOLDERS = {
     ("/asyncio/tasks.py", "_wait"): "fs",
     ("/asyncio/tasks.py", "wait_for"): "fut",
@@ -21,8 +21,11 @@ HOLDERS = {
 
 
 def suspended(thread_frames):
-    """(thread, frames innermost first) for each thread that is idle in ``asyncio``'s loop: the way from the program's
-    own task to the place it waits at, over the tasks it waits for. ``thread_frames``: (thread, innermost frame)."""
+    """(thread, frames innermost first) for each thread that is idle in ``asyncio``'s loop: from the program's own task
+    over the tasks that it waits for to the place of the wait. ``thread_frames``: (thread, innermost frame).
+
+    ``main()`` awaits ``gather(fetch())``, which awaits ``queue.get()``: frames of get, fetch, main.
+    """
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or not hasattr(asyncio, "Task"):
         return []
@@ -31,7 +34,7 @@ def suspended(thread_frames):
 
 
 def _root(frame):
-    """The task that the thread's loop runs to its end; None where a task or callback is being run right now."""
+    """The task that the thread's loop runs to its end; None if the loop runs a task or callback right now."""
     while frame is not None:
         code = frame.f_code
         if code.co_name == "_run" and code.co_filename.endswith("/asyncio/events.py"):
@@ -73,7 +76,7 @@ def _frames_of(awaited):
 
 
 def _awaited(task, frames):
-    """What the task waits for, as far as asyncio's own objects tell."""
+    """The tasks and futures that the task waits for, as far as asyncio's own objects show."""
     for frame in frames[-2:]:
         for (file, function), name in HOLDERS.items():
             if frame.f_code.co_name == function and frame.f_code.co_filename.endswith(file):

@@ -1,4 +1,4 @@
-"""Rows with a label and pieces of text, laid out for a width: cells, wrapping, colours; no diagnosis."""
+"""Rows with a label and pieces of text, laid out for a width: cells, wrapping, colors; no diagnosis."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Layout:
         return mark + text
 
     def _flow(self, texts: Sequence[Text], separator: str, *, first: int, rest: int) -> None:
-        """Put the texts behind each other and break between them; break inside one only if it must be."""
+        """Put the texts one after another and break lines between them; inside one only where it does not fit."""
         parts = self._text(separator)
         line: Text | None = None
         indent = first

@@ -9,6 +9,7 @@ from hangdoc.model.summary import JobSummary
 from hangdoc.model.wording import fold_ranks, harmless, name_duration
 
 _LONGEST_COMMAND = 72
+"""Characters of a command line. Chosen by hand."""
 _HEADINGS = ("PID", "LAUNCHER", "RANKS", "STATE", "SINCE", "USER", "COMMAND")
 
 

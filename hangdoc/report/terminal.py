@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
-from hangdoc.model.diagnosis import Activity, Diagnosis, Side
+from hangdoc.model.diagnosis import Activity, Branch, Diagnosis, Side
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import fold_ranks, name_duration, name_ranks
 from hangdoc.report.layout import Layout, Piece, Row
@@ -19,6 +19,7 @@ MAX_ROWS = 12
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 MAX_PIDS = 4
+"""Most rows of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
 _CHILDREN = {"dataloader-worker": "DataLoader worker", "child": "child process"}
 """Roles of the processes that a rank has started, in words."""
 
@@ -65,7 +66,7 @@ def render(
 
 
 def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
-    """The report as ``stream`` can show it: its width, encoding and colours, NO_COLOR and TERM respected."""
+    """The report as ``stream`` can show it: its width, encoding and colors, NO_COLOR and TERM respected."""
     width, color, unicode = _shown_by(stream, environment)
     return render(diagnosis, width=width, color=color, unicode=unicode)
 
@@ -90,7 +91,7 @@ def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
 
 
 def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
-    """What the stream can show: cells of a line, colours, Unicode."""
+    """What the stream can show: cells of a line, colors, Unicode."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)
     if not columns:
@@ -169,11 +170,11 @@ def _behaviours(diagnosis: Diagnosis, paths: _Paths) -> Iterator[Row]:
         )
     if len(sides) > MAX_ROWS:
         yield Row("", (Piece(f"… and {len(sides) - MAX_ROWS} more behaviours"),))
-    parted = {(side.frame.file, side.frame.line) for side in sides if side.frame}
+    at_divergence = {(side.frame.file, side.frame.line) for side in sides if side.frame}
     elsewhere = [
         activity
         for activity in diagnosis.ranks
-        if activity.where is None or (activity.where.file, activity.where.line) not in parted
+        if activity.where is None or (activity.where.file, activity.where.line) not in at_divergence
     ]
     if elsewhere:
         yield Row("", ())
@@ -187,6 +188,36 @@ def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
 
 def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[Row]:
     """Ranks that do the same thing at the same place are one row; culprits first."""
+    found = _folded(diagnosis)
+    rest = len(found) == 2 and found[0].guilty and not found[1].guilty and len(found[1].ranks) > 1
+    for index, each in enumerate(found[:MAX_ROWS]):
+        label = now + ("others" if rest and index else _label(each.ranks))
+        yield Row(label, tuple(_doing(each, paths)), "bold red" if each.guilty else "", aligned=True)
+    if len(found) > MAX_ROWS:
+        yield Row("", (Piece(f"… and {len(found) - MAX_ROWS} more behaviours"),))
+
+
+def _doing(behavior: _Behavior, paths: _Paths) -> Iterator[Piece]:
+    activity = behavior.first
+    yield _place(activity.where, paths)
+    yield Piece(activity.text, "bold")
+    if activity.landmark and activity.landmark not in activity.text:
+        yield Piece(f"({activity.landmark})")
+    if behavior.waits_for and not behavior.guilty:
+        yield Piece(f"waits for {name_ranks(behavior.waits_for)}")
+
+
+class _Behavior(NamedTuple):
+    """Ranks that do the same thing at the same place and wait for the same culprits. ``first``: of one of them."""
+
+    guilty: bool
+    first: Activity
+    ranks: tuple[int, ...]
+    waits_for: frozenset[int]
+
+
+def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
+    """The behaviors of all ranks, those of culprits first."""
     waits: dict[int, set[int]] = {}
     for wait in diagnosis.waits:
         waits.setdefault(wait.waiter, set()).update(wait.on)
@@ -194,49 +225,45 @@ def _activities(diagnosis: Diagnosis, paths: _Paths, now: str = "") -> Iterator[
     for activity in diagnosis.ranks:
         where = activity.where
         place = (where.file, where.line, where.function) if where else None
-        guilty = activity.rank in diagnosis.culprits
-        # Members of one group wait for each other: what they have in common is whom outside they wait for.
-        outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
         doing = (place, activity.text, activity.landmark)
-        folded.setdefault((not guilty, doing, outside), []).append(activity)
-    rows = sorted(folded.items(), key=lambda item: (item[0][0], item[1][0].rank))
-    rest = len(rows) == 2 and rows[1][0][0] and not rows[0][0][0] and len(rows[1][1]) > 1
-    for index, ((innocent, _, outside), members) in enumerate(rows[:MAX_ROWS]):
-        first = members[0]
-        pieces = [_place(first.where, paths), Piece(first.text, "bold")]
-        if first.landmark and first.landmark not in first.text:
-            pieces.append(Piece(f"({first.landmark})"))
-        if outside and innocent:
-            pieces.append(Piece(f"waits for {name_ranks(outside)}"))
-        label = now + ("others" if rest and index else _label(tuple(member.rank for member in members)))
-        yield Row(label, tuple(pieces), "" if innocent else "bold red", aligned=True)
-    if len(rows) > MAX_ROWS:
-        yield Row("", (Piece(f"… and {len(rows) - MAX_ROWS} more behaviours"),))
+        # Members of one group wait for each other: what they have in common is which culprits they wait for.
+        outside = frozenset(waits.get(activity.rank, ())) & frozenset(diagnosis.culprits)
+        folded.setdefault((activity.rank in diagnosis.culprits, doing, outside), []).append(activity)
+    found = [
+        _Behavior(guilty, members[0], tuple(member.rank for member in members), waits_for)
+        for (guilty, _, waits_for), members in folded.items()
+    ]
+    return sorted(found, key=lambda each: (not each.guilty, each.first.rank))
 
 
 def _processes(diagnosis: Diagnosis) -> Iterator[Row]:
     """Where to look at the culprits: their process ids and hosts."""
-    by_host: dict[str, list[str]] = {}
+    own, children = _pids_by_host(diagnosis)
+    shown = []
+    for host, pids in own.items():
+        more = f" and {len(pids) - MAX_PIDS} more" if len(pids) > MAX_PIDS else ""
+        named = f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}"
+        shown.append("; ".join([named + (f" on {host}" if host else ""), *children.get(host, [])[:MAX_PIDS]]))
+    if shown:
+        yield Row("", ())
+        yield Row("process", (Piece("; ".join(shown[:MAX_PIDS]) + ("; …" if len(shown) > MAX_PIDS else "")),))
+
+
+def _pids_by_host(diagnosis: Diagnosis) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Host → the culprits' own processes ('4711 (rank 1)'), and host → their children ("its child process 4712")."""
+    own: dict[str, list[str]] = {}
     children: dict[str, list[str]] = {}
-    own = [item for item in diagnosis.culprit_processes if item.role not in _CHILDREN]
+    several = sum(item.role not in _CHILDREN for item in diagnosis.culprit_processes) > 1
     for item in diagnosis.culprit_processes:
         if item.pid is None:
             continue
-        whose = f"rank {item.rank}" if item.rank is not None and len(own) > 1 else ""
+        whose = f"rank {item.rank}" if item.rank is not None and several else ""
         if item.role in _CHILDREN:
             owner = f"{whose}'s" if whose else "its"
-            name = f"{owner} {_CHILDREN[item.role]} {item.pid}"
-            children.setdefault(item.host, []).append(name)
+            children.setdefault(item.host, []).append(f"{owner} {_CHILDREN[item.role]} {item.pid}")
         else:
-            by_host.setdefault(item.host, []).append(f"{item.pid} ({whose})" if whose else str(item.pid))
-    told = []
-    for host, pids in by_host.items():
-        more = f" and {len(pids) - MAX_PIDS} more" if len(pids) > MAX_PIDS else ""
-        named = f"pid{'s' if len(pids) > 1 else ''} {', '.join(pids[:MAX_PIDS])}{more}"
-        told.append("; ".join([named + (f" on {host}" if host else ""), *children.get(host, [])[:MAX_PIDS]]))
-    if told:
-        yield Row("", ())
-        yield Row("process", (Piece("; ".join(told[:MAX_PIDS]) + ("; …" if len(told) > MAX_PIDS else "")),))
+            own.setdefault(item.host, []).append(f"{item.pid} ({whose})" if whose else str(item.pid))
+    return own, children
 
 
 def _label(ranks: tuple[int, ...]) -> str:
@@ -264,34 +291,41 @@ def _group(side: Side, diagnosis: Diagnosis) -> Iterator[Piece]:
 
 
 def _reasons(diagnosis: Diagnosis) -> Iterator[Row]:
-    for label, text in (("why", diagnosis.why), ("fix", diagnosis.fix)):
-        if text:
-            yield Row(label, (Piece(text),))
-        if label == "why":
-            yield from _branch(diagnosis)
+    if diagnosis.why:
+        yield Row("why", (Piece(diagnosis.why),))
+    yield from _branch(diagnosis)
+    if diagnosis.fix:
+        yield Row("fix", (Piece(diagnosis.fix),))
     if diagnosis.repair and diagnosis.repair.text:
         yield Row("repair", (Piece(diagnosis.repair.text),))
+    yield from _alternatives(diagnosis)
+    yield from _evidence(diagnosis)
+    yield from _unavailable(diagnosis.unavailable)
+    yield from _sure(diagnosis)
+
+
+def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
+    """'It could also be rank 0 or rank 2: the data fits all of them.'"""
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
-    if others:
-        *most, last = (name_ranks(ranks) for ranks in others[:4])
-        sets = f"{', '.join(most)} or {last}" if most else last
-        yield Row(
-            "or else",
-            (Piece(f"It could also be {sets}: the data fits {'both' if len(others) == 1 else 'all of them'}."),),
-        )
-    # Where everybody stands now is in the rows above.
+    if not others:
+        return
+    *most, last = (name_ranks(ranks) for ranks in others[:4])
+    sets = f"{', '.join(most)} or {last}" if most else last
+    fits = "both" if len(others) == 1 else "all of them"
+    yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
+
+
+def _evidence(diagnosis: Diagnosis) -> Iterator[Row]:
+    """The evidence that decides; of a divergence, where each rank is now is in the rows above."""
     evidence = [
         item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
     ]
     for index, item in enumerate(evidence[:MAX_EVIDENCE]):
         whose = f", {_label(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
-        text = f"{item.text}  ({item.kind}{whose})"
-        yield Row("" if index else "seen", (Piece(text),))
+        yield Row("" if index else "seen", (Piece(f"{item.text}  ({item.kind}{whose})"),))
     if len(evidence) > MAX_EVIDENCE:
         rest = len(evidence) - MAX_EVIDENCE
         yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
-    yield from _unavailable(diagnosis.unavailable)
-    yield from _sure(diagnosis)
 
 
 def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -304,23 +338,32 @@ def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
     if place not in diagnosis.why:
         yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
         label = ""
-    by_name: dict[str, list[str]] = {}
+    values = _unnamed_values(branch, diagnosis.why, explained=place in diagnosis.why)
+    if label == "condition" and all(len(each) == 1 for each in values.values()):
+        label = "with"  # one side's value, or the same on both
+    for name, each in values.items():
+        yield Row(label, (Piece(f"{name} = {' | '.join(each)}"),))
+        label = ""
+
+
+def _unnamed_values(branch: Branch, why: str, *, explained: bool) -> dict[str, list[str]]:
+    """Name → its values with their ranks, of the names that ``why`` gives no value of.
+
+    Example: {'loss': ['0.5 (rank 1)', '0.7 (ranks 0, 2)']}. ``explained``: ``why`` says which way each side went.
+    """
+    found: dict[str, list[str]] = {}
     known: set[tuple[str, int]] = set()
     for item in sorted(branch.values, key=lambda item: item.seen == "inferred-from-path"):
         if known.issuperset((item.name, rank) for rank in item.ranks):
             continue  # inferred as well, and seen
-        if item.seen == "inferred-from-path" and place in diagnosis.why:
-            continue  # the sentence says which way each side went
+        if item.seen == "inferred-from-path" and explained:
+            continue
         known.update((item.name, rank) for rank in item.ranks)
-        # A name that holds the rank itself tells nothing.
-        if f"{item.name} = " not in diagnosis.why and item.value != ",".join(map(str, item.ranks)):
+        # A name that holds the rank itself says nothing.
+        if f"{item.name} = " not in why and item.value != ",".join(map(str, item.ranks)):
             seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
-            by_name.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
-    if label == "condition" and all(len(values) == 1 for values in by_name.values()):
-        label = "with"  # one side's value, or the same on both
-    for name, values in by_name.items():
-        yield Row(label, (Piece(f"{name} = {' | '.join(values)}"),))
-        label = ""
+            found.setdefault(item.name, []).append(f"{item.value} ({_label(item.ranks)}{seen})")
+    return found
 
 
 def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:

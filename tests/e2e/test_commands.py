@@ -186,7 +186,7 @@ def test_explain_says_what_is_not_recognised_yet(hangdoc):
     for recognised in (True, False):
         code = next((code for code, entry in catalogue().items() if entry.recognised is recognised), None)
         if code is not None:
-            said = "does not recognise it yet" in " ".join(hangdoc("explain", code).stdout.split())
+            said = "does not recognize it yet" in " ".join(hangdoc("explain", code).stdout.split())
             assert said is not recognised
 
 

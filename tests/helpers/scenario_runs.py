@@ -1,7 +1,7 @@
 """Which scenarios the suite runs: one real job for each shape of capture, by what only a real job shows.
 
-The verdicts on all other scenarios are held by their saved cases (tests/unit/test_scenario_cases.py) and, as real jobs,
-by tests/accuracy/run.py, which runs every scenario.
+The verdict on every scenario is held by its saved case (tests/unit/test_scenario_cases.py) and, as a real job, by
+tests/accuracy/run.py, which runs them all.
 """
 
 from __future__ import annotations

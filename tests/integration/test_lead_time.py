@@ -1,4 +1,4 @@
-"""With the journals alone: ranks that have parted are told of before the job hangs, and healthy ones never."""
+"""With the journals alone: ranks that have diverged are reported before the job hangs, and healthy ones never."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Watch
 
-PROGRAM = Path(__file__).parent / "programs" / "parted_early.py"
+PROGRAM = Path(__file__).parent / "programs" / "diverged_early.py"
 COMMAND = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
 
 
 @pytest.mark.parametrize("fixed", ["", "1"])
-def test_a_parting_is_told_before_the_hang_and_only_where_there_is_one(watch: Watch, fixed: str) -> None:
+def test_a_divergence_is_reported_before_the_hang_and_only_where_there_is_one(watch: Watch, fixed: str) -> None:
     finished = watch(COMMAND, "--give-up-after", "6", env={"FIXED": fixed}, stall_after=3)
     told = [line for line in finished.stderr.splitlines() if line.startswith("hangdoc !")]
     if fixed:
@@ -28,7 +28,7 @@ def test_a_parting_is_told_before_the_hang_and_only_where_there_is_one(watch: Wa
     source = PROGRAM.read_text().splitlines()
     once_too_often = 2 + next(n for n, line in enumerate(source) if "rank == 1" in line)
     for line in (once_too_often, once_too_often + 1):
-        assert f"parted_early.py:{line} main()" in told[0], told
+        assert f"diverged_early.py:{line} main()" in told[0], told
     assert finished.document is not None, finished.explain()
     assert finished.document["culprits"] == [1]
     before = finished.stderr.index(told[0])

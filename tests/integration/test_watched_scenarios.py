@@ -67,15 +67,15 @@ def everything(document: dict[str, Any]) -> str:
 
 
 def late_launch(scenario: scenarios.Scenario, document: dict[str, Any], finished: Finished) -> None:
-    """Lightning issue 20536: what parted the ranks is named, and every port that the groups need is there, so the
+    """Lightning issue 20536: what made the ranks diverge is named, and every port that the groups need is there, so the
     fault is in the code path."""
     text = everything(document)
     source = scenario.path.read_text().splitlines()
     (launch,) = scenario.lines
-    parted = 1 + next(number for number, line in enumerate(source) if "self.warm = cache.exists()" in line)
+    decided = 1 + next(number for number, line in enumerate(source) if "self.warm = cache.exists()" in line)
     branch = 1 + next(number for number, line in enumerate(source) if "if self.warm:" in line)
     assert f"{scenario.path.name}:{launch}" in text, text
-    assert f"{scenario.path.name}:{parted}" in text, text
+    assert f"{scenario.path.name}:{decided}" in text, text
     assert document["divergence"]["branch"]["line"] == branch
     assert "self.warm" in document["divergence"]["branch"]["condition"]
     assert "_verify_params_across_processes" in str(document["divergence"]) + str(document["ranks"]) + text

@@ -13,7 +13,7 @@ from hangdoc import early_warning
 from hangdoc.early_warning import LookAhead
 
 SOCKETS = {0: Path("/nonexistent/0.sock"), 1: Path("/nonexistent/1.sock")}
-PARTED = {"key": "('0', 3)", "text": "rank 1 and rank 0 parted"}
+DIVERGED = {"key": "('0', 3)", "text": "rank 1 and rank 0 diverged"}
 
 
 class Child:
@@ -57,14 +57,14 @@ def test_a_healthy_job_is_left_alone_for_longer_each_time(monkeypatch: pytest.Mo
     assert gaps[-1] > 4 * gaps[0]
 
 
-def test_a_parting_is_told_once_after_two_looks_that_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, looked = play(monkeypatch, [{}, PARTED], 600)
-    assert said == [PARTED["text"]]
+def test_a_divergence_is_reported_once_after_two_looks_that_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    said, looked = play(monkeypatch, [{}, DIVERGED], 600)
+    assert said == [DIVERGED["text"]]
     assert len(looked) >= 3
 
 
 def test_looks_that_disagree_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    said, _ = play(monkeypatch, [PARTED, {}, {**PARTED, "key": "other"}, {}], 300)
+    said, _ = play(monkeypatch, [DIVERGED, {}, {**DIVERGED, "key": "other"}, {}], 300)
     assert said == []
 
 

@@ -22,6 +22,7 @@ from hangdoc.model.process import ProcessExit
 from hangdoc.model.store import RendezvousStore
 
 _LARGEST_WORLD = 100_000
+"""As in ``promised``: no larger world is believed."""
 _SHARED = frozenset({"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE"})
 _SHARED |= {"SLURM_JOB_ID", "SLURM_STEP_ID"}
 
@@ -43,26 +44,39 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     if not seen or len(seen) >= world or world > _LARGEST_WORLD:
         return WholeJob(tuple(targets))
     table = read_table()
-    own = [target for target in targets if target.pid in table and target.pid not in ended]
-    living = [target for target in own if target.pid is not None and table[target.pid].alive]
+    living = _living(table, targets, ended)
     if not living:
-        return WholeJob(tuple(_without_those_that_live(table, targets)))
-    witness = living[0].pid
-    job = Jobs(table, near=witness).of(witness) if witness is not None else None
-    known = {target.rank: target for target in targets}
-    for target in _others(table, job, living) if job is not None else ():
-        if target.rank not in seen:
-            known[target.rank] = target
-    every = tuple(known[rank] for rank in sorted(known))
-    exits: dict[int, ProcessExit] = {}
-    if job is not None and any(target.pid is None for target in every):
-        # They died between two searches of the watch, and their launcher has not reaped them.
-        every, exits = with_unreaped(table, replace(job, targets=every))
-    found = WholeJob(every, exits)
-    if all(target.pid is not None for target in every):
+        return WholeJob(tuple(_marked_where_they_live(table, targets)))
+    found = _with_ranks_of_this_host(table, targets, living)
+    if all(target.pid is not None for target in found.targets):
         return found
-    told = _after_the_store(table, found, living)
-    return replace(told, exits={**told.exits, **exits})
+    return _after_the_store(table, found, living)
+
+
+def _living(table: ProcessTable, targets: Sequence[RankTarget], ended: frozenset[int]) -> list[RankTarget]:
+    return [
+        target
+        for target in targets
+        if target.pid is not None and target.pid in table and target.pid not in ended and table[target.pid].alive
+    ]
+
+
+def _with_ranks_of_this_host(
+    table: ProcessTable, targets: Sequence[RankTarget], living: Sequence[RankTarget]
+) -> WholeJob:
+    """``targets``, with the ranks that another launcher started here and those that died without being reaped."""
+    witness = living[0].pid
+    assert witness is not None
+    job = Jobs(table, near=witness).of(witness)
+    seen = {target.rank for target in targets if target.pid is not None}
+    known = {target.rank: target for target in targets}
+    if job is not None:
+        known |= {target.rank: target for target in _others(table, job, living) if target.rank not in seen}
+    every = tuple(known[rank] for rank in sorted(known))
+    if job is None or all(target.pid is not None for target in every):
+        return WholeJob(every)
+    # They died between two searches of the watch, and their launcher has not reaped them.
+    return WholeJob(*with_unreaped(table, replace(job, targets=every)))
 
 
 def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list[RankTarget]:
@@ -88,7 +102,7 @@ def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list
 
 
 def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
-    """Add what the job's store says about ranks without a process: whether a process still listens on their port."""
+    """``found`` with what the job's store says of ranks without a process: whether their published ports are in use."""
     present = tuple(target for target in found.targets if target.pid in table)
     store = read_store(table, Job("watched", None, present)).store
     if store is None:
@@ -96,12 +110,12 @@ def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[Rank
     variables = [dict(target.environment) for target in living]
     here = is_loopback(store.address) or any(meets_on_loopback(env) or on_one_host(env) for env in variables)
     missing = {target.rank for target in found.targets if target.pid is None}
-    exits = {rank: ProcessExit(at=time.time()) for rank in (missing & set(store.silent) if here else ())}
-    return WholeJob(living_elsewhere(found.targets, store, exits), exits, store)
+    silent = {rank: ProcessExit(at=time.time()) for rank in (missing & set(store.silent) if here else ())}
+    return WholeJob(living_elsewhere(found.targets, store, silent), {**silent, **found.exits}, store)
 
 
-def _without_those_that_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
-    """All ranks of the watched command have ended; mark those of the same job that live under another launcher."""
+def _marked_where_they_live(table: ProcessTable, targets: Sequence[RankTarget]) -> list[RankTarget]:
+    """``targets`` of a command whose ranks have all ended; those that live under another launcher get ``ELSEWHERE``."""
     all_shared = [_shared_by(target) for target in targets]
     shared = [
         own for own in all_shared if own.get("MASTER_ADDR") or own.get("PMIX_NAMESPACE") or own.get("SLURM_JOB_ID")

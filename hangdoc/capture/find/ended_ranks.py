@@ -16,9 +16,9 @@ from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _STARTING_SECONDS = 3.0
-"""A launcher may still be starting ranks this long after its youngest one."""
+"""A launcher may still be starting ranks this long after its youngest one. Judgement."""
 _IMPORT_SECONDS = 0.5
-"""CPU time that importing torch costs at least: a child that used less was no rank."""
+"""CPU time that importing torch costs at least (1.8 s, measured): a child that used less was no rank."""
 
 
 def how_they_ended(
@@ -82,15 +82,16 @@ def with_believed_ranks(snapshot: JobSnapshot) -> JobSnapshot:
 
 def _zombies(table: ProcessTable, job: Job) -> dict[int, int]:
     """Rank → pid of dead children of the launcher. Launchers start their ranks in order, so the oldest child is rank 0;
-    empty if that contradicts a living rank."""
+    empty if that contradicts a living rank.
+
+    Children 10, 11 (a zombie) and 12 of the launcher of three ranks, where 10 is rank 0 and 12 is rank 2: {1: 11}.
+    """
     root = _launcher(job)
     if root is None:
         return {}
     rank_of = {target.pid: target.rank for target in job.targets if target.pid is not None}
     living = {_child_of(table, root, pid): rank for pid, rank in rank_of.items() if pid != root}
-    dead = [pid for pid in table.children.get(root, ()) if not table[pid].alive]
-    if root in rank_of:  # a rank has other children, too
-        dead = [pid for pid in dead if table[pid].cpu >= _IMPORT_SECONDS]
+    dead = _dead_children(table, root, is_rank=root in rank_of)
     children = [pid for pid in table.children.get(root, ()) if pid in living or pid in dead]
     expected = [target.rank for target in job.targets if target.pid != root]
     if len(children) != len(expected):
@@ -98,7 +99,13 @@ def _zombies(table: ProcessTable, job: Job) -> dict[int, int]:
     matched = dict(zip(children, expected, strict=True))
     if any(matched.get(pid) != rank for pid, rank in living.items() if pid is not None):
         return {}
-    return {rank: pid for pid, rank in matched.items() if not table[pid].alive}
+    return {rank: pid for pid, rank in matched.items() if pid in dead}
+
+
+def _dead_children(table: ProcessTable, root: int, *, is_rank: bool) -> set[int]:
+    """The unreaped children of a launcher that can have been ranks; one that is a rank has other children, too."""
+    dead = {pid for pid in table.children.get(root, ()) if not table[pid].alive}
+    return {pid for pid in dead if table[pid].cpu >= _IMPORT_SECONDS} if is_rank else dead
 
 
 def _launcher(job: Job) -> int | None:

@@ -15,7 +15,7 @@ from hangdoc.model.snapshot import Unavailable
 
 _SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "csh", "tcsh", "busybox", "su", "sudo", "login"})
 LAUNCHER_NAMES = frozenset({"pt_elastic", "mpirun", "mpiexec", "prterun", "orterun", "prted", "orted"})
-"""Names of processes that start nothing but ranks; in a container they may be its first process."""
+"""Names of processes that only start ranks; in a container one may be the first process."""
 _MANAGERS = frozenset({"tmux", "tmux: server", "screen", "sshd", "systemd", "init", "supervisord", "containerd-shim"})
 
 
@@ -27,7 +27,7 @@ class Job:
     """'torchrun', 'accelerate', 'lightning', 'mpirun', 'mpich', 'slurm', 'spawn', 'environment', 'ray', 'python', …"""
     root: int | None
     targets: tuple[RankTarget, ...]
-    """Sorted by rank; those that were promised and that nobody saw have no pid."""
+    """Sorted by rank; those that the world size counts and that have no process have no pid."""
     inside: frozenset[int] = frozenset()
     """The ranks' processes and the wrappers that carry them."""
     notes: tuple[Unavailable, ...] = ()

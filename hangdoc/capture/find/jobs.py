@@ -120,7 +120,11 @@ def _is_agent(table: ProcessTable, carrier: Carrier) -> bool:
 
 def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
     """One list per job: where a rank occurs twice in one restart, siblings belong together. If siblings with a repeated
-    rank are as many as the job has ranks, they are one job in which a launcher gave one rank twice."""
+    rank are as many as the job has ranks, they are one job in which a launcher gave one rank twice.
+
+    Ranks 0 and 1 of two, started by pid 5, and ranks 0 and 1 of two, started by pid 6 → two lists. Ranks 0, 1 and 1 of
+    three, started by pid 5 → one list.
+    """
     if len({(carrier.rank, carrier.restart) for carrier in group}) == len(group):
         return [group]
     by_parent: dict[int, list[Carrier]] = {}
@@ -142,7 +146,10 @@ def _without_twins(group: list[Carrier]) -> list[list[Carrier]]:
 
 
 def _joined_agents(table: ProcessTable, groups: list[list[Carrier]]) -> list[list[Carrier]]:
-    """Several agents of one torchrun job on one machine: same rendezvous, other ranks, and more than one node."""
+    """Join several agents of one torchrun job on one machine: same rendezvous, other ranks, and more than one node.
+
+    `torchrun --nnodes 2` twice, by pids 5 and 6: [ranks 0 and 1, below 5], [ranks 2 and 3, below 6] → [ranks 0 to 3].
+    """
     joined: dict[tuple[object, ...], list[Carrier]] = {}
     result: list[list[Carrier]] = []
     for group in groups:
@@ -164,20 +171,28 @@ def _joined_agents(table: ProcessTable, groups: list[list[Carrier]]) -> list[lis
 
 def _joined_fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[list[Carrier]]:
     """Join ranks that one launcher gave different addresses, which is the fault to report: groups of one parent and one
-    script that only together have every rank of their world size exactly once."""
-    whole: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
-    for group in groups:
-        first = group[0]
-        world = first.world_size or 0
-        parent = common_parent(table, [carrier.parent for carrier in group])
-        if first.launcher == "environment" and parent is not None and len(group) < world:
-            whole.setdefault((parent, world, table[first.pid].argv), []).append(group)
-    for (_, world, _), fragments in whole.items():
+    script that only together have every rank of their world size exactly once.
+
+    [rank 0 of 2 with MASTER_PORT 1] and [rank 1 of 2 with MASTER_PORT 2], siblings → [rank 0, rank 1].
+    """
+    for world, fragments in _fragments(table, groups):
         ranks = sorted(carrier.rank for group in fragments for carrier in group)
         if len(fragments) > 1 and ranks == list(range(world)):
             groups = [group for group in groups if group not in fragments]
             groups.append([carrier for group in fragments for carrier in group])
     return groups
+
+
+def _fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[tuple[int, list[list[Carrier]]]]:
+    """For each parent, world size and script: (world size, the groups that have fewer ranks than that)."""
+    found: dict[tuple[int, int, tuple[str, ...]], list[list[Carrier]]] = {}
+    for group in groups:
+        first = group[0]
+        world = first.world_size or 0
+        parent = common_parent(table, [carrier.parent for carrier in group])
+        if first.launcher == "environment" and parent is not None and len(group) < world:
+            found.setdefault((parent, world, table[first.pid].argv), []).append(group)
+    return [(world, fragments) for (_, world, _), fragments in found.items()]
 
 
 def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
@@ -192,15 +207,20 @@ def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
     if launcher != "environment" or not may_be_elsewhere(targets):
         targets += absent(targets, host_name())
     chosen = {target.pid for target in targets}
-    inside = {pid for carrier in group for pid in _between(table, carrier.top, carrier.pid)}
-    if launcher == "torchrun":
-        inside |= {carrier.parent for carrier in group if _is_agent(table, carrier)}
     return Job(
         _launcher_name(table, launcher, group),
         _root(table, [carrier for carrier, target in carried if target.pid in chosen]),
         tuple(sorted(targets, key=lambda target: target.rank)),
-        frozenset(inside),
+        _inside(table, launcher, group),
     )
+
+
+def _inside(table: ProcessTable, launcher: str, group: Sequence[Carrier]) -> frozenset[int]:
+    """The pids of the ranks, of what wraps them, and of torchrun's agents."""
+    inside = {pid for carrier in group for pid in _between(table, carrier.top, carrier.pid)}
+    if launcher == "torchrun":
+        inside |= {carrier.parent for carrier in group if _is_agent(table, carrier)}
+    return frozenset(inside)
 
 
 def _target(table: ProcessTable, carrier: Carrier) -> RankTarget:

@@ -14,7 +14,7 @@ from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
 
 ELSEWHERE = "elsewhere"
-"""Identity of a rank in a container or on a host that this hangdoc does not see. A transport would fill it in."""
+"""Identity of a rank in a container or on a host that this hangdoc does not see. A transport would replace it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,7 +97,8 @@ def carriers(members: Mapping[int, Member], is_python: Callable[[int], bool]) ->
     """Every rank that the environments of ``members`` show, of however many jobs.
 
     A child of a rank inherits its variables and is not a rank of its own. A process that has the variables of one
-    launcher and started the ranks of another (srun → torchrun → ranks) is a launcher.
+    launcher and started the ranks of another (srun → torchrun → ranks) is a launcher. Example: bash (RANK=1), its child
+    python (RANK=1), which is a DataLoader worker's parent (RANK=1) → one carrier, with bash at the top and that python.
     """
     marks = {member.pid: mark for member in members.values() if (mark := _mark(member.variables)) is not None}
     tops = [pid for pid, mark in marks.items() if marks.get(members[pid].ppid) != mark]

@@ -1,4 +1,4 @@
-"""All processes of this machine: who started whom, and, where somebody asks, for which user and with which variables.
+"""All processes of this machine: which started which and, when asked for, their users and variables.
 
 `watch` reads the table every few seconds and asks for the variables of its own command's processes alone; `attach` asks
 for everybody's.
@@ -19,6 +19,7 @@ from hangdoc.capture.safe.text import read_bytes, read_link
 from hangdoc.model.snapshot import Unavailable
 
 _MAPS_BYTES = 4 << 20
+"""Of a memory map: some 40,000 lines, far more than a rank has. Judgement."""
 _TORCH_LIBRARIES = (b"/libtorch_cpu.so", b"/libtorch_python.so", b"/libtorch.so")
 
 
@@ -49,7 +50,7 @@ class Entry:
 
     @cached_property
     def environment(self) -> Mapping[str, str] | None:
-        """Its allow-listed variables; None: not ours to read (or a kernel thread, which has none)."""
+        """Its allow-listed variables; None: they may not be read (or it is a kernel thread, which has none)."""
         return procfs.environment(self.pid) if self.alive else None
 
     @cached_property
@@ -68,7 +69,7 @@ class Entry:
 
 @dataclass
 class ProcessTable:
-    """All processes by pid, and the dearer questions about single ones, each asked once."""
+    """All processes by pid, and facts about single ones that take longer to read, each read once."""
 
     processes: Mapping[int, Entry]
     children: dict[int, list[int]] = field(init=False)

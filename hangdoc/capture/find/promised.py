@@ -1,4 +1,4 @@
-"""Which of the ranks that a job promises are there: one process per rank, rivals, and those that nobody is.
+"""Which ranks of a job have a process: one process per rank, its rivals, and the ranks without any.
 
 `watch` and `attach` find processes in different ways. What follows from the processes is decided here, once.
 """
@@ -14,7 +14,7 @@ from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import is_loopback, on_many_hosts
 
 _MAX_ABSENT = 100_000
-"""No larger world is believed: a list of its ranks would fill the memory."""
+"""No larger world is believed: a list of its ranks would fill the memory. The largest published one is 96,000."""
 
 
 def one_per_rank(found: Iterable[RankTarget], started_by: Mapping[int, int]) -> list[RankTarget]:
@@ -36,12 +36,12 @@ def one_per_rank(found: Iterable[RankTarget], started_by: Mapping[int, int]) -> 
 
 
 def _beside(a: int, b: int, started_by: Mapping[int, int]) -> bool:
-    """Did one process start both?"""
+    """True if one process started both."""
     return a in started_by and started_by[a] == started_by.get(b)
 
 
 def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
-    """Ranks of a job on one machine that the world size promises and nobody is."""
+    """The ranks of a job on one machine that its world size counts and that have no process."""
     world = max((target.world_size or 0 for target in found), default=0)
     if world > _MAX_ABSENT or any(_many_nodes(dict(target.environment), target, world) for target in found):
         return []
@@ -76,7 +76,7 @@ def may_be_elsewhere(targets: Iterable[RankTarget]) -> bool:
 def with_strangers(
     targets: Iterable[RankTarget], parents: Collection[int], table: ProcessTable, ended: Container[int] = ()
 ) -> tuple[RankTarget, ...]:
-    """``targets``, of which those that nobody is are 'unseen' where a stranger may be one of them.
+    """``targets``; a rank without a process gets the identity 'unseen' if an unidentified process may be that rank.
 
     A stranger is a child of one of ``parents``, who started the ranks, that is none of them: one that may be a rank
     and does not say which, or one that has ended and has not been reaped. ``ended``: ranks of which more is known.

@@ -10,16 +10,18 @@ from dataclasses import dataclass
 from hangdoc.capture.find import store_client
 from hangdoc.capture.read.sockets import Sockets, ports_in_use
 from hangdoc.capture.safe.text import read_text
-from hangdoc.model.network import Connection
+from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
 
 _STORE_THREAD = "pt_tcpstore"
 _MAX_KEYS = 400
+"""Of the store, that a snapshot keeps. Judgement."""
 _EVERY_ADDRESS = ("::", "0.0.0.0")  # noqa: S104 - what others listen on
 _CONNECTED = ("ESTABLISHED", "CLOSE_WAIT")
 _OLDEST_TORCH = (2, 2)
+"""Older stores use another protocol."""
 _VERSION = re.compile(r"""^__version__ = ['"](\d+)\.(\d+)""", re.MULTILINE)
 _LIBRARY = re.compile(r"\s(/\S.*)/lib/libtorch_cpu\.so", re.MULTILINE)
 
@@ -35,27 +37,15 @@ class Meeting:
 
 
 def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
-    """The stores that processes of ``pids`` serve or are connected to, those with the most clients first."""
-    # A store listens on every address, gloo on one: what is sent to a store must never reach gloo.
+    """The stores that processes of ``pids`` serve or are connected to, those with the most clients first.
+
+    A store listens on every address, gloo on one: what is sent to a store must never reach gloo. Example: pid 10
+    listens on port 29500 of every address and runs a thread of the store's name; 10 and 11 are connected to
+    127.0.0.1:29500 → ``[Meeting("127.0.0.1", 29500, host=10, clients={10, 11})]``.
+    """
     listening = {entry.port: entry for entry in sockets.listening if entry.address in _EVERY_ADDRESS}
-    serving: dict[int, bool] = {}
-    clients: dict[tuple[str, int], set[int]] = {}
-    for entry in sockets.connections:
-        if (
-            entry.pid is None
-            or entry.pid not in pids
-            or entry.state not in ("ESTABLISHED", "CLOSE_WAIT")
-            or entry.local_port in listening
-        ):
-            continue
-        owner = listening.get(entry.remote_port)
-        if owner is not None and owner.pid is not None:
-            if owner.pid not in serving:
-                serving[owner.pid] = serves_store(owner.pid)
-            if serving[owner.pid]:
-                clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
     by_port: dict[int, Meeting] = {}
-    for (address, port), members in clients.items():
+    for (address, port), members in _clients(sockets, pids, listening).items():
         # The process that serves a store is its client too; other servers of the process (Ray's) are not.
         if not any(entry.pid == listening[port].pid and _goes_to(entry, port) for entry in sockets.connections):
             continue
@@ -63,6 +53,25 @@ def meetings(sockets: Sockets, pids: Collection[int]) -> list[Meeting]:
         joined = frozenset(members) | (known.clients if known else frozenset())
         by_port[port] = Meeting(known.address if known else address, port, listening[port].pid, joined)
     return sorted(by_port.values(), key=lambda meeting: (-len(meeting.clients), meeting.port))
+
+
+def _clients(
+    sockets: Sockets, pids: Collection[int], listening: Mapping[int, ListeningPort]
+) -> dict[tuple[str, int], set[int]]:
+    """(address, port) of what processes with a store serve → those of ``pids`` that are connected to it."""
+    serving: dict[int, bool] = {}
+    clients: dict[tuple[str, int], set[int]] = {}
+    for entry in sockets.connections:
+        owner = listening.get(entry.remote_port)
+        if entry.pid not in pids or entry.state not in _CONNECTED or entry.local_port in listening:
+            continue
+        if entry.pid is None or owner is None or owner.pid is None:
+            continue
+        if owner.pid not in serving:
+            serving[owner.pid] = serves_store(owner.pid)
+        if serving[owner.pid]:
+            clients.setdefault((entry.remote_address, entry.remote_port), set()).add(entry.pid)
+    return clients
 
 
 def at_address(sockets: Sockets, pids: Collection[int], address: str, port: int) -> Meeting | None:
@@ -93,7 +102,7 @@ def read(
     """(the store's contents, pid → rank for the processes it names). ``witness``: a process of the job."""
     version = torch_version(witness)
     if version is not None and version < _OLDEST_TORCH:
-        return Unavailable("store", f"the store of torch {version[0]}.{version[1]} speaks an older protocol")
+        return Unavailable("store", f"the store of torch {version[0]}.{version[1]} uses an older protocol")
     content = store_client.peek(meeting.address, meeting.port)
     if isinstance(content, Unavailable):
         return content
@@ -103,7 +112,7 @@ def read(
 def described(
     meeting: Meeting, content: store_client.StoreContent, sockets: Sockets, ranks: Mapping[int, int]
 ) -> RendezvousStore:
-    """For the snapshot; ``ranks`` maps the job's pids to ranks."""
+    """The store as the snapshot keeps it; ``ranks`` maps the job's pids to ranks."""
     default = content.members.get("")
     in_use = ports_in_use(min(ranks)) if ranks else None
     return RendezvousStore(

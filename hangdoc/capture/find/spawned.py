@@ -17,6 +17,7 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 _MAX_SIBLINGS = 256
+"""Children of one parent whose stacks are read, at about 10 ms each (measured). Judgement."""
 _HELPERS = ("resource_tracker", "semaphore_tracker", "forkserver import main", "compile_worker", "_inductor")
 
 
@@ -70,13 +71,13 @@ def siblings(table: ProcessTable, parent: int) -> list[int]:
 
 
 def unreaped(table: ProcessTable, parent: int) -> list[int]:
-    """Children of ``parent`` that have ended and that it has not asked for yet."""
+    """Children of ``parent`` that have ended and that it has not reaped."""
     return [pid for pid in table.children.get(parent, ()) if not table[pid].alive]
 
 
 def _by_multiprocessing(argv: Sequence[str], parents: Sequence[str]) -> bool:
-    """Forked, with the parent's command line (the fork server's, it may be), or started anew with
-    multiprocessing's own, and not one of its helpers."""
+    """True for a child that multiprocessing started: forked, so with the command line of its parent (which may be the
+    fork server), or spawned, with multiprocessing's own command line; and not one of its helpers."""
     if tuple(argv) == tuple(parents):
         return True
     helper = any(mark in word for word in argv[:6] for mark in _HELPERS)
@@ -93,19 +94,28 @@ def _main_stack(pid: int, threads: tuple[PythonThread, ...] | Unavailable) -> St
 
 def _by_argument(stacks: Mapping[int, Stack]) -> dict[int, int]:
     """The ranks by an argument of the outermost user function that is the same in all processes, if one has the
-    values 0 to n-1 over n >= 2 processes; a name with 'rank' in it goes first."""
-    targets = {pid: _target(stack) for pid, stack in stacks.items()}
-    functions = {(frame.file, frame.function) if frame else None for frame in targets.values()}
-    if len(targets) < 2 or len(functions) != 1 or None in functions:
+    values 0 to n-1 over n >= 2 processes; a name with 'rank' in it goes first.
+
+    ``train(rank=1, seed=7)`` in process 10 and ``train(rank=0, seed=7)`` in process 11 → {10: 1, 11: 0}.
+    """
+    targets = {pid: frame for pid, stack in stacks.items() if (frame := _target(stack)) is not None}
+    functions = {(frame.file, frame.function) for frame in targets.values()}
+    if len(targets) < 2 or len(targets) < len(stacks) or len(functions) != 1:
         return {}
-    values: dict[str, dict[int, int]] = {}
-    for pid, frame in targets.items():
-        for local in frame.locals if frame else ():
-            if local.argument and local.value.isdigit() and len(local.value) < 7:
-                values.setdefault(local.name, {})[pid] = int(local.value)
+    values = _whole_arguments(targets)
     fitting = [name for name, found in values.items() if sorted(found.values()) == list(range(len(targets)))]
     fitting.sort(key=lambda name: ("rank" not in name.lower(), name))
     return values[fitting[0]] if fitting else {}
+
+
+def _whole_arguments(frames: Mapping[int, Frame]) -> dict[str, dict[int, int]]:
+    """Name of an argument → pid → its value, for those that are whole numbers. ``frames``: by pid."""
+    values: dict[str, dict[int, int]] = {}
+    for pid, frame in frames.items():
+        for local in frame.locals:
+            if local.argument and local.value.isdigit() and len(local.value) < 7:
+                values.setdefault(local.name, {})[pid] = int(local.value)
+    return values
 
 
 def _target(stack: Stack) -> Frame | None:

@@ -23,14 +23,16 @@ from hangdoc.model.snapshot import Unavailable
 
 _VALIDATE, _GET, _PING, _LIST_KEYS = 0, 3, 13, 17
 _MAGIC = 0x3C85F7CE
+# Limits on what a server may send. Judgement.
 _MAX_KEYS = 20_000
 _MAX_LENGTH = 1 << 16
 _MAX_BYTES = 8 << 20
 _MAX_GLOO_KEYS = 4096
 _SECONDS = 0.5
+"""For the whole conversation; connecting and listing the keys takes 2 to 4 ms (measured). Judgement."""
 
 # '/default_pg/0//cpu//0/3': rank 3 of the default group has published where its gloo listens;
-# '/default_pg/0//1//cpu//0/0': the first member of the group named '1'. In front may stand the prefix of a restart.
+# '/default_pg/0//1//cpu//0/0': the first member of the group named '1'. The prefix of a restart may come first.
 _GLOO_KEY = re.compile(r"(?:^|/)default_pg/\d+//(?:(?P<group>.+?)//)?cpu//\d+/(?P<member>\d{1,7})$")
 _AF_INET, _AF_INET6 = 2, 10
 _SOCKADDR_WITHIN = 40
@@ -70,7 +72,7 @@ def peek(address: str, port: int, *, seconds: float = _SECONDS) -> StoreContent 
 
 
 def ranks_of(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[int, int]:
-    """Pid to global rank, by the ports that the default group's members published; others than ours are left out."""
+    """Pid → global rank, by the ports that the default group's members published; empty unless each is one of ours."""
     members = _owners(content, listening).get("", {})
     found = {pid: rank for rank, pid in members.items()}
     return found if len(found) == len(members) else {}
@@ -92,7 +94,7 @@ def groups_of(
 
 
 def _owners(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[str, dict[int, int]]:
-    """Per group and member the process that listens where the member said that it does."""
+    """Name of the group → member → pid of the process that listens on the port that the member published."""
     pids = {port.port: port.pid for port in listening if port.pid is not None}
     return {
         name: {member: pids[port] for member, ports in members.items() for port in ports if port in pids}

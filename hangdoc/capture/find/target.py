@@ -1,4 +1,4 @@
-"""A rank to look at: what a finder hands to the capture."""
+"""A rank to look at, as the finders describe it to the capture."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class RankTarget:
 
 
 def host_name() -> str:
-    """This machine's name, as ranks are labelled with."""
+    """This machine's name, with which its ranks are labelled."""
     return socket_module.gethostname()
 
 
 def target_of(carrier: Carrier, variables: Mapping[str, str]) -> RankTarget:
-    """What to look at, of a rank that a launcher started."""
+    """The target for a rank that a launcher started. ``variables``: of its process."""
     return RankTarget(
         rank=carrier.rank,
         pid=carrier.pid,

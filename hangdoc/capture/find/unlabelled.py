@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job, common_parent, unlabelled_targets
@@ -15,6 +15,12 @@ from hangdoc.model.snapshot import Unavailable
 
 _RAY = "ray::"
 _MAX_STRANGERS = 1024
+"""Processes with torch and without a job whose sockets are read. Judgement."""
+_NUMBERED_BY_AGE = Unavailable(
+    "ranks",
+    "nothing shows which process is which rank: they are numbered in the order they started",
+    "next time, start the job with `hangdoc watch`",
+)
 
 
 def spawned_jobs(
@@ -89,25 +95,31 @@ def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> 
 
 
 def _job_of_store(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
-    notes: tuple[Unavailable, ...] = ()
-    answer = rendezvous.read(meeting, sockets, pids[0])
-    ranks = {} if isinstance(answer, Unavailable) else {pid: rank for pid, rank in answer[1].items() if pid in pids}
-    identity = "store"
+    """The job of ``pids``, the processes that are connected to one store."""
+    ranks = _ranks_in_store(pids, meeting, sockets)
     believed = _from_locals(table, [pid for pid in pids if pid not in ranks])
     ranks |= {pid: rank for pid, (rank, _) in believed.items() if rank not in ranks.values()}
-    if len(ranks) < len(pids):
-        identity = "order"
-        free = (number for number in range(len(pids)) if number not in ranks.values())
-        ranks |= {pid: next(free) for pid in pids if pid not in ranks}
-        why = "nothing shows which process is which rank: they are numbered in the order they started"
-        notes = (Unavailable("ranks", why, "next time, start the job with `hangdoc watch`"),)
+    known = len(ranks) == len(pids)
+    ranks = _numbered(ranks, pids)
     worlds = [world for _, world in believed.values()]
     world = max([len(pids), *worlds, *(rank + 1 for rank in ranks.values())])
     local = meeting.address.startswith("127.") or meeting.address == "::1"
-    targets = unlabelled_targets(table, ranks, identity, world=world, complete=local)
+    targets = unlabelled_targets(table, ranks, "store" if known else "order", world=world, complete=local)
     ray = any(table[pid].comm.startswith(_RAY) for pid in pids)
     root = None if ray else common_parent(table, [table[pid].ppid for pid in pids])
-    return Job("ray" if ray else "python", root, targets, frozenset(pids), notes)
+    return Job("ray" if ray else "python", root, targets, frozenset(pids), () if known else (_NUMBERED_BY_AGE,))
+
+
+def _ranks_in_store(pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> dict[int, int]:
+    """Pid → rank of those of ``pids`` that the store names; empty if it cannot be read."""
+    answer = rendezvous.read(meeting, sockets, pids[0])
+    return {} if isinstance(answer, Unavailable) else {pid: rank for pid, rank in answer[1].items() if pid in pids}
+
+
+def _numbered(ranks: Mapping[int, int], pids: Sequence[int]) -> dict[int, int]:
+    """Pid → rank: ``ranks``, and for the other ``pids`` the free numbers. {8: 0} and [7, 8] → {8: 0, 7: 1}."""
+    free = (number for number in range(len(pids)) if number not in ranks.values())
+    return {**ranks, **{pid: next(free) for pid in pids if pid not in ranks}}
 
 
 def _from_locals(table: ProcessTable, pids: Sequence[int]) -> dict[int, tuple[int, int]]:

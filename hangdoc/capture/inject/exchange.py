@@ -20,16 +20,16 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 class Exchange:
     """The process reads what lies in ``path``, and writes into the folder ``out`` below, which belongs to its user.
 
-    That user may be another than ours, and in ``out`` he does what he likes: links to files that only we may read,
-    pipes, other people's files. In ``path`` itself he can do nothing, and no name is looked up twice: both folders are
-    held open.
+    That user may be another than ours, and may put anything in ``out``: links to files that only we may read, pipes,
+    files of other users. That user can change nothing in ``path`` itself, and no name is looked up twice: both folders
+    are held open.
     """
 
     def __init__(self, user: int, group: int) -> None:
-        """``user`` and ``group`` of the process. OSError where no folder can be made for it."""
+        """Make the folders for a process of that ``user`` and ``group``. OSError if they cannot be made."""
         self._user = user
         self._foreign = user != os.geteuid()
-        # A private TMPDIR of ours is no place that another user's process could reach.
+        # Another user's process cannot reach a private TMPDIR of ours.
         parent = "/tmp" if self._foreign else tempfile.gettempdir()  # noqa: S108 - what is made is private
         sweep(parent)
         self._scratch = Scratch(parent)
@@ -69,14 +69,14 @@ class Exchange:
             file.write(data)
 
     def take(self, name: str, limit: int) -> bytes | None:
-        """What the process wrote; None: nothing yet. ValueError for what it cannot have written."""
+        """The contents of a file that the process wrote; None: nothing yet. ValueError if it cannot have written it."""
         try:
             return read_plain(name, limit, owners={self._user}, folder=self._out)
         except FileNotFoundError:
             return None
 
     def close(self) -> None:
-        """Remove what we made and what the process has written. What else its user put there stays his."""
+        """Remove what we made and what the process has written. Other files of its user stay."""
         if self._foreign:
             names = [(self._out, name) for name in ("answer", "failure", "answer.new", "failure.new") if self._out >= 0]
             for folder, name in [*names, *((self._folder, name) for name in self._names)]:

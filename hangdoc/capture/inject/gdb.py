@@ -18,7 +18,9 @@ import tempfile
 import time
 
 _POLL_SECONDS = 0.002
+"""Between two looks at gdb's output, while it holds a rank: an injection takes 0.25 to 0.35 s (measured)."""
 _LEAVE_SECONDS = 2.0
+"""How long gdb may take to detach and end before it is killed. Judgement."""
 
 # No DWARF, no init files, no downloads, no libthread_db: the names that programs export are all we need.
 _ARGUMENTS = ("--nx", "--nh", "--quiet", "--readnever", "--interpreter=mi2")
@@ -84,7 +86,7 @@ class Gdb:
         return self._process.pid
 
     def ready(self, until: float) -> None:
-        """Wait until it listens, so that the next command runs at once."""
+        """Wait until gdb takes commands, so that the next one runs at once."""
         self.ask("-gdb-set width 0", until)
 
     def attach(self, pid: int, until: float) -> None:
@@ -134,7 +136,7 @@ class Gdb:
         return False
 
     def wait(self, seconds: float) -> bool:
-        """Whether gdb ended within that time; it hears nothing more from us."""
+        """Whether gdb ended within that time; its input is closed."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -150,7 +152,7 @@ class Gdb:
         self._asked += len(commands)
         stdin = self._process.stdin
         if stdin is None or stdin.closed:
-            raise GdbError("it has been told to end")
+            raise GdbError("it was asked to end already")
         try:
             # One write: all of it reaches gdb or nothing does.
             os.write(stdin.fileno(), "".join(lines).encode())

@@ -3,7 +3,7 @@
 Off unless asked for. The process is held for about half a second. All that gdb runs there is the start of a daemon
 thread, on a native thread of the process's own that waits, with Python's global lock taken the ordinary way
 (PyGILState_Ensure, PyRun_SimpleString) and every other thread still held: the borrowed thread is back where it was
-before anybody could wait for it. The new thread begins when gdb has let go. It runs hangdoc_probe_injected, answers
+before another could wait for it. The new thread begins when gdb has let go. It runs hangdoc_probe_injected, answers
 into a private folder (``exchange``), and removes all its traces.
 """
 
@@ -32,18 +32,19 @@ from hangdoc.model.snapshot import Unavailable
 _PROBE_FOLDER = Path(str(files("hangdoc.probe")))
 _INJECTED = tuple(f"hangdoc_probe{part}" for part in ("_injected", "", "_tasks", "_details", "_serve"))
 _SETTLE_SECONDS = 5.0
+"""How long gdb may take to end after its last commands; it is never killed then. Judgement."""
 _TRIES, _BETWEEN_TRIES = 3, 0.15
-"""A polling rank runs for some microseconds now and then; another try comes when it waits again."""
+"""A polling rank runs for some microseconds now and then; another try comes when it waits again. Judgement."""
 _MOST_ASKED = 4
-"""Ranks whose gates are tried before an injection is advised: reading the memory maps of hundreds takes seconds."""
+"""Ranks whose gates are tried before an injection is advised: the memory maps of hundreds take seconds. Judgement."""
 _GO = "go"
 _LONGEST_FAILURE = 2048
 _POLL_SECONDS = 0.005
 _BEGIN_SECONDS = 60
-"""The thread inside the rank ends after this long, or when hangdoc is gone, if it never gets the word to begin."""
+"""The thread inside the rank ends after this long, or when hangdoc is gone, if it may not begin. Judgement."""
 
 # One expression: gdb evaluates all of it even if hangdoc is gone by then. A collection of garbage would run whatever
-# the job finalizes, with nobody there to give back a lock.
+# the job finalizes, with no thread running that could release a lock.
 _EXPRESSION = (
     "$held = 0,"
     " $state = ((int(*)(void))PyGILState_Ensure)(),"
@@ -86,9 +87,9 @@ def collect(
 
 
 def to_see_history(job: int, silent: Collection[int], looks: Sequence[Mapping[int, ProcessState]]) -> str:
-    """What would show the calls of the ranks ``silent`` (pids), which have no probe.
+    """The remedy that would show the calls of the ranks ``silent`` (pids), which have no probe.
 
-    ``job`` is a pid to attach to. An injection is advised only if a gate that would refuse it is not shut now.
+    ``job`` is a pid to attach to. An injection is advised only if no gate would refuse it now.
     """
     if find_gdb() is not None:
         for pid in sorted(silent)[:_MOST_ASKED]:
@@ -128,7 +129,7 @@ def _inject(program: str, pid: int, looks: Sequence[ProcessState], until: float)
 
 @dataclass(frozen=True, slots=True)
 class _NotNow:
-    """The process, held, was no safe place, and nothing was run there."""
+    """The process, while held, was not in a safe state, and nothing was run in it."""
 
     refusal: Unavailable
 
@@ -170,28 +171,15 @@ def _prepare(exchange: Exchange) -> bytes:
 
 
 def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavailable | _NotNow | None:
-    """Hold the process, see once more that it is safe, run the text, let go. None: it ran."""
+    """Hold the process, check once more that it is safe, run the text, let go. None: it ran."""
     gdb = Gdb(program)
     started = False
     try:
-        gdb.ready(until)
-        shut = may_be_held(procfs.look(pid))
-        if shut is not None:
-            return refused(shut.why, shut.remedy)
-        gdb.attach(pid, until)
-        gdb.console("sharedlibrary libpython", until)
-        gdb.select_thread(tid, until)
-        held = safety.while_held(pid, tid, until)
-        if isinstance(held, Unavailable):
-            return _NotNow(held)
-        gdb.write(held.room, text, until)
-        gdb.console(_LOCKED, until)
-        if not _lives(gdb, until):
-            return refused("its Python is ending or has not started")
-        collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
-        start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
+        commands = _hold(gdb, pid, tid, text, until)
+        if not isinstance(commands, tuple):
+            return commands
         started = True
-        status = gdb.last_words(until, start, console(_FREE), evaluation(_RELEASE.format(**collecting)))
+        status = gdb.last_words(until, *commands)
     except GdbError as error:
         if started and "signaled while in a function" in str(error):
             return refused("the code inside crashed, and gdb undid the call")
@@ -206,6 +194,27 @@ def _run(program: str, pid: int, tid: int, text: bytes, until: float) -> Unavail
         if started:
             gdb.wait(_SETTLE_SECONDS)
     return None if status == 0 else refused(f"Python did not run the code (status {status})")
+
+
+def _hold(gdb: Gdb, pid: int, tid: int, text: bytes, until: float) -> tuple[str, ...] | Unavailable | _NotNow:
+    """Hold the process and put the text there. Returns the commands that run it, the first one with Python's status."""
+    gdb.ready(until)
+    shut = may_be_held(procfs.look(pid))
+    if shut is not None:
+        return refused(shut.why, shut.remedy)
+    gdb.attach(pid, until)
+    gdb.console("sharedlibrary libpython", until)
+    gdb.select_thread(tid, until)
+    held = safety.while_held(pid, tid, until)
+    if isinstance(held, Unavailable):
+        return _NotNow(held)
+    gdb.write(held.room, text, until)
+    gdb.console(_LOCKED, until)
+    if not _lives(gdb, until):
+        return refused("its Python is ending or has not started")
+    collecting = _COLLECTING if _collects(gdb, until) else _LEFT_ALONE
+    start = evaluation(_EXPRESSION.format(text=held.room, **collecting))
+    return start, console(_FREE), evaluation(_RELEASE.format(**collecting))
 
 
 def _lives(gdb: Gdb, until: float) -> bool:

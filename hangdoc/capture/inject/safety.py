@@ -1,8 +1,8 @@
-"""May code be run inside a process through gdb? Every gate that is shut has its reason and its remedy.
+"""May code be run inside a process through gdb? Every gate that is closed gives its reason and a remedy.
 
 Measured (x86-64, Python 3.9 to 3.13, gdb 13): injection kills a rank that is stopped or whose GIL another thread
-holds in C; into a rank that waits it is harmless. So the gates are asked on two looks a second apart, and once
-more while gdb holds the process still, when nothing can change any more.
+holds in C; into a rank that waits it is harmless. So the gates are checked on two looks a second apart, and once
+more while gdb holds the process, when nothing can change any more.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from hangdoc.model.process import ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
 
 _OLDEST, _NEWEST = (3, 9), (3, 13)
+"""Versions of Python that injections were measured with."""
 _REMOTE_EXEC = (
-    "sys.remote_exec of Python 3.14 does not serve either: it waits until the main thread comes back to running"
-    " Python code, which a rank that waits in C never does; next time, start the job with `hangdoc watch`"
+    "sys.remote_exec of Python 3.14 does not help either: its code runs when the main thread runs Python again, which a"
+    " rank that waits in C never does; next time, start the job with `hangdoc watch`"
 )
 _WATCH = "next time, start the job with `hangdoc watch`: it has the ranks' call history without any injection"
 _STACK_ROOM = 256 << 10
-"""Bytes of a thread's stack: Python needs some tens of KiB for what we run."""
+"""Bytes of a thread's stack: Python needs some tens of KiB for what we run. Judgement, with a wide margin."""
 
 _WAIT_BITSET = 9
 """The futex operation of conditions and semaphores; mutexes wait with operation 0 (glibc 2.25 and newer)."""
@@ -50,7 +51,7 @@ def refused(why: str, remedy: str = _WATCH) -> Unavailable:
 
 
 def from_outside(pid: int) -> Unavailable | None:
-    """What forbids it whatever the process does: the machine, permissions, namespaces, versions."""
+    """What forbids an injection whatever the process does: the machine, permissions, namespaces, versions."""
     if platform.machine() != "x86_64":
         return refused(f"it was measured on x86-64 only, and this is {platform.machine()}")
     for name in ("pid", "mnt", "user"):
@@ -67,7 +68,7 @@ def _versions(pid: int) -> Unavailable | None:
     files = set(re.findall(r"/\S.*$", read_text(f"/proc/{pid}/maps", 8 << 20) or "", re.MULTILINE))
     found = next((match for file in sorted(files, reverse=True) if (match := _PYTHON_FILE.search(file))), None)
     if found is None:
-        return refused("the process is not a Python that tells its version by its file's name")
+        return refused("the version of the process's Python cannot be seen in the name of its program or library")
     shut = python_version(int(found[1]), int(found[2]), free_threaded=bool(found[3]))
     if shut is not None:
         return refused(shut.why, shut.remedy)
@@ -78,10 +79,10 @@ def _versions(pid: int) -> Unavailable | None:
 
 
 def python_version(major: int, minor: int, *, free_threaded: bool = False) -> Unavailable | None:
-    """What speaks against that version of Python."""
+    """Why that version of Python is refused; None: it is not."""
     name = f"Python {major}.{minor}"
     if free_threaded:
-        return shut(f"{name} without a GIL: nothing tells when it is safe", _WATCH)
+        return shut(f"{name} without a GIL: it cannot be seen when it is safe", _WATCH)
     if (major, minor) > _NEWEST:
         return shut(f"{name} is newer than any it was measured with", _REMOTE_EXEC)
     if (major, minor) < _OLDEST:
@@ -102,7 +103,7 @@ def _recorder(library: str) -> Unavailable | None:
 
 
 def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
-    """What the two looks say against it."""
+    """What forbids an injection, by two looks at the process; None if nothing does."""
     if len(looks) < 2:
         return refused("it takes two looks to see that the process waits")
     for look in looks:
@@ -124,6 +125,7 @@ def waiting(looks: Sequence[ProcessState]) -> Unavailable | None:
 
 
 def _places(stack: Stack) -> list[tuple[str, int, str]]:
+    """(file, line, function) of each frame, innermost first."""
     return [(frame.file, frame.line, frame.function) for frame in stack]
 
 
@@ -148,7 +150,7 @@ def _may_lend(call: Call | None) -> bool:
 
 
 def _operation(call: Call) -> int:
-    """Of a futex call, without its flags (private, real-time clock)."""
+    """The operation of a futex call, without its flags (private, real-time clock)."""
     return call.arguments[1] & 0x7F
 
 
@@ -160,23 +162,38 @@ class Held:
 
 
 def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
-    """The last gate, with every thread held by gdb: what is true now stays true until the call."""
+    """The last gate, while gdb holds every thread: what is true now stays true until the call. ``tid``: the lender."""
     state = procfs.look(pid)
     if state is None:
         return refused("the process is gone")
     maps = _maps(pid)
+    shut = _some_thread_runs(pid, state, maps)
+    if shut is not None:
+        return shut
+    call, pointer = _call(pid, tid)
+    if not _may_lend(call) or _room(pointer, maps) < 2 * _STACK_ROOM:
+        return refused("no waiting native thread has enough free stack to run the code")
+    return _global_lock_is_held(pid, tid, until) or Held(pointer - _STACK_ROOM)
+
+
+def _some_thread_runs(pid: int, state: ProcessState, maps: Sequence[tuple[int, int, str]]) -> Unavailable | None:
+    """What a thread does that forbids it. ``maps`` as ``_maps`` returns them.
+
+    The code runs while all others are held: none of them may own a lock of the allocator or of Python's.
+    """
     for thread in state.threads:
         if thread.state != "t":
             return refused(f"thread {thread.tid} ({thread.name}) cannot be held: it is in state {thread.state}")
         call, _ = _call(pid, thread.tid)
-        # The code runs while all others are held: none of them may own a lock of the allocator or of Python's.
         if call is None or call.name in _MEMORY_CALLS or (call.name == "futex" and _operation(call) not in _WAITS):
             return refused(f"thread {thread.tid} ({thread.name}) runs: it does not wait", "look again when it hangs")
         if _waits_for_the_c_library(call, maps):
             return refused(f"thread {thread.tid} ({thread.name}) waits for a lock inside the C library")
-    call, pointer = _call(pid, tid)
-    if not _may_lend(call) or _room(pointer, maps) < 2 * _STACK_ROOM:
-        return refused("no thread is fit to run the code")
+    return None
+
+
+def _global_lock_is_held(pid: int, tid: int, until: float) -> Unavailable | None:
+    """What py-spy says against it: a thread holds Python's global lock, or the lender ``tid`` is one of Python's."""
     threads = stacks.dump([pid], deadline=until - time.monotonic())[pid]
     if isinstance(threads, Unavailable):
         return refused(f"its global lock cannot be seen: {threads.why}", threads.remedy)
@@ -184,12 +201,12 @@ def while_held(pid: int, tid: int, until: float) -> Held | Unavailable:
         if python.owns_gil is not False:
             return refused(f"thread {python.tid} holds Python's global lock")
         if python.tid in (tid, procfs.namespace_pid(pid, tid)):
-            return refused("no thread is fit to run the code")
-    return Held(pointer - _STACK_ROOM)
+            return refused("the only thread that could run the code belongs to Python")
+    return None
 
 
 def _call(pid: int, tid: int) -> tuple[Call | None, int]:
-    """A thread's system call (None: it is in none) and its stack pointer."""
+    """(a thread's system call, None if it is in none; its stack pointer)."""
     words = (read_text(f"/proc/{pid}/task/{tid}/syscall", 512) or "").split()
     if len(words) != 9:
         return None, 0
@@ -197,7 +214,7 @@ def _call(pid: int, tid: int) -> tuple[Call | None, int]:
 
 
 def _maps(pid: int) -> list[tuple[int, int, str]]:
-    """Start, end and file of the process's mappings."""
+    """(first address, address after the last, file) of each of the process's mappings."""
     found = []
     for line in (read_text(f"/proc/{pid}/maps", 8 << 20) or "").splitlines():
         match = re.match(r"([0-9a-f]+)-([0-9a-f]+) \S+ \S+ \S+ \S+ *(.*)$", line)
@@ -215,4 +232,5 @@ def _waits_for_the_c_library(call: Call | None, maps: Sequence[tuple[int, int, s
 
 
 def _room(pointer: int, maps: Sequence[tuple[int, int, str]]) -> int:
+    """Bytes of the mapping below ``pointer``: the free part of a stack. ``maps`` as ``_maps`` returns them."""
     return next((pointer - start for start, end, _ in maps if start <= pointer < end), 0)

@@ -54,7 +54,9 @@ _WRITERS = {"write", "pwrite64", "writev", "sendfile", "sendto", "sendmsg"}
 _ON_PATH = {"open": 0, "stat": 0, "lstat": 0, "openat": 1, "newfstatat": 1, "statx": 1}
 _LOCK_COMMANDS = (7, 38)  # F_SETLKW, F_OFD_SETLKW
 _MAX_DESCRIPTORS = 64
+"""Of one poll, select or epoll. Judgement."""
 _MAX_LOCKED = 8
+"""Files of one process. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,13 +93,7 @@ def wakes_in(pid: int, thread: Thread) -> float | None:
     if call.name == "nanosleep":
         return _timeout(pid, arguments[0], None)
     if call.name == "futex":
-        # FUTEX_WAIT (0) waits for a duration, FUTEX_WAIT_BITSET (9) until a moment; 256 is
-        # FUTEX_CLOCK_REALTIME.
-        operation = arguments[1] & 127
-        if operation not in (0, 9) or not arguments[3]:
-            return None
-        clock = time.CLOCK_REALTIME if arguments[1] & 256 else time.CLOCK_MONOTONIC
-        return _timeout(pid, arguments[3], clock if operation == 9 else None)
+        return _futex_timeout(pid, arguments)
     if call.name in ("poll", "epoll_wait", "epoll_pwait"):
         milliseconds = arguments[2 if call.name == "poll" else 3] & 0xFFFFFFFF
         return milliseconds / 1000 if milliseconds < 1 << 31 else None
@@ -106,6 +102,16 @@ def wakes_in(pid: int, thread: Thread) -> float | None:
         unit = 1e-6 if call.name == "select" else 1e-9
         return _timeout(pid, pointer, None, unit) if pointer else None
     return None
+
+
+def _futex_timeout(pid: int, arguments: Sequence[int]) -> float | None:
+    """Seconds until the wait ends. ``arguments`` of the call: address, operation, value, address of the timeout, …"""
+    # futex(2): FUTEX_WAIT (0) waits for a duration, FUTEX_WAIT_BITSET (9) until a moment; 256 is FUTEX_CLOCK_REALTIME.
+    operation = arguments[1] & 127
+    if operation not in (0, 9) or not arguments[3]:
+        return None
+    clock = time.CLOCK_REALTIME if arguments[1] & 256 else time.CLOCK_MONOTONIC
+    return _timeout(pid, arguments[3], clock if operation == 9 else None)
 
 
 def blocking_files(pid: int, thread: Thread | None) -> tuple[OpenFile, ...]:

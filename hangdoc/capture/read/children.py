@@ -9,6 +9,7 @@ from hangdoc.capture.read import procfs
 from hangdoc.capture.safe.text import clean, read_link
 
 _MAX_CHILDREN = 64
+"""Of one rank, at any depth. Judgement."""
 _COMPILERS = {
     *("cc", "c++", "gcc", "g++", "cc1", "cc1plus", "clang", "clang++", "as", "ld", "ld.lld", "collect2"),
     *(

@@ -1,6 +1,6 @@
-"""The frames of suspended tasks into the stack of the thread whose asyncio loop runs them.
+"""Put the frames of suspended tasks into the stack of the thread whose asyncio loop runs them.
 
-From outside a thread that is idle in its loop shows the loop and nothing of what its tasks await.
+Seen from outside, a thread that is idle in its loop shows only the loop, not what its tasks await.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ def place_tasks(states: dict[int, ProcessState], suspended: Mapping[int, tuple[t
 
 
 def _placed(thread: Thread, tasks: Stack) -> Thread:
-    """Between the loop and what started it, as if the tasks had been called."""
+    """``thread`` with ``tasks`` between the loop and what started it, as if the loop's caller had called them.
+
+    [select, run_forever, run_until_complete, main], [fetch] → [select, run_forever, fetch, run_until_complete, main].
+    """
     idle = not any(frame.file.endswith(_EVENTS) and frame.function.endswith("_run") for frame in thread.frames)
     for at, frame in enumerate(thread.frames):
         if _starts_loop(frame.file, frame.function) and idle:

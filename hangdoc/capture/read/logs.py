@@ -11,12 +11,13 @@ from hangdoc.capture.safe.text import clean, read_link
 from hangdoc.model.masking import mask_lines
 from hangdoc.model.snapshot import LogTail
 
+# What is kept of a log: a traceback and some lines before it. Judgement.
 _MAX_LINES = 40
 _MAX_BYTES = 64 << 10
 _MAX_LINE = 400
 _MAX_TELLING = 8
 _MOST_GENERATIONS = 16
-"""How far above a rank its watcher may run: torchrun, a shell and a wrapper or two lie between them."""
+"""How far above a rank its watcher may run: torchrun, a shell and a wrapper or two are between them. Judgement."""
 _TELLING = ("EnforceNotMet", "enforce fail")
 """gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
 

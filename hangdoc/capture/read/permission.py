@@ -1,7 +1,7 @@
-"""May we look into that process? If not, what exactly forbids it, and the one line that helps.
+"""May we look into that process? If not, which rule forbids it, and the one line that helps.
 
 The kernel's rules (ptrace(2), "Ptrace access mode checking"; Documentation/admin-guide/LSM/Yama.rst): the same user and
-no more capabilities than ours, or CAP_SYS_PTRACE in its user namespace; then Yama's word, where there is a Yama.
+no more capabilities than ours, or CAP_SYS_PTRACE in its user namespace; then Yama's rule, on kernels with Yama.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def own_powers(proc: Path = Path("/proc")) -> Powers:
 
 
 def forbidden(pid: int, powers: Powers | None = None) -> Unavailable | None:
-    """What forbids to look into the process; None: it may be done. Touches nothing."""
+    """What forbids looking into the process; None: it may be done. Changes nothing."""
     try:
         # The kernel asks here exactly what it asks before a ptrace attach.
         os.close(os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC))
@@ -64,7 +64,7 @@ def forbidden(pid: int, powers: Powers | None = None) -> Unavailable | None:
 
 
 def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable:
-    """Which rule shuts us out."""
+    """Which rule forbids looking into the process, in the order in which the kernel applies them."""
     folder = proc / str(pid)
     owner = _owner(folder)
     if owner is None:
@@ -74,6 +74,22 @@ def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable
             f"it belongs to user {_name(owner)}, and hangdoc runs as {_name(powers.user)} without CAP_SYS_PTRACE",
             _CAPABILITY_REMEDY if powers.user == 0 else f"run hangdoc as that user, or {as_root()}",
         )
+    by_yama = _forbidden_by_yama(pid, powers)
+    if by_yama is not None:
+        return by_yama
+    own, its = read_link(str(proc / "self/ns/user")), read_link(str(folder / "ns/user"))
+    if its is not None and own != its:
+        return shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
+    if _capabilities(folder, "CapPrm") & ~_capabilities(proc / "self", "CapEff"):
+        remedy = _CAPABILITY_REMEDY if powers.user == 0 else as_root()
+        return shut("it has capabilities that hangdoc lacks, and hangdoc has no CAP_SYS_PTRACE", remedy)
+    return shut(
+        "the kernel forbids it (the process is not dumpable, or a security module or seccomp forbids ptrace)",
+        f"{as_root()}; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
+    )
+
+
+def _forbidden_by_yama(pid: int, powers: Powers) -> Unavailable | None:
     if powers.yama == 3:
         return shut("Yama forbids it to everybody (ptrace_scope 3)", "only a reboot with another setting changes that")
     if powers.yama == 2 and not powers.sys_ptrace:
@@ -83,16 +99,7 @@ def explain(pid: int, powers: Powers, proc: Path = Path("/proc")) -> Unavailable
             "Yama allows it to a process's ancestors only (ptrace_scope 1)",
             f"{as_root()}; or sudo sysctl kernel.yama.ptrace_scope=0",
         )
-    own, its = read_link(str(proc / "self/ns/user")), read_link(str(folder / "ns/user"))
-    if its is not None and own != its:
-        return shut("it lives in another user namespace (a container)", "run hangdoc inside that container, or as root")
-    if _capabilities(folder, "CapPrm") & ~_capabilities(proc / "self", "CapEff"):
-        remedy = _CAPABILITY_REMEDY if powers.user == 0 else as_root()
-        return shut("it has capabilities that hangdoc has not, and hangdoc has no CAP_SYS_PTRACE", remedy)
-    return shut(
-        "the kernel forbids it (the process is not dumpable, or a security module or seccomp forbids ptrace)",
-        f"{as_root()}; in a container allow ptrace (--cap-add SYS_PTRACE, --security-opt seccomp=unconfined)",
-    )
+    return None
 
 
 def _capabilities(folder: Path, name: str) -> int:

@@ -1,4 +1,4 @@
-"""A probe's answers into facts. They come from the job: what does not fit is refused or left out."""
+"""Facts from a probe's answers. They come from the job: what does not fit is refused or left out."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
-_ROOTED = ("broadcast", "reduce", "scatter", "gather")
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
+"""Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
 _MOST_ROWS = 20_000
 """Ten times what the probe keeps of anything."""
 
@@ -62,7 +63,7 @@ class ProbeDetails:
 
 
 def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
-    """The short answer. ValueError or TypeError if it makes no sense."""
+    """The facts of the short answer. ValueError or TypeError if it has the wrong form."""
     groups: dict[str, tuple[int, int]] = {}
     for number, part in enumerate(_parts(header, body)):
         recorded: Any = parse_json(part)
@@ -79,7 +80,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
 
 
 def introduction(header: dict[str, Any]) -> ProbeCounters:
-    """The first word of a probe. ValueError or TypeError if it makes no sense."""
+    """Which rank a probe belongs to, from its first note. ValueError or TypeError if the note has the wrong form."""
     return _plain_counters(header, {})
 
 
@@ -100,7 +101,7 @@ def _plain_counters(header: dict[str, Any], groups: dict[str, tuple[int, int]]) 
 
 
 def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
-    """The long answer. ValueError or TypeError if it makes no sense."""
+    """The facts of the long answer. ValueError or TypeError if it has the wrong form."""
     table = StackTable.new()
     stacks = _Stacks([stack(rows) for rows in _list(header.get("stacks"))], table)
     groups = _groups(header, stacks)
@@ -113,14 +114,13 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         source="probe",
         groups=groups,
         calls=tuple(_with_root(call, roots.get((call.group, call.op_id))) for call in recorded.calls),
-        point_to_points=_merged(tuple(call for call in noted if call.op not in _ROOTED), recorded.point_to_points),
+        point_to_points=_merged(
+            tuple(call for call in noted if not operation(call.op).rooted), recorded.point_to_points
+        ),
         forgotten=max(_maybe(header.get("forgotten")) or 0, recorded.forgotten),
         store_waits=_store_waits(header, stacks),
         stacks=tuple(table.stacks),
-        attributes=tuple(
-            Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
-            for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
-        ),
+        attributes=_attributes(header),
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
@@ -186,6 +186,13 @@ def _point_to_points(header: dict[str, Any], stacks: _Stacks) -> tuple[PointToPo
     )
 
 
+def _attributes(header: dict[str, Any]) -> tuple[Attribute, ...]:
+    return tuple(
+        Attribute(_text(file), _whole(line), _text(function), _text(name), _text(value), _text(owner))
+        for file, line, function, name, value, owner in _rows(header.get("attributes"), 6)
+    )
+
+
 def _store_waits(header: dict[str, Any], stacks: _Stacks) -> tuple[StoreWait, ...]:
     return tuple(
         StoreWait(_text(op), tuple(_text(key) for key in _list(keys)), stacks.place(called_at), _whole(thread))
@@ -199,18 +206,18 @@ def _roots(noted: tuple[PointToPoint, ...], groups: tuple[ProcessGroup, ...]) ->
     return {
         (call.group, call.op_id): places[call.group][call.peer]
         for call in noted
-        if call.op in _ROOTED and call.peer in places.get(call.group, ())
+        if operation(call.op).rooted and call.peer in places.get(call.group, ())
     }
 
 
 def _with_root(call: Call, root: int | None) -> Call:
-    return call if root is None or not call.op.endswith(_ROOTED) else replace(call, root=root)
+    return call if root is None or not operation(call.op).rooted else replace(call, root=root)
 
 
 def _recorded(
     header: dict[str, Any], body: bytes, table: StackTable, groups: tuple[ProcessGroup, ...]
 ) -> tuple[Recorded, tuple[Unavailable, ...]]:
-    """What all recorders of the rank said, joined."""
+    """(what all recorders of the rank have recorded, joined; why parts could not be read)."""
     joined, failed = Recorded((), (), (), ()), []
     parts = _parts(header, body)
     if not parts:
@@ -249,14 +256,14 @@ def _parts(header: dict[str, Any], body: bytes) -> list[bytes]:
 
 
 def _merged(probed: tuple[PointToPoint, ...], recorded: tuple[PointToPoint, ...]) -> tuple[PointToPoint, ...]:
-    """Where the recorder has a group's point-to-point calls (nccl), its word counts: it knows their end."""
+    """The calls of both, the recorder's alone for groups in which it has some (nccl): it sees when they end."""
     known = {call.group for call in recorded}
     kept = [call for call in probed if call.group not in known or call.op == "monitored_barrier"]
     return tuple(sorted([*recorded, *kept], key=lambda call: call.created_ns))
 
 
 def stack(rows: Any) -> Stack:
-    """[[file, line, function], …] → frames; what is no frame is left out, and what started the process."""
+    """[[file, line, function], …] → frames, without malformed rows and without the frames that started the process."""
     frames = (Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
     return own_frames(tuple(frames))
 

@@ -1,7 +1,7 @@
-"""Ask a rank's probe, over its unix socket; read the note it left at exit. Bounded in time and size.
+"""Ask a rank's probe, over its unix socket, and read the note that it left at exit, within limits of time and size.
 
-A probe may be silent (the GIL is held), gone, or not a probe at all: every answer is checked, and whatever
-does not fit is no answer.
+A probe may be silent (the GIL is held), gone, or not a probe at all: every answer is checked, and one that does not
+fit counts as none.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from hangdoc.model.snapshot import Unavailable
 __all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye", "read_dump_folder"]
 
 _LONGEST_HEADER = 16 << 20
+"""Bytes of the first line of a long answer: stacks, groups and attributes. Judgement: far more than a probe keeps."""
 _LONGEST_SHORT = 4 << 20
-"""Bytes of the counters of some ten thousand groups; they are asked for every second."""
+"""Bytes of the counters of some ten thousand groups; they are asked for every second. Judgement."""
 LONGEST_ANSWER = _LONGEST_HEADER + MOST_BYTES
 
 
@@ -48,19 +49,19 @@ class ProbeBye:
 
 
 class ProbeClient:
-    """A connection to one rank's probe, kept open and made anew when it breaks. For one thread at a time."""
+    """A connection to one rank's probe, kept open and opened again when it breaks. For one thread at a time."""
 
     def __init__(self, path: Path, pid: int | None = None) -> None:
-        """``path`` of the socket; nothing is opened yet.
+        """Remember ``path``, the socket; nothing is opened yet.
 
-        ``pid``: of the rank, whose user must be the one that answers; without it only our own may.
+        ``pid`` is the rank's: only a process of its user may answer. Without it only our own user or root may.
         """
         self._path = path
         self._pid = pid
         self._socket: socket.socket | None = None
 
     def counters(self, deadline_s: float) -> ProbeCounters | None:
-        """Ask for the counters; None if no sound answer came within ``deadline_s`` seconds."""
+        """Ask for the counters; None if no valid answer came within ``deadline_s`` seconds."""
         answer = self._ask("counters", deadline_s)
         if isinstance(answer, Unavailable):
             return None
@@ -78,7 +79,7 @@ class ProbeClient:
             return probe_answers.details(*answer)
         except (ValueError, TypeError, IndexError, RecursionError) as error:
             self.close()
-            return _no_answer(f"its answer makes no sense ({type(error).__name__})")
+            return _no_answer(f"its answer has the wrong form ({type(error).__name__})")
 
     def close(self) -> None:
         """Close the connection, if there is one."""
@@ -87,6 +88,7 @@ class ProbeClient:
             self._socket = None
 
     def _ask(self, question: str, deadline_s: float) -> tuple[dict[str, Any], bytes] | Unavailable:
+        """(header, body) of the answer. A connection that broke since the last question is opened again, once."""
         deadline = time.monotonic() + deadline_s
         try:
             if self._socket is not None:
@@ -102,6 +104,7 @@ class ProbeClient:
             return _no_answer(str(error)[:200])
 
     def _exchange(self, question: str, deadline: float) -> tuple[dict[str, Any], bytes]:
+        """(header, body) of the answer. Raises OSError (TimeoutError at ``deadline``), ValueError, RecursionError."""
         if self._socket is None:
             self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             self._socket.settimeout(_left(deadline))
@@ -116,20 +119,20 @@ class ProbeClient:
             seen = len(received)
             _receive(connection, received, deadline)
             if len(received) > (_LONGEST_SHORT if short else _LONGEST_HEADER):
-                raise ValueError("its answer has no end")
+                raise ValueError("the first line of its answer is too long")
         header = _header(bytes(received[:end]))
         del received[: end + 1]
         size = header["bytes"]
         if short and size > _LONGEST_SHORT:
-            raise ValueError("it announces an impossible size")
+            raise ValueError("it announces more bytes than an answer may have")
         while len(received) < size:
             _receive(connection, received, deadline)
         if len(received) > size:
-            raise ValueError("it says more than it announced")
+            raise ValueError("its answer is longer than it announced")
         return header, bytes(received)
 
     def _check_owner(self, connection: socket.socket) -> None:
-        """The folder's name comes from the job's environment: any process may listen there."""
+        """Raise ValueError if another user answers: the job names the folder, and any process may listen there."""
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
         user = struct.unpack("3i", credentials)[1]
         users = procfs.users(self._pid) if self._pid is not None else {0, os.geteuid()}
@@ -148,17 +151,17 @@ def _receive(connection: socket.socket, received: bytearray, deadline: float) ->
     connection.settimeout(_left(deadline))
     piece = connection.recv(1 << 18)
     if not piece:
-        raise ConnectionResetError("it hung up")
+        raise ConnectionResetError("it closed the connection")
     received += piece
 
 
 def _header(line: bytes) -> dict[str, Any]:
     header = parse_json(line)
     if not isinstance(header, dict) or header.get("protocol") != 1:
-        raise ValueError("it speaks another protocol")
+        raise ValueError("it uses another protocol (another version of hangdoc's probe, or no probe)")
     size = header.get("bytes")
     if type(size) is not int or not 0 <= size <= MOST_BYTES:
-        raise ValueError("it announces an impossible size")
+        raise ValueError("it announces more bytes than an answer may have")
     return header
 
 
@@ -166,14 +169,14 @@ def _no_answer(why: str) -> Unavailable:
     return Unavailable(
         "journal",
         f"the rank's probe: {why}",
-        "a rank whose GIL is held answers nothing; its stack and /proc still tell where it is",
+        "a rank whose GIL is held answers nothing; its stack and /proc still show where it is",
     )
 
 
 def read_bye(path: Path, *, history: bool = True) -> ProbeBye | None:
     """The note ``<pid>.bye`` that a rank left; None if there is none or it is not whole.
 
-    Without ``history`` the recorders' part, which is dear to read, is left out.
+    Without ``history`` the recorders' part, which takes longest to read, is left out.
     """
     try:
         header, body = _read_note(path)
@@ -207,11 +210,12 @@ def parse_answer(data: bytes) -> ProbeDetails | Unavailable:
 
 
 def _read_note(path: Path) -> tuple[dict[str, Any], bytes]:
-    """Header and body of a note in our own folder; what another user planted there is none."""
+    """(header, body) of a note in our own folder. A file that another user put there is refused."""
     return _note(read_plain(path, LONGEST_ANSWER, owners={0, os.geteuid()}))
 
 
 def _note(data: bytes) -> tuple[dict[str, Any], bytes]:
+    """(header, body) of a whole note. Raises ValueError."""
     line, found, body = data.partition(b"\n")
     header = _header(line)
     if not found or len(body) != header["bytes"]:

@@ -1,4 +1,4 @@
-"""One look at many processes at once: /proc of everybody first, Python stacks after it."""
+"""One look at many processes at once: the /proc files of all of them first, their Python stacks after that."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
 _PROC_SECONDS = 1.0
+"""For all of /proc; a rank's files take milliseconds unless the kernel holds its memory lock. Judgement."""
 _MAX_STACKS = 256
+"""Of ranks and their children; py-spy takes 9 to 12 ms each (measured). Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen, by pid, and of whom no state or no stack was to be had. A process that is gone is in neither."""
+    """What was seen, by pid, and why a state or a stack could not be read. A process that is gone is in neither."""
 
     states: dict[int, ProcessState]
     failures: dict[int, Unavailable]
@@ -37,7 +39,7 @@ def look_at(families: Iterable[Subject], *, keep_strings: bool = False) -> Look:
         states.update(found or {})
         if found is None:
             failures[pid] = Unavailable("process", f"/proc/{pid} did not answer in time")
-    # Ranks first: a job with a great many children must not cost us a rank's stack.
+    # Ranks first: a job with very many children must not cost a rank's stack.
     members = [member for family in families for member in family.family() if member.pid in states]
     members.sort(key=lambda member: member.role != "rank")
     pids = [member.pid for member in members if _may_be_python(member)][:_MAX_STACKS]

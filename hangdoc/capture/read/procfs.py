@@ -1,7 +1,7 @@
 """Processes and threads as /proc shows them (proc(5), Linux >= 4.5).
 
-Nothing here raises for a process that vanished, that belongs to somebody else or that answers rubbish: such a
-thing is None or left out. Nothing here attaches to, signals or slows a process.
+Nothing here raises for a process that is gone, that belongs to another user or whose files hold nonsense: what
+cannot be read is None or left out. Nothing here attaches to, signals or slows a process.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from hangdoc.model.masking import Place, mask_named
 from hangdoc.model.process import ProcessState, Thread
 
 _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
+# Of one process. Judgement: a rank has tens of threads, a launcher's command line tens of words.
 _MAX_THREADS = 1024
 _MAX_ARGV = 64
 _STOP_PENDING = 1 << (signal.SIGSTOP - 1)
@@ -244,7 +245,7 @@ def _threads(pid: int) -> Iterable[Thread]:
     tids.sort(key=lambda tid: tid != pid)
     for tid in tids[:_MAX_THREADS]:
         base = f"/proc/{pid}/task/{tid}"
-        # The system call first: it is the fact that any later, ruder look could change.
+        # The system call first: an attach of a debugger would change it.
         call = read_text(f"{base}/syscall", 512)
         data = read_bytes(f"{base}/stat", 4096)
         entry = parse_stat(data) if data else None
@@ -270,6 +271,7 @@ def _syscall_words(text: str | None) -> str | None:
 
 
 def _io(pid: int) -> tuple[int | None, int | None]:
+    """(bytes read, bytes written) since the process began; None where that may not be read."""
     data = read_bytes(f"/proc/{pid}/io", 4096)
     if not data:
         return None, None

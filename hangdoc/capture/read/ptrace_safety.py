@@ -12,6 +12,7 @@ from hangdoc.model.process import ProcessState
 from hangdoc.model.snapshot import Unavailable
 
 _SETTLE_SECONDS = 1.0
+"""How long a stop that a killed tracer asked for may take to arrive. Judgement."""
 
 
 def shut(why: str, remedy: str = "") -> Unavailable:
@@ -20,7 +21,7 @@ def shut(why: str, remedy: str = "") -> Unavailable:
 
 
 def may_be_held(state: ProcessState | None) -> Unavailable | None:
-    """What forbids to stop the process, as it was seen.
+    """What forbids stopping the process, as it was seen; None if nothing does.
 
     A tracer hangs on a thread in state D; if it goes away while it waits, the process stays stopped.
     """
@@ -37,7 +38,7 @@ def may_be_held(state: ProcessState | None) -> Unavailable | None:
 
 
 def let_go(pid: int) -> None:
-    """After a tracer had to be killed: a stop that it had asked for may still be under way, and would last.
+    """Continue a process whose tracer had to be killed: a stop that the tracer asked for may still come, and last.
 
     Only for a process that was not stopped before.
     """

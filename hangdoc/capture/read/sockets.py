@@ -22,8 +22,10 @@ _STATES = (
     *("CLOSE", "CLOSE_WAIT", "LAST_ACK", "LISTEN", "CLOSING", "NEW_SYN_RECV"),
 )
 _MAX_TABLE = 32 << 20
+"""Bytes of /proc/PID/net/tcp: 200,000 sockets, at 150 bytes each. Judgement."""
 _HEX = frozenset("0123456789ABCDEFabcdef")
 _MAX_CONNECTIONS = 20_000
+"""That a snapshot keeps; each pair of ranks has one for each gloo group. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ def socket_inodes(pid: int) -> list[int] | None:
 
 
 def parse_table(text: str, owners: Mapping[int, int]) -> Iterator[tuple[int, ListeningPort | Connection]]:
-    """The sockets of /proc/net/tcp or tcp6 whose inode is in ``owners`` (inode to pid), with their inodes."""
+    """(inode, socket) for each line of /proc/net/tcp or tcp6 whose inode is in ``owners`` (inode → pid)."""
     for line in text.splitlines()[1:]:
         words = line.split()
         if len(words) < 10 or not words[9].isdigit():
@@ -180,7 +182,7 @@ def name_sockets(files: Iterable[OpenFile], sockets: Sockets) -> tuple[OpenFile,
 
 
 def _address(text: str) -> tuple[str, int]:
-    """'0100007F:1F90' to ('127.0.0.1', 8080): words of 32 bits in the machine's byte order."""
+    """(address, port). '0100007F:1F90' → ('127.0.0.1', 8080): words of 32 bits in the machine's byte order."""
     host, _, port = text.partition(":")
     raw = bytes.fromhex(host)
     words = struct.unpack(f">{len(raw) // 4}I", raw)

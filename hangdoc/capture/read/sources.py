@@ -32,6 +32,7 @@ from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
+# Limits on the source code that a snapshot keeps, so that it can be mailed. Judgement.
 _MAX_FILE = 4 << 20
 _MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
@@ -43,7 +44,7 @@ _CLOCK_SLACK = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """A process through whose eyes files are found.
+    """A process as which files are found: with its root, its working folder and its user.
 
     ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
     is a process that was gone before it could be asked.
@@ -137,6 +138,7 @@ class _Module:
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
+    """(first line, last line, name) of each function, its decorators included."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield _first_line(node), node.end_lineno or node.lineno, node.name
@@ -153,7 +155,7 @@ def _plain_name(frame: Frame) -> str:
 
 
 def _read(file: str, witnesses: Sequence[Witness]) -> str:
-    """The text of ``file`` as the first witness that can see it does. Raises _NoSourceError."""
+    """The text of ``file`` as the first witness sees it that can. Raises _NoSourceError."""
     if file.startswith("<"):
         return _command_text(file, witnesses)
     for root, start, witness in _places(witnesses):
@@ -170,14 +172,14 @@ def _read(file: str, witnesses: Sequence[Witness]) -> str:
 
 
 def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | None]]:
-    """Where files may be, as root and working folder: as each witness sees it, then as absolute paths read here."""
+    """(root, working folder, witness) of each place to look for a file: each witness's own, then ours."""
     for witness in witnesses:
         yield f"/proc/{witness.pid}/root", f"/proc/{witness.pid}/cwd", witness
     yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
 
 
 def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
-    """What is read with the rights of the witness's user: what a frame calls its file is any program's free choice.
+    """What ``read`` returns with the rights of the witness's user: a program may put any path into a frame.
 
     Raises PermissionError for a witness whose user is not known, and for another user's if we are not root.
     """
@@ -186,12 +188,12 @@ def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
     if witness.user is None:
         if os.geteuid() != 0:
             return read()  # only root sees more than its own user's processes and files
-        raise PermissionError(errno.EPERM, "nobody knows whose process it was")
+        raise PermissionError(errno.EPERM, "the process was gone before its user could be read")
     return as_user(witness.user, read)
 
 
 def _contents(root: str, start: str, file: str) -> tuple[bytes, float]:
-    """The file's text and when it was changed last. Raises OSError, _NoSourceError for what no source can be."""
+    """(the file's bytes, Unix time of its last change). Raises OSError, and _NoSourceError if it is too large."""
     try:
         descriptor = regular_file_below(root, file, start=start)
     except NotADirectoryError:
@@ -214,7 +216,7 @@ def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
 
 
 def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
-    """A module inside a zip archive on the import path: /x/app.zip/pkg/mod.py. Raises OSError."""
+    """(bytes, 0.0) of a module inside a zip archive on the import path: /x/app.zip/pkg/mod.py. Raises OSError."""
     for parent in PurePosixPath(file).parents:
         try:
             descriptor = regular_file_below(root, str(parent), start=start)
@@ -243,7 +245,7 @@ def _decode(data: bytes) -> str:
         raise _NoSourceError("its encoding is not known") from error
 
 
-# Texts that are names of the field and no secrets: without them `os.environ["RANK"] == "0"` says nothing.
+# Common words of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
 _HARMLESS = procfs.ENVIRONMENT_NAMES | {
     "__main__",
     "gloo",
@@ -257,6 +259,7 @@ _HARMLESS = procfs.ENVIRONMENT_NAMES | {
 }
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
 _LONGEST_COUNT = 6
+"""Characters of a number that is shown beside a name of secrets: a longer one may be a key. Judgement."""
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 
 

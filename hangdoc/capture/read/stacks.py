@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import time
@@ -25,10 +24,12 @@ from typing import Any
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.permission import forbidden
 from hangdoc.capture.safe.text import clean
+from hangdoc.capture.safe.tool import run_tool
 from hangdoc.model.frames import is_library_file, own_frames
 from hangdoc.model.process import Frame, Local, ProcessState, Stack
 from hangdoc.model.snapshot import Unavailable
 
+# Limits on what is kept of one process. Judgement, except for _MAX_TID, which is the kernel's (PID_MAX_LIMIT).
 _MAX_OUTPUT = 64 << 20
 _MAX_THREADS = 512
 _MAX_FRAMES = 512
@@ -36,14 +37,15 @@ _MAX_LOCALS = 60
 _MAX_VALUE = 160
 _MAX_TID = 1 << 22
 _TID_OFFSET = {"x86_64": 720, "aarch64": 208}
+"""Of ``tid`` in glibc's ``struct pthread`` (nptl/descr.h, glibc 2.17 to 2.41)."""
 
 PERMISSION = (
     "hangdoc may not read that process: run hangdoc as the job's user; under Yama (ptrace_scope 1) run hangdoc as root,"
     " or, next time, start the job with `hangdoc watch`; in a container allow CAP_SYS_PTRACE"
 )
-"""What helps where the kernel forbids to look into a process."""
+"""The remedy where the kernel forbids looking into a process."""
 
-# What py-spy says, in lower case, and what helps.
+# (words of py-spy's message in lower case, the remedy).
 _REMEDIES = (
     ("permission denied", PERMISSION),
     ("no such file or directory", "the process is gone or a zombie"),
@@ -57,6 +59,7 @@ _MOVED = ("failed to get stack traces", "failed to find a python interpreter")
 """What py-spy says of a process that changes while it is read, or has only just begun."""
 _MORE_TRIES = 2
 _PAUSE = 0.1
+"""Seconds between two tries on a busy process. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +140,7 @@ def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> Pro
 
 
 def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
-    """A busy process changes its frames while py-spy reads them without stopping it: look again."""
+    """As ``_dump_one``, tried again for a busy process, which changes its frames while py-spy reads them."""
     answer = _dump_one(program, pid, until, keep_strings)
     for _ in range(_MORE_TRIES):
         if not isinstance(answer, Unavailable) or not any(said in answer.why.lower() for said in _MOVED):
@@ -149,34 +152,25 @@ def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tu
 
 def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
     command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
-    left = until - time.monotonic()
-    if left <= 0:
+    if time.monotonic() >= until:
         return _too_late()
     try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, "RUST_BACKTRACE": "0"},
-            start_new_session=True,  # a Ctrl-C meant for the job must not cost us its stacks
+        done = run_tool(
+            command, until=until, most_output=_MAX_OUTPUT, environment={**os.environ, "RUST_BACKTRACE": "0"}
         )
+    except TimeoutError:
+        return _too_late()
     except OSError as error:
         return Unavailable("stack", f"py-spy could not be started: {error.strerror}", "reinstall py-spy")
-    try:
-        output, errors = process.communicate(timeout=left)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        return _too_late()
-    if process.returncode != 0:
-        failure = _failure(errors.decode("utf-8", "replace"), process.returncode)
+    if done.status != 0:
+        failure = _failure(done.errors.decode("utf-8", "replace"), done.status)
         # py-spy says the same whatever forbids it.
         shut = forbidden(pid) if failure.remedy == PERMISSION else None
         return Unavailable("stack", shut.why, shut.remedy) if shut is not None else failure
     try:
-        if len(output) > _MAX_OUTPUT:
+        if done.cut:
             raise ValueError("too large")
-        threads = parse(output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        threads = parse(done.output.decode("utf-8", "replace"), keep_strings=keep_strings)
         return tuple(_identified(pid, thread) for thread in threads)
     except (ValueError, RecursionError) as error:
         return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")
@@ -215,16 +209,6 @@ def _tid_in_pthread(pid: int, pthread: int) -> int | None:
 
 def _too_late() -> Unavailable:
     return Unavailable("stack", "py-spy gave no answer in time", "the machine is overloaded: look again")
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    process.kill()
-    try:
-        process.communicate(timeout=0.5)
-    except subprocess.TimeoutExpired:  # in the kernel and not to be killed: leave it, it holds nothing of ours
-        for stream in (process.stdout, process.stderr):
-            if stream is not None:
-                stream.close()
 
 
 def _failure(message: str, status: int) -> Unavailable:
@@ -272,8 +256,8 @@ def _frame(item: Mapping[str, Any], keep_strings: bool) -> Frame:
     return Frame(file, _integer(item["line"]) or 0, function, tuple(kept))
 
 
-# Strings in torch's own frames that say nothing secret (torch 2.13): the name of a group that is being made, which
-# is the count of groups made before; where the ranks are to meet.
+# Strings in torch's own frames that hold no secret (torch 2.13): the name of a group that is being made, which is the
+# count of groups made before; the address of the rendezvous.
 _TORCHS_OWN = {
     "group_name": re.compile(r"""["']\d{1,9}["']"""),
     "init_method": re.compile(r"""["'](?:file|tcp)://[^"'@]*["']"""),
@@ -286,7 +270,7 @@ def _is_torchs_own(file: str, name: str, text: str) -> bool:
 
 
 def _worth_keeping(value: str, plain_only: bool) -> bool:
-    """Modules, functions and classes say nothing; in library frames and module bodies no object does."""
+    """False for modules, functions, classes; with ``plain_only`` (library frames, module bodies) for every object."""
     if value.startswith("<"):
         return not plain_only and not value.startswith(("<module", "<function", "<type", "<builtin"))
     return value != "?"
@@ -311,7 +295,8 @@ def mask(text: str) -> str:
     """A value as py-spy prints it, with everything that might be a string replaced by ``…``.
 
     py-spy does not escape quotes inside strings, so a container whose parts are not all plainly numbers,
-    constants, type names and quoted strings is masked as a whole.
+    constants, type names and quoted strings is masked as a whole. Examples: ``[1, "a"]`` → ``[1, '…']``;
+    ``[1, "a"b"]`` → ``[…]``.
     """
     if text.startswith(('"', "'", 'b"', "b'")):
         return "'…'"

@@ -1,4 +1,4 @@
-"""What to type next, as a command that works where it is pasted, on a job that runs already."""
+"""Commands to advise, for a job that runs already, that work where they are pasted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Command lines without what they should never have held: passwords, tokens, keys, programs."""
+"""Command lines without passwords, tokens, keys and program texts."""
 
 from __future__ import annotations
 

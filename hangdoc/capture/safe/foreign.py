@@ -1,4 +1,4 @@
-"""What a job says or writes, read as an enemy's: plain files of the right owner, JSON and memory with limits."""
+"""Hostile input: plain files of the right owner only, JSON and memory within limits."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_plain(
 
 
 _MOST_OBJECTS = 256 << 20
-"""Bytes that the objects of one JSON text may take, by a generous estimate: a fourth of what a capture may use."""
+"""Bytes that the objects of one JSON text may take, estimated: a fourth of what a capture may use. Judgement."""
 _limited = False
 
 
@@ -65,7 +65,7 @@ def parse_json(text: bytes) -> Any:
 
 
 def limit_memory(most: int) -> None:
-    """Give this process at most ``most`` bytes of address space from now on; it may then read pickles itself."""
+    """Limit this process to ``most`` bytes of address space from now on; it may then read pickles itself."""
     global _limited  # noqa: PLW0603
     lower_limit(resource.RLIMIT_AS, most)
     lower_limit(resource.RLIMIT_CORE, 0)

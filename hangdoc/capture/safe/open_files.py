@@ -1,7 +1,7 @@
 """Files that a job names, opened so that none of them can do harm: a device, a FIFO or a link in the wrong place.
 
-A path is walked with O_PATH, which opens nothing: no device is woken, no FIFO waited for. What is found there is looked
-at first, and only a regular file is then opened, by its descriptor and not by its name.
+A path is walked with O_PATH, which opens nothing: no device acts, no FIFO blocks. The type of what is found is checked
+first, and only a regular file is then opened, by its descriptor and not by its name.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ from hangdoc.capture.safe.text import read_bytes
 
 _T = TypeVar("_T")
 _MOST_LINKS = 40
+"""As the kernel (path_resolution(7))."""
 _MOST_PARTS = 512
+"""Folders that are open at once during a walk: half of the usual limit for a process. Judgement."""
 _LOOK_ONLY = os.O_PATH | os.O_CLOEXEC
 # <asm/unistd.h>. The C library's setgroups would change every thread of ours, the system call changes one.
 _SETGROUPS = {"x86_64": 116, "aarch64": 159}.get(platform.machine())
@@ -30,7 +32,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159}.get(platform.machine())
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """As whom a process opens files: its file system user and group, and its other groups."""
+    """The identity with which a process opens files: its file system user and group, and its other groups."""
 
     uid: int
     gid: int
@@ -38,7 +40,7 @@ class User:
 
 
 def user_of(pid: int) -> User | None:
-    """As whom the process opens files; None where it is gone."""
+    """The identity with which the process opens files; None if it is gone."""
     return _user(f"/proc/{pid}/status")
 
 
@@ -119,8 +121,8 @@ def _opened(descriptor: int, status: os.stat_result) -> int:
 def as_user(user: User, what: Callable[[], _T]) -> _T:
     """What ``what`` returns, where the kernel lets it open only the files that ``user`` may open.
 
-    As root it runs in a thread of its own that has taken on the user's identity for files, which takes the rights of
-    root over files with it (setfsuid(2)). Raises PermissionError where that cannot be had, and what ``what`` raises.
+    For root it runs in a thread of its own that takes on the user's identity for files and so loses root's rights over
+    files (setfsuid(2)). Raises PermissionError if that is not possible, and what ``what`` raises.
     """
     if user.uid == os.geteuid():
         return what()
@@ -142,7 +144,7 @@ def _become(user: User) -> None:
             library.syscall(ctypes.c_long(_SETGROUPS), ctypes.c_size_t(len(user.groups)), groups)
         library.setfsgid(ctypes.c_uint32(user.gid))
         library.setfsuid(ctypes.c_uint32(user.uid))
-    # None of the three says whether it worked.
+    # None of the three calls reports whether it worked.
     now = _user("/proc/thread-self/status")
     if now is None or (now.uid, now.gid, set(now.groups)) != (user.uid, user.gid, set(user.groups)):
         raise PermissionError(errno.EPERM, "cannot see files as the job's user does")
@@ -154,7 +156,7 @@ def _user(status: str) -> User | None:
         name, _, words = line.partition(b":")
         fields[name] = words.split()
     try:
-        # The fourth of each is what counts for files.
+        # The fourth number of each line is the one for files.
         return User(int(fields[b"Uid"][3]), int(fields[b"Gid"][3]), tuple(map(int, fields[b"Groups"])))
     except (KeyError, IndexError, ValueError):
         return None

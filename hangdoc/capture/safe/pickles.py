@@ -7,7 +7,6 @@ loads it again itself (``PickleWorker.ends``), or takes what the worker found as
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import io
 import json
@@ -25,6 +24,7 @@ from typing import Any, NoReturn
 
 from hangdoc import interpreter
 from hangdoc.capture.safe.foreign import limit_memory, lower_limit, memory_is_limited, parse_json
+from hangdoc.capture.safe.tool import end
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +156,7 @@ class PickleWorker:
     def _end(self) -> None:
         worker, self._process = self._process, None
         if worker is not None:
-            worker.kill()
-            worker.wait()
-            for pipe in (worker.stdin, worker.stdout):
-                with contextlib.suppress(OSError):
-                    assert pipe is not None
-                    pipe.close()
+            end(worker)
 
 
 class _BuiltinsOnly(pickle.Unpickler):

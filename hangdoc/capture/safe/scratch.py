@@ -1,4 +1,4 @@
-"""Private folders for the time that a hangdoc runs, which the next one clears away where their owner was killed.
+"""Private folders that last as long as a hangdoc runs; the next one removes those whose owner was killed.
 
 Each holds a file that its owner keeps locked (flock(2)): a process that can lock it knows that the owner is gone. A
 process id does not show that: containers that share /tmp count their own. Folders that may not be ours are left alone.
@@ -23,12 +23,14 @@ _NAME = re.compile(_PREFIX + r"[a-z0-9_]{8}")
 _SUFFIXES = (".sock", ".rank", ".bye", ".pid", ".tmp", ".py", ".new")
 _NAMES = ("go", "answer", "failure")
 _OUT = "out"
-"""An injection's folder for the answer; another user's where the process was his."""
+"""An injection's folder for the answer; it belongs to the process's user."""
 _MODES = (0o700, 0o711)
 _TRIES = 20
+"""Of making a folder, where another hangdoc's sweep removes it at once. Judgement."""
 _UNLOCKED_SECONDS = 3600.0
-"""A folder without the file is either being made just now or was left by somebody killed in that moment."""
+"""A folder without the lock file is being made just now, or its owner was killed in that moment. Judgement."""
 _SWEEP_SECONDS = 0.5
+"""Every start of hangdoc waits for the sweep. Judgement."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -48,7 +50,7 @@ class Scratch:
             if lock is not None:
                 self._lock = lock
                 return
-        raise OSError(f"{self.path}: somebody removes new folders there")
+        raise OSError(f"{self.path}: new folders are removed there at once")
 
     def close(self) -> None:
         """Remove the folder and the files that hangdoc and its probes leave in it, nothing else."""
@@ -57,7 +59,7 @@ class Scratch:
 
 
 def _mark(folder: Path) -> int | None:
-    """The locked descriptor of the folder's lock file; None where a sweep came in between."""
+    """The locked descriptor of the folder's lock file; None if a sweep removed the folder first."""
     try:
         lock = os.open(folder / LOCK_FILE, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
     except FileNotFoundError:
@@ -77,9 +79,9 @@ def _mark(folder: Path) -> int | None:
 
 
 def sweep(parent: str) -> None:
-    """Remove what hangdocs of ours that were killed left below ``parent``. Never raises; takes half a second at most.
+    """Remove what killed hangdocs of our user left below ``parent``. Never raises; takes half a second at most.
 
-    A folder stays where a rank still listens that outlived its watch: an attach can ask it.
+    A folder stays if a rank that outlived its watch still listens in it: an attach can ask that rank.
     """
     until = time.monotonic() + _SWEEP_SECONDS
     with contextlib.suppress(OSError, ValueError), os.scandir(parent) as entries:
@@ -119,7 +121,7 @@ def _sweep_one(parent: str, name: str) -> None:
 
 
 def _is_alive(folder: int) -> bool:
-    """Whether somebody listens on one of the sockets."""
+    """Whether a process listens on one of the sockets."""
     for name in os.listdir(folder):
         if name.endswith(".sock"):
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:

@@ -1,4 +1,4 @@
-"""Text that comes from the job is hostile: control characters are escaped, no file is read whole."""
+"""Text that comes from the job is hostile: control characters are escaped, and every read has a limit."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.operations import operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,8 @@ class Disagreement(Explanation):
 def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
     """The first call that every member of its group issued with different arguments or roots.
 
-    ``ended``: the job is over, so the last call of each group counts even if it returned.
+    ``ended``: the job is over, so the last call of each group counts even if it returned. Example: all ranks are in
+    broadcast #4, with root 0 on ranks 0 and 1 and root 2 on rank 2 → 'root', values {0: '0', 1: '0', 2: '2'}.
     """
     for history in case.histories:
         if history.inferred:
@@ -53,8 +54,9 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
 
     These are the calls of which one is pending, as asynchronous ones may be while later ones are issued, and the last;
     in a job that is over any call, as its end completes them all.
-    Members that were not seen are passed over only in a job that is over (a rank that aborted took its journal along),
-    or where two that were seen are in unlike calls of one number.
+    Members that were not seen are left out only if the job is over (the journal of a rank that aborted is lost), or if
+    two that were seen are in different calls of one number. Example: ranks 0 and 1 have issued 5 calls and wait in #3,
+    rank 2 has issued 6 → their tokens of calls #3 and #5.
     """
     blind = frozenset(history.blind)
     seen = [rank for rank in history.members if rank not in blind]

@@ -27,7 +27,7 @@ def cannot_be_answered(case: Case, rank: int) -> bool:
 
 
 def standard_input(case: Case, rank: int) -> str:
-    """What its standard input is, in plain words: 'a pipe'."""
+    """What the rank's standard input is, in plain words: 'a pipe'."""
     file = _read_by(case, rank)
     kind = file.target.partition(":")[0] if file is not None else ""
     return {"pipe": "a pipe", "socket": "a socket"}.get(kind, file.target if file is not None else "")

@@ -1,4 +1,4 @@
-"""The ranks to blame. An ordered list of deciders: the first that answers decides.
+"""The ranks to blame: the first answer of an ordered list of deciders.
 
 A proved divergence outranks a root of the wait-for graph: a rank asleep in correct code is not guilty. Ties between
 repairs are broken by a rank guard, then by the ranks' own history; a tie that remains makes the blame only possible.
@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -107,6 +108,12 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     return Blame(Gone(), gone, proved=not _held_by_debugger(case, gone), confidence=how, sure=_seen_states(case, gone))
 
 
+def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
+    """A stopped launcher that serves the store. After ranks that are gone; before the waits between ranks, because no
+    wait on the store can end, whatever the ranks do."""
+    return stopped_launcher(inquiry.case)
+
+
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
@@ -135,7 +142,7 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     roots = _seen_roots(case)
     if not roots:
         return nobody_seen()
-    if not case.programs and all(case.activities[r].reason == WaitReason.UNTOLD for r in roots):
+    if not case.programs and all(case.activities[r].reason == WaitReason.UNKNOWN for r in roots):
         # Their own wait may be a collective or a message of the ranks that wait for them.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
         sure = "what they wait in could not be seen"
@@ -159,7 +166,7 @@ def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
         return None
     if not case.programs:
-        return Blame(AllArrived(), sure="all are in the same call; they diverged earlier, out of sight")
+        return Blame(AllArrived(), sure="all are in the same call; no source shows where they diverged")
     return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
 
 
@@ -179,9 +186,19 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if not case.ended or not left:
         return None
     if all(waits_for_a_key(case.activities[rank]) for rank in left):
-        sure = "the others wait for a store key; who was to set it cannot be seen"
+        sure = "the others wait for a store key; no source shows which rank should have set it"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
+
+
+def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Every rank waits for a store key of the user's own. After ended and unseen ranks, which may have had to set it;
+    before the meeting places, which only tell apart ranks that have not joined."""
+    activities = inquiry.case.activities
+    if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
+        return None
+    sure = "every rank waits for a store key, so none of them is on its way to set one"
+    return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 
 def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
@@ -243,6 +260,7 @@ DECIDERS: tuple[Decider, ...] = (
     missing_group,
     divergence,
     gone_roots,
+    stopped_store,
     differing_arguments,
     stuck_ranks,
     unseen_message,
@@ -250,6 +268,7 @@ DECIDERS: tuple[Decider, ...] = (
     all_arrived,
     held_up_unseen,
     ended_ranks,
+    keys_of_all,
     separate_meetings,
     gone_ranks,
     unseen_messages,

@@ -1,9 +1,9 @@
-"""Which repair of the ranks' calls explains the hang, which ranks it changes, and how sure that is."""
+"""The repair of the ranks' calls that explains the hang: which ranks it changes, and how sure that is."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import combinations, product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
@@ -24,9 +24,12 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.kinds import ActivityKind, Confidence
 
 _MOST_GROUPS = 8
-"""That are compared pair by pair: 28 pairs; chosen by hand."""
+"""Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
 _MOST_JOINED = 3
-"""Pairs of groups whose repairs are joined, and repairs of each: 27 combinations; chosen by hand."""
+"""Pairs of groups whose repairs are joined, and repairs of each pair; chosen by hand: 27 combinations, each costs one
+pass over the graph."""
+_FEW = 3
+"""Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
 
 
 def differing_call(case: Case) -> Blame[Disagreement] | None:
@@ -54,7 +57,10 @@ def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
-    """Without histories: the repair of the calls that the ranks are in now, waits on the store included."""
+    """The repair of the calls that the ranks are in now, waits on the store included; used without histories.
+
+    Example: ranks 0 and 1 are in all_reduce at train.py:9, rank 2 in barrier at train.py:14 → barrier is extra on 2.
+    """
     for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
         if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
@@ -74,12 +80,9 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
     odd = _odd_step(case)
     if odd is not None:
         return odd
-    waiting = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
-    groups = [h for h in case.histories if h.key in waiting][:_MOST_GROUPS]
-    pairs = [[a, b] for i, a in enumerate(groups) for b in groups[i + 1 :]]
     found: list[list[Alignment]] = []
-    for chosen in ([groups] if len(groups) > 2 else []) + pairs:
-        history = merged(chosen, case.programs)
+    for together in _groups_compared(case):
+        history = merged(together, case.programs)
         candidates = repairs(history, case.ended) if history is not None else []
         # Two groups show only the ranks that are in both: without the culprits' waits, no rank may be stuck.
         enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
@@ -89,16 +92,31 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
     if not found:
         return None
     joined = _joined(case, found)
-    if joined:
-        return decide(case, joined, proved=True)
-    blamed = decide(case, found[0], proved=True)
+    return decide(case, joined, proved=True) if joined else _at_most_likely(decide(case, found[0], proved=True))
+
+
+def _groups_compared(case: Case) -> list[list[GroupHistory]]:
+    """The groups that stuck ranks wait in, as they are compared: all at once if there are more than two, then each
+    pair.
+
+    Example: ranks wait in groups 1, 2 and 3 → [1, 2, 3], [1, 2], [1, 3], [2, 3].
+    """
+    waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
+    groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
+    pairs = [list(pair) for pair in combinations(groups, 2)]
+    return [groups, *pairs] if len(groups) > 2 else pairs
+
+
+def _at_most_likely(blamed: Blame[Diverged]) -> Blame[Diverged]:
+    """``blamed``, without certainty: its repair does not make everything complete, as far as is known."""
     return replace(blamed, confidence=Confidence.LIKELY) if blamed.confidence == Confidence.CERTAIN else blamed
 
 
 def _odd_step(case: Case) -> Blame[Diverged] | None:
     """The one call at which a rank left its own usual order, if its repair makes everything complete.
 
-    Only groups are searched in which some members wait for one that waits in another group.
+    Only groups are searched in which some members wait for one that waits in another group. Example: rank 1 always
+    called on group a and then on b, and once on b first → that call of rank 1.
     """
     found: dict[tuple[int, ...], Alignment] = {}
     for history in case.histories if case.programs else ():
@@ -118,7 +136,11 @@ def _odd_step(case: Case) -> Blame[Diverged] | None:
 
 
 def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
-    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks."""
+    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks.
+
+    ``found[i]``: the repairs of pair i. Example: rank 0 swapped groups 1 and 2, rank 3 swapped groups 3 and 4 → one
+    repair of ranks 0 and 3.
+    """
     passed: dict[tuple[int, ...], Alignment] = {}
     for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
         gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
@@ -130,45 +152,60 @@ def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
 
 
 def best_repair(case: Case) -> Blame[Diverged] | None:
-    """The smallest repair over all groups after which the job would go on; None where every group's calls match."""
+    """The smallest repair over all groups after which the job would go on; None where every group's calls match.
+
+    Example: rank 2 made an extra barrier on the default group, and all later calls of two other groups are late → the
+    repair without that barrier.
+    """
     several = [history for history in case.histories if len(history.members) > 1]
-    every = [r for r in (all_repairs(h, case.ended & set(h.members)) for h in several) if r]
-    if not every:
+    by_group = [found for h in several if (found := all_repairs(h, case.ended & set(h.members)))]
+    if not by_group:
         return None
-    # Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group;
-    # where none does alone, the group that diverged first explains the others.
-    found = [cheapest(alignments) for alignments in every]
-    enough: list[Alignment] = []
-    for offered in (found, every) if case.programs else ():
-        enough = enough or completing(case.programs, case.histories, case.ended, offered)
-    candidates = enough or min(found, key=lambda group: min(a.when for a in group))
+    candidates, explains_all = _most_telling(case, by_group)
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    unproven = blamed.confidence == Confidence.CERTAIN and not enough
-    return replace(blamed, confidence=Confidence.LIKELY) if unproven else blamed
+    return blamed if explains_all else _at_most_likely(blamed)
+
+
+def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Alignment], bool]:
+    """(the repairs to choose from, whether everything completes after each of them). ``by_group``: those of each group.
+
+    Only a repair after which everything completes explains the whole, even if it is not the cheapest in its group.
+    If no repair alone does, the group that diverged first explains the others.
+    """
+    smallest = [cheapest(alignments) for alignments in by_group]
+    for offered in (smallest, by_group) if case.programs else ():
+        enough = completing(case.programs, case.histories, case.ended, offered)
+        if enough:
+            return enough, True
+    return min(smallest, key=lambda group: min(a.when for a in group)), False
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:
-    """The choice among equally cheap repairs of one history. ``proved``: the job can no longer move by itself."""
+    """The blame by one of several equally cheap repairs of one history: ``choose`` picks it.
+
+    ``proved``: the job can no longer move by itself. Example: either rank 0 made an extra call or rank 1 left it out,
+    and nothing breaks the tie → rank 0, with rank 1 as the alternative.
+    """
     history = candidates[0].history
-    chosen, tie, partings = choose(case, candidates)
-    chosen = _original_calls(case, as_missing_or_extra(case, chosen, partings))
-    late, partings = made_later(case, chosen, partings)
+    chosen, tie, points = choose(case, candidates)
+    chosen = _original_calls(case, as_missing_or_extra(case, chosen, points))
+    late, points = made_later(case, chosen, points)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred:
-        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(partings))
+        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(points))
         tie, others = ("unbroken" if further else tie), tuple(dict.fromkeys((*others, *further)))
     without = {*chosen.culprits, *history.blind}
     rest = tuple(r for r in history.members if r not in without)
-    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in partings):
+    if not tie and rest and _may_be_the_many(case, history, chosen, rest) and not any(p.rank_like for p in points):
         tie, others = "unbroken", (rest,)
     confidence, sure = _how_sure(case, history, chosen.culprits, tie, proved)
     if confidence == Confidence.CERTAIN and (own := crossed_before(chosen)) is not None:
         confidence = Confidence.LIKELY
         sure += f"; rank {own.rank} may have diverged earlier, at call #{own.sequence}"
     alternatives = others if tie == "unbroken" else ()
-    return Blame(Diverged(chosen, tuple(partings), late), chosen.culprits, alternatives, proved, confidence, sure)
+    return Blame(Diverged(chosen, tuple(points), late), chosen.culprits, alternatives, proved, confidence, sure)
 
 
 def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explained: bool) -> list[tuple[int, ...]]:
@@ -231,12 +268,12 @@ def _how_sure(
             return Confidence.POSSIBLE, sure
         return Confidence.LIKELY, f"{sure}; {tie}" if tie else sure
     if tie == "unbroken":
-        return Confidence.POSSIBLE, sure + "; nothing tells which side is at fault"
+        return Confidence.POSSIBLE, sure + "; the data fits either side"
     if tie:
         return Confidence.LIKELY, f"{sure}; {tie}"
     if history.blind or not proved:
         return Confidence.LIKELY, sure
-    if 3 * len(culprits) > seen:
+    if _FEW * len(culprits) > seen:
         return Confidence.LIKELY, f"{sure}; {len(culprits)} of them went one way and {seen - len(culprits)} the other"
     return Confidence.CERTAIN, sure
 

@@ -27,7 +27,8 @@ _Making = tuple[int, Stack, tuple[int, ...]]
 def missing_creations(case: Case) -> list[Alignment]:
     """The repairs after which all ranks number their groups alike; empty unless some rank waits for a group.
 
-    One alignment for each explanation: 'these ranks left that call of new_group out'.
+    One alignment for each explanation. Example: rank 0 made group 3 of (0, 1) and group 4 of (0, 2), rank 2 made
+    group 3 of (0, 2) → rank 2 left out the call of new_group that made (0, 1).
     """
     making = {rank: now for rank in case.activities if (now := _making(case, rank)) is not None}
     if not making:
@@ -38,20 +39,27 @@ def missing_creations(case: Case) -> list[Alignment]:
         for token in tokens:
             by_number.setdefault(token.sequence, []).append(token)
     for number in sorted(by_number):
-        made: list[list[Token]] = []
-        for token in by_number[number]:
-            alike = next((tokens for tokens in made if _same_call(tokens[0], token)), None)
-            if alike is None:
-                made.append([token])
-            else:
-                alike.append(token)
-        if len(made) == 2:
-            here, there = made
-            left_out = [_left_out(history, *sides) for sides in ((here, there), (there, here))]
-            found = [alignment for alignment in left_out if alignment is not None] or _unlike(history, made)
+        sides = _groups_made(by_number[number])
+        if len(sides) == 2:
+            found = _left_out_by_either(history, sides) or _unlike(history, sides)
             if found:
                 return found
     return []
+
+
+def _groups_made(tokens: list[Token]) -> list[list[Token]]:
+    """The calls of one number, apart by the group that each makes.
+
+    Example: ranks 0 and 1 make (0, 1), rank 2 makes (2,) → [[those of 0 and 1], [that of 2]].
+    """
+    made: list[list[Token]] = []
+    for token in tokens:
+        alike = next((side for side in made if _same_call(side[0], token)), None)
+        if alike is None:
+            made.append([token])
+        else:
+            alike.append(token)
+    return made
 
 
 def _same_call(a: Token, b: Token) -> bool:
@@ -60,11 +68,18 @@ def _same_call(a: Token, b: Token) -> bool:
     return a.sizes == b.sizes if known else a.site == b.site
 
 
+def _left_out_by_either(history: GroupHistory, sides: list[list[Token]]) -> list[Alignment]:
+    """The repairs by which one of the two sides skipped the other's group: none, one or both."""
+    here, there = sides
+    found = (_left_out(history, here, there), _left_out(history, there, here))
+    return [alignment for alignment in found if alignment is not None]
+
+
 def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) -> Alignment | None:
     """The repair if the ranks of ``without`` skipped the group that those of ``having`` made under this number.
 
-    It is so if the latter made the group of ``without`` later. Example: ``having`` made A, B, ``without`` made B → A is
-    missing on ``without``. None otherwise.
+    They did if the ranks of ``having`` made the group of ``without`` later; else None. Example: ``having`` made A, B,
+    ``without`` made B → A is missing on ``without``.
     """
     mine, theirs = without[0], having[0]
     later = (t for token in having for t in history.tokens[token.rank] if t.sequence > token.sequence)
@@ -78,7 +93,8 @@ def _left_out(history: GroupHistory, without: list[Token], having: list[Token]) 
 def _unlike(history: GroupHistory, made: list[list[Token]]) -> list[Alignment]:
     """The repairs if one number belongs to two groups and a rank still waits: the minority made an extra group.
 
-    ``made``: the two sides' tokens. What either side would have made next is not known.
+    ``made``: the tokens of one side, the tokens of the other. What either side would have made next is not known.
+    Example: rank 0 makes (0,) as number 3, ranks 1 and 2 make (1, 2) → (0,) is extra on rank 0.
     """
     if not any(token.pending for tokens in made for token in tokens):
         return []
@@ -101,19 +117,26 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not journals)
     history.blind = tuple(rank for rank in world if rank not in journals and rank not in making)
     for rank in sorted({*journals, *making}):
-        found = _made(journals[rank]) if rank in journals else iter(())
-        made = {number: (stack, members, False) for number, stack, members in found}
-        if rank in making:
-            number, stack, members = making[rank]
-            made.setdefault(number, (stack, members, True))
-            # Others still wait for it in an earlier group: under that number it made something else.
-            for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
-                made.setdefault(earlier, ((), (), False))
+        made = _made(journals[rank]) if rank in journals else iter(())
         history.tokens[rank] = [
             Token(rank, history.key, number, _LABEL, site_of(stack), (members,), (), pending, -1, 0, stack)
-            for number, (stack, members, pending) in sorted(made.items())
+            for number, (stack, members, pending) in sorted(_with_pending(rank, made, making).items())
         ]
     return history
+
+
+def _with_pending(
+    rank: int, made: Iterator[_Making], making: Mapping[int, _Making]
+) -> dict[int, tuple[Stack, tuple[int, ...], bool]]:
+    """Number → (where the rank makes that group, its members, whether the rank is still making it)."""
+    found = {number: (stack, members, False) for number, stack, members in made}
+    if rank in making:
+        number, stack, members = making[rank]
+        found.setdefault(number, (stack, members, True))
+        # Others still wait for it in an earlier group: under that number it made something else.
+        for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
+            found.setdefault(earlier, ((), (), False))
+    return found
 
 
 def _made(journal: Journal) -> Iterator[_Making]:

@@ -1,15 +1,16 @@
-"""What the launcher waits for while no rank has started."""
+"""The launcher to blame: it waits for other nodes, or it is stopped and serves the store that the ranks wait on."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.diagnosis import CulpritProcess
-from hangdoc.model.kinds import Confidence, WaitReason
+from hangdoc.model.kinds import ActivityKind, Confidence, WaitReason
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
 
@@ -42,6 +43,45 @@ def waiting_for_nodes(job: JobSnapshot) -> Blame[WaitingForNodes] | None:
         confidence=Confidence.LIKELY,
         sure="the agent's stack seen in the rendezvous, no worker process",
         processes=(CulpritProcess(None, None, "", "absent-node", job.run_id),),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedLauncher(Explanation):
+    """The launcher serves the job's store and is stopped, so that no wait on the store can end."""
+
+    pid: int
+    port: int
+    """The port of the store."""
+    waiting: tuple[int, ...]
+    """The ranks that wait on the store."""
+    traced: bool
+    """A debugger holds the launcher; else a signal stopped it."""
+
+
+def stopped_launcher(case: Case) -> Blame[StoppedLauncher] | None:
+    """The blame of a stopped launcher whose store ranks wait on; None if it runs, or if it does not serve the store.
+
+    torchrun starts its ranks in sessions of their own, so ctrl-Z stops torchrun alone. Example: torchrun is in state T
+    and listens on port 29500, ranks 0 and 1 with MASTER_PORT=29500 are in init_process_group → torchrun.
+    """
+    launcher = case.job.launcher
+    last = launcher.last if launcher is not None else None
+    if launcher is None or last is None or last.state not in ("T", "t"):
+        return None
+    waiting = tuple(sorted(r for r, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT))
+    asked = {dict(case.ranks[rank].environment).get("MASTER_PORT") for rank in waiting}
+    served = {entry.port for host in case.job.hosts for entry in host.listening if entry.pid == launcher.pid}
+    port = next((port for port in sorted(served) if str(port) in asked), None)
+    if port is None:
+        return None
+    traced = bool(last.tracer_pid)
+    return Blame(
+        StoppedLauncher(launcher.pid, port, waiting, traced),
+        proved=not traced,
+        confidence=Confidence.CERTAIN if set(waiting) == set(case.activities) else Confidence.LIKELY,
+        sure=f"seen in the process table (the launcher, state {last.state}) and in its listening sockets",
+        processes=(CulpritProcess(None, launcher.pid, case.ranks[waiting[0]].host, "launcher", case.job.run_id),),
     )
 
 

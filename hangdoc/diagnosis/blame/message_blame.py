@@ -18,7 +18,7 @@ from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_NAMED = 8
-"""Alternatives in a report: a longer list helps nobody."""
+"""Alternatives in a report; chosen by hand: a longer list helps nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,10 @@ class MissingPartner(Explanation):
 
 
 def partner(case: Case) -> Blame[MissingPartner] | None:
-    """The peer of a message without a partner, if this one message would let all ranks go on."""
+    """The peer of a message without a partner, if this one message would let all ranks go on.
+
+    Example: rank 0 waits in recv from 1, rank 1 in barrier, and all others in that barrier → rank 1.
+    """
     alone = would_free_all(case)
     for waiter, peer in missing_partners(case):
         if peer in alone:
@@ -59,7 +62,11 @@ class LeftLoop:
 
 
 def left_loop(case: Case, rank: int) -> LeftLoop | None:
-    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is."""
+    """The loop that the rank has left while others are in it; None if it is still in it, or no other rank is.
+
+    Example: rank 1 passed its messages in `for chunk in chunks:` and is now in a barrier after it, ranks 0 and 2 are
+    still in the loop → that loop, still (0, 2), gone (1,).
+    """
     for frame in user_stack(_last_issued(case, rank)):
         tree = case.sources.function(frame.file, frame.line)
         loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
@@ -89,13 +96,14 @@ def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
 def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] | None:
     """A message with two different tags, to or from the wrong rank, left out once, or without a partner.
 
-    They are asked in this order: the more specific explanation first.
+    They are tried in this order, the more specific explanation first. Example: rank 0 sent tag 1 to rank 1, which waits
+    for tag 2 from it → TagMismatch of ranks 0 and 1.
     """
     found = crossed_tags(case)
     elsewhere = wrong_peer(case) if found is None else None
     if elsewhere is not None:
         pair = sorted((elsewhere.took, elsewhere.waits))
-        sure = f"only between it and ranks {pair[0]} and {pair[1]} are there messages of one side alone"
+        sure = f"every message without a partner is between it and rank {pair[0]} or {pair[1]}"
         return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
     skipped = left_out(case) if found is None else None
     if skipped is not None:
@@ -110,7 +118,7 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
     if found.strayed is not None:
         sure = f"rank {found.strayed} is the one whose tags differ from the others' or from its own before"
         return Blame(found, sides[0], proved=True, confidence=Confidence.LIKELY, sure=sure)
-    return Blame(found, sides[0], (sides[1],), proved=True, sure="nothing tells which of the two tags is meant")
+    return Blame(found, sides[0], (sides[1],), proved=True, sure="either tag may be the wrong one")
 
 
 def _without_partners(case: Case) -> Blame[MissingPartner] | None:
@@ -125,7 +133,11 @@ def _without_partners(case: Case) -> Blame[MissingPartner] | None:
 
 
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
-    """Ranks in a send or recv whose peer no source shows, for which all others wait; one of these is the partner."""
+    """The ranks in a send or recv whose peer no source shows, if all others wait for them.
+
+    Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
+    rank 0, alternatives (1,) and (2,).
+    """
     roots = tuple(sorted(case.graph.roots))
     if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
         return None

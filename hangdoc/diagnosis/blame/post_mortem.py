@@ -20,15 +20,20 @@ from hangdoc.model.process import ProcessExit
 
 _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
-"""A process's sockets close before the process has ended, so its peers can fail a moment before its own end is seen;
-chosen by hand."""
+"""The sockets of a process close before it has ended, so its peers can fail a moment before its own end is seen; chosen
+by hand."""
+_INNERMOST = 6
+"""Frames of an error's stack in which torch's own is looked for; chosen by hand."""
 _WORK_ERRORS = frozenset({"RuntimeError", "DistError", "DistBackendError", "DistNetworkError", "DistStoreError"})
 """What Work.wait() raises (torch 2.13)."""
 _NO_ERROR_OF_ITS_OWN = "the others fell out of a call when a peer left, and this one ended without an error"
 
 
 def crashed(case: Case) -> tuple[Blame[Explanation], bool]:
-    """(the blame of a post-mortem, whether anything went wrong at all)."""
+    """(the blame of a job that has ended, whether anything went wrong at all).
+
+    Example: rank 1 raised a ValueError, ranks 0 and 2 then failed in their collective → (rank 1, True).
+    """
     failed = {r: s.exit for r, s in case.ranks.items() if s.exit is not None and _failed(s.exit)}
     if not failed and not case.job.exit_status:
         return Blame(Nothing(), confidence=Confidence.CERTAIN, sure="every rank ended with status 0"), False
@@ -51,7 +56,7 @@ def _failed_by_itself(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expla
 
 
 def _differed(case: Case) -> Blame[Explanation] | None:
-    """The ranks whose last calls differ from the others'. All failed ranks are victims: their peers closed first."""
+    """The ranks whose last calls differ from the others', if all failed ranks are victims: their peers closed first."""
     differing = disagreement(case, ended=True)
     if differing is not None:
         return blame_of(differing)
@@ -61,37 +66,45 @@ def _differed(case: Case) -> Blame[Explanation] | None:
 
 def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:
     """The rank that ended first, where all calls match: the others failed because it was gone."""
+    if not failed:
+        return Blame(Gone(), proved=True, sure="no rank that was seen has failed")
     unseen = tuple(r for r in sorted(case.ended) if case.ranks[r].exit is None)
-    if unseen and failed:
+    if unseen:
         others = tuple((rank,) for rank in unseen[1:])
         how = Confidence.POSSIBLE if others else Confidence.LIKELY
         sure = "the others fell out of a call when a peer left, and this one ended before anybody looked at it"
         return Blame(Gone(), unseen[:1], others, proved=True, confidence=how, sure=sure)
-    ended_well = [(s.exit.earliest, r, s.exit.at) for r, s in case.ranks.items() if s.exit and not _failed(s.exit)]
-    first_failure = min((end.at for end in failed.values()), default=-math.inf) + _TEARDOWN_SECONDS
-    early = sorted(end for end in ended_well if end[0] < first_failure)
-    if early:
+    failed_at, first = min((end.at, rank) for rank, end in failed.items())
+    left = _ended_well_before(case, failed_at + _TEARDOWN_SECONDS)
+    if left is not None:
         how = Confidence.POSSIBLE if case.hidden else Confidence.LIKELY
-        sure = "first to end, with status 0" if early[0][2] < first_failure else _NO_ERROR_OF_ITS_OWN
-        return Blame(Gone(), (early[0][1],), proved=True, confidence=how, sure=sure)
-    if case.hidden and failed:
+        return Blame(Gone(), (left[0],), proved=True, confidence=how, sure=left[1])
+    if case.hidden:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
-    order = sorted((e.at, r) for r, e in failed.items())
-    culprits = (order[0][1],) if order else ()
-    return Blame(Gone(), culprits, proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+    return Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+
+
+def _ended_well_before(case: Case, moment: float) -> tuple[int, str] | None:
+    """(the rank that was the first to end without a failure, how sure that is) if it can have ended before ``moment``.
+
+    Example: rank 1 lived at 9.2 s and was gone at 10.1 s, the others failed at 10.0 s → rank 1.
+    """
+    ended = sorted((s.exit.earliest, s.exit.at, r) for r, s in case.ranks.items() if s.exit and not _failed(s.exit))
+    if not ended or ended[0][0] >= moment:
+        return None
+    _, at, rank = ended[0]
+    return rank, "first to end, with status 0" if at < moment else _NO_ERROR_OF_ITS_OWN
 
 
 def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
     """The blame where gloo aborted a rank, which it does to one that gets more bytes than it expects; else None.
 
-    Recognised by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
+    Recognized by gloo's own words, or by one abort while the others failed in a collective. The rank that aborted need
     not be the one that differs.
     """
-    ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
-    others_fell = any(e.exception and _in_collective(case, e) for e in failed.values())
-    if not ends or not (case.gloo_refused or (others_fell and len(ends) == 1)):
+    aborted = _aborted_by_gloo(case, failed)
+    if not aborted:
         return None
-    aborted = min(ends, key=ends.__getitem__)
     differing = disagreement(case, ended=True)
     if differing is not None and not _at_one_place(differing):
         diverged = blame(case)
@@ -99,11 +112,19 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
             certain = diverged.confidence == Confidence.CERTAIN
             return replace(diverged, confidence=Confidence.LIKELY) if certain else diverged
     if differing is not None:
-        return replace(_larger_first(blame_of(differing), aborted), confidence=Confidence.POSSIBLE)
+        return replace(_larger_first(blame_of(differing), aborted[0]), confidence=Confidence.POSSIBLE)
     # The rank that receives too much aborts, whether it expects too little or another one sends too much.
-    others = tuple((rank,) for rank in case.ranks if rank != aborted)
-    who = "the only one that aborted" if len(ends) == 1 else "the first to abort"
-    return Blame(Gone(), (aborted,), others, proved=True, sure=f"{who}; who sent it too much was not seen")
+    others = tuple((rank,) for rank in case.ranks if rank != aborted[0])
+    who = "the only one that aborted" if len(aborted) == 1 else "the first to abort"
+    return Blame(Gone(), aborted[:1], others, proved=True, sure=f"{who}; who sent it too much was not seen")
+
+
+def _aborted_by_gloo(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
+    """The ranks that gloo aborted, the first one first; () where nothing shows that it was gloo."""
+    ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
+    others_fell = any(e.exception and _in_collective(case, e) for e in failed.values())
+    known = case.gloo_refused or (others_fell and len(ends) == 1)
+    return tuple(sorted(ends, key=ends.__getitem__)) if known else ()
 
 
 def _larger_first(found: Blame[Disagreement], aborted: int) -> Blame[Disagreement]:
@@ -129,7 +150,10 @@ def _failed(end: ProcessExit) -> bool:
 
 
 def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
-    """The first rank that was killed from outside or failed outside of a collective, and those that failed alike."""
+    """The first rank that was killed from outside or failed outside of a collective, and those that failed alike.
+
+    Example: ranks 0 and 2 raised one KeyError at data.py:8, rank 1 lost its peers in all_reduce → (0, 2).
+    """
     own = [
         (end.at, rank)
         for rank, end in failed.items()
@@ -161,7 +185,7 @@ def _in_collective(case: Case, end: ProcessExit) -> bool:
     line = case.sources.line(inner.file, inner.line) if inner is not None else None
     if line is not None and end.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
         return True
-    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:6])
+    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:_INNERMOST])
 
 
 def _is_victim(case: Case, end: ProcessExit) -> bool:

@@ -1,57 +1,106 @@
-"""Ties between equally small repairs, broken by facts alone, else reported as unbroken.
+"""Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-In this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other groups, exits.
+They are tried in this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other
+groups, exits.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, is_left_by_exception, wrapped_for_one_rank
-from hangdoc.diagnosis.condition.choice import others_in, partings_of
+from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
 from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.process import Frame, Stack
 
 
-def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[Parting]]:
+@dataclass(frozen=True, slots=True)
+class _Option:
+    """One of several equally small repairs, settled on the line where its ranks diverged."""
+
+    alignment: Alignment
+    guards: list[BranchPoint]
+    moved: bool
+    """Settling found another call at which the ranks diverged than the smallest repair names."""
+
+
+def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, list[BranchPoint]]:
     """(the alignment to report, how a tie was broken, the guards that can explain it).
 
-    The second is '' where there was no tie, 'unbroken' where nothing breaks it, else a reason in words.
+    The second is '' where there was no tie, 'unbroken' where nothing breaks it, else a reason in words. Example: either
+    rank 0 made an extra call or rank 1 is missing it, and rank 0 made it under `if rank == 0:` → (the repair that
+    deletes it, 'only the call of rank 0 is under a condition on the rank', [that condition]).
     """
-    settled = [partner_aside(own_counterpart(settle(case, alignment))) for alignment in candidates]
-    partings = [(a, partings_of(case, a)) for a in settled]
-    if len(candidates) == 1:
-        return settled[0], "", partings[0][1]
-    interrupted = [(a, f) for a, f in partings if _was_interrupted(case, a.first)]
-    if len(interrupted) == 1:
-        ranks = ranks_text(interrupted[0][0].culprits)
-        return interrupted[0][0], f"{ranks} called from what interrupts a program", interrupted[0][1]
-    for alignment, found in partings:
-        guarded = _guarded_ranks(alignment, found)
-        match = next((p for p in partings if p[0].culprits == guarded), None)
+    options = [_option(case, candidate) for candidate in candidates]
+    if len(options) == 1:
+        return options[0].alignment, "", options[0].guards
+    # The surest comes first; each answers only if it fits exactly one of the repairs.
+    for breaks in (_by_interruption, _by_condition_on_rank, _by_own_history, _by_other_groups, _by_its_end):
+        found = breaks(case, options)
+        if found is not None:
+            option, reason = found
+            return option.alignment, reason, option.guards
+    first = max(options, key=lambda o: (_weak_preference(o.alignment, o.guards), _strayed(case, o.alignment.first)))
+    return first.alignment, "unbroken", first.guards
+
+
+def _option(case: Case, candidate: Alignment) -> _Option:
+    alignment = partner_aside(own_counterpart(settle(case, candidate)))
+    return _Option(alignment, branch_points_of(case, alignment), alignment.when != candidate.when)
+
+
+def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose call comes from code that interrupts a program, the reason in words)."""
+    fit = [o for o in options if _was_interrupted(case, o.alignment.first)]
+    return (
+        (fit[0], f"{_culprits_text(fit[0])} made the call from code that interrupts a program")
+        if len(fit) == 1
+        else None
+    )
+
+
+def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the option whose culprits are the ranks under a condition on the rank, the reason in words)."""
+    for option in options:
+        guarded = _guarded_ranks(option.alignment, option.guards)
+        match = next((o for o in options if o.alignment.culprits == guarded), None)
         if match is not None:
-            return match[0], f"{ranks_text(guarded)} alone under a condition on the rank", match[1]
-    moved = [p for p, before in zip(partings, candidates, strict=True) if p[0].when != before.when]
-    novel = moved or [(a, f) for a, f in partings if _left_own_path(case, a)]
-    if len(novel) == 1:
-        return novel[0][0], f"{ranks_text(novel[0][0].culprits)} left a path it had taken before", novel[0][1]
-    odd = [(a, f) for a, f in partings if _only_one_to_go(case, a)]
-    if len(odd) == 1:
-        return odd[0][0], f"ranks of other groups went as {ranks_text(others_in(odd[0][0]))} did", odd[0][1]
+            return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
+    return None
+
+
+def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits took a step that is new to them, the reason in words)."""
+    fit = [o for o in options if o.moved] or [o for o in options if _left_own_path(case, o.alignment)]
+    return (fit[0], f"{_culprits_text(fit[0])} left a path it had taken before") if len(fit) == 1 else None
+
+
+def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits did what no rank of another group does, the reason in words)."""
+    fit = [o for o in options if _only_one_to_go(case, o.alignment)]
+    if len(fit) != 1:
+        return None
+    return fit[0], f"ranks of other groups took the path of {ranks_text(others_in(fit[0].alignment))}"
+
+
+def _by_its_end(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits have ended while others go on, the reason in words)."""
     # Where others have ended as well, ending is what the program does there.
-    gone = [(a, f) for a, f in partings if _ended_there(case, a) and not _others_strayed(case, a)]
-    if len(gone) == 1:
-        return gone[0][0], f"{ranks_text(gone[0][0].culprits)} ended while others still communicate", gone[0][1]
-    first = max(partings, key=lambda p: (_weak_preference(*p), _strayed(case, p[0].first)))
-    return first[0], "unbroken", first[1]
+    fit = [o for o in options if _ended_there(case, o.alignment) and not _others_strayed(case, o.alignment)]
+    return (fit[0], f"{_culprits_text(fit[0])} ended while others still communicate") if len(fit) == 1 else None
+
+
+def _culprits_text(option: _Option) -> str:
+    return ranks_text(option.alignment.culprits)
 
 
 def _ended_there(case: Case, alignment: Alignment) -> bool:
@@ -80,11 +129,12 @@ def _was_interrupted(case: Case, gap: Gap | None) -> bool:
     return gap.theirs is None or interrupting(case, gap.theirs.stack) is None
 
 
-def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
+def _weak_preference(alignment: Alignment, found: list[BranchPoint]) -> float:
     """How well the culprits fit the likeliest guard, to order repairs that nothing else decides.
 
-    Positive if the culprits are the special side: the one under the condition; of an early return, a loop that ended or
-    a try body that was left, the other one. The number is the guard's score.
+    The number is the guard's score, positive if the culprits are the special side: the side under the condition; after
+    an early return, a loop that ended or a try body that was left, the other side. Example: the culprits' call is under
+    `if step % 100 == 0:` with score 2.0 → 2.0; the others' call is → -2.0.
     """
     if alignment.first is None or not found:
         return 0.0
@@ -94,7 +144,7 @@ def _weak_preference(alignment: Alignment, found: list[Parting]) -> float:
     return top.score if special == 0 else -top.score
 
 
-def _guarded_ranks(alignment: Alignment, found: list[Parting]) -> tuple[int, ...]:
+def _guarded_ranks(alignment: Alignment, found: list[BranchPoint]) -> tuple[int, ...]:
     """The ranks of the side whose call is under a condition on the rank; () where neither or both are."""
     gap = alignment.first
     if gap is None:
@@ -138,7 +188,8 @@ def _others_strayed(case: Case, alignment: Alignment) -> bool:
 def _may_end_a_loop(case: Case, gap: Gap) -> bool:
     """True if the others begin another round of a loop while the culprits make a call that they never made before.
 
-    Then no history says which side is wrong about the number of rounds.
+    Then no history says which side is wrong about the number of rounds. Example: others [A, B, A], culprits [A, B, C]
+    → True: the others may have made a round too many, or the culprits one too few.
     """
     if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
         return False
@@ -169,7 +220,11 @@ _Step = tuple[_Place, _Place]
 
 
 def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
-    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'."""
+    """True if no rank outside the group ever took the culprits' steps to their call, and some took the others'.
+
+    Example: in each of four groups of two, one rank goes from A to B; in one group the other rank goes from A to C →
+    True for the repair of that rank.
+    """
     gap, members = alignment.first, set(alignment.history.members)
     outside = {rank: program for rank, program in case.programs.items() if rank not in members}
     if gap is None or gap.mine is None or gap.theirs is None or not outside:
@@ -207,8 +262,8 @@ def _place(program: RankProgram, token: Token) -> _Place:
 def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
     """True if ``mine`` is past the line of ``theirs``, and its rank left out that call this time.
 
-    In a loop around both, or without the source, its previous call decides: if it was at that line, the rank left
-    nothing out. Without a record of its calls it counts as left out.
+    In a loop around both, or without the source, the rank's previous call decides: if it was at that line, the rank
+    left nothing out. Without a record of its calls the call counts as left out.
     """
     together = is_past(case.sources, mine.stack, theirs.stack)
     if together is None:
@@ -230,7 +285,7 @@ def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
     return bool(counts) and all(a is not None and a == b for a, b in counts)
 
 
-def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting]) -> Alignment:
+def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoint]) -> Alignment:
     """The alignment with its gap at the end of the sequences reported as a missing call, or as an extra one.
 
     There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
@@ -242,37 +297,40 @@ def as_missing_or_extra(case: Case, alignment: Alignment, partings: list[Parting
         return alignment
     if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
         return alignment
-    if is_shared(case, gap):
-        missing = True  # others are in that very call: it is not one too many
-    elif partings:
-        missing = partings[0].guarded == 1
-    else:
-        # A rank that is still before the others' call has left nothing out.
-        before = is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
-        missing = not before and (_made_by_others(case, alignment, gap.mine) or _went_by(case, gap.mine, gap.theirs))
-    if not missing:
+    if not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _from_there_on(alignment, gap.theirs)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
 
 
-def made_later(case: Case, alignment: Alignment, partings: list[Parting]) -> tuple[Gap | None, list[Parting]]:
-    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``partings``).
+def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: Token, points: list[BranchPoint]) -> bool:
+    """True if the culprits left out the others' call; False if their own call, ``mine``, is one too many."""
+    if alignment.first is not None and is_shared(case, alignment.first):
+        return True  # others are in that very call: it is not one too many
+    if points:
+        return points[0].guarded == 1
+    if is_past(case.sources, theirs.stack, mine.stack) == "certainly":
+        return False  # a rank that is still before the others' call has left nothing out
+    return _made_by_others(case, alignment, mine) or _went_by(case, mine, theirs)
+
+
+def made_later(case: Case, alignment: Alignment, points: list[BranchPoint]) -> tuple[Gap | None, list[BranchPoint]]:
+    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``points``).
 
     The two sides make the same two calls in swapped order, so no call is extra: a condition was true in another round.
     Example: culprits [A, B], others [B, A] → B is late on the culprits.
     """
     gap, history = alignment.first, alignment.history
-    if gap is None or partings or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
-        return None, partings
+    if gap is None or points or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
+        return None, points
     ours = history.at(gap.mine.rank, gap.mine.sequence + 1)
     theirs = history.at(gap.theirs.rank, gap.theirs.sequence + 1)
     if ours is None or theirs is None or (ours.site, theirs.site) != (gap.theirs.site, gap.mine.site):
-        return None, partings
+        return None, points
     late = replace(gap, kind="insert", token=gap.theirs)
-    found = partings_of(case, replace(alignment, gaps=(late,)))
+    found = branch_points_of(case, replace(alignment, gaps=(late,)))
     conditions = [p for p in found if p.guard.kind in CONDITIONS and p.guarded == 1]
-    return (late, conditions) if conditions else (None, partings)
+    return (late, conditions) if conditions else (None, points)
 
 
 def is_shared(case: Case, gap: Gap) -> bool:

@@ -18,7 +18,10 @@ MOST_TRIED = 64
 
 
 def would_free_all(case: Case) -> list[int]:
-    """The stuck ranks each of which would free all others if it alone waited no more."""
+    """The stuck ranks each of which would free all others if it alone waited no more.
+
+    Example: 0 waits for 1 and 1 for 0 → [0, 1]; rank 2 waits for both as well → the same.
+    """
     needed = {r for w in distinct_waits(case.graph.waits) for r in w.on} & case.graph.stuck
     return [rank for rank in sorted(needed)[:MOST_TRIED] if case.graph.dissolves((rank,))]
 
@@ -67,7 +70,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     around = uneven_loop(case, tuple(sorted(a.rank for a in ring))) if ring else None
     found = WaitCycle(ring, around, lock_waiters(case), tuple(sorted(lock_holders(case))))
     if loop is not None and loop.odd:
-        sure = f"{circle}; {ranks_text(loop.odd)} alone counts {loop.values[loop.odd[0]]} rounds"
+        sure = f"{circle}; only {ranks_text(loop.odd)} counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
@@ -78,7 +81,7 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     # A rank that waits for a message cannot break the circle alone: its partner would have to.
     unnamed = any(case.activities[r].reason == WaitReason.UNNAMED for r in odd[0])
     how = Confidence.POSSIBLE if unnamed else Confidence.LIKELY
-    sure = f"{circle}; {ranks_text(odd[0])} alone can break it"
+    sure = f"{circle}; only {ranks_text(odd[0])} can break it"
     return Blame(found, odd[0], proved=True, confidence=how, sure=sure)
 
 
@@ -95,7 +98,8 @@ def _places(case: Case, waiting: list[int]) -> list[tuple[int, ...]]:
 def _able_to_break(case: Case, places: list[tuple[int, ...]], holders: set[int]) -> list[tuple[int, ...]]:
     """The smallest sets of ranks that would free all others by going on; those of lock ``holders`` alone, if any.
 
-    A rank that holds a lock and waits for ranks that want it only has to release it.
+    A rank that holds a lock and waits for ranks that want it only has to release it. Example: 0 waits for 1 and 2,
+    which both wait for 0 → [(0,)]; 0 and 1 wait for 2 and 3, and 2 and 3 for 0 and 1 → [(0, 1), (2, 3)].
     """
     alone: list[tuple[int, ...]] = [(rank,) for rank in would_free_all(case)]
     enough = alone or [ranks for ranks in places[:MOST_TRIED] if case.graph.dissolves(ranks)] or places

@@ -13,9 +13,9 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.diagnosis.frames.stacks import Site, call_site
 from hangdoc.model.journal import Call, Journal, ProcessGroup
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 

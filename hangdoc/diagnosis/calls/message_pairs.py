@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.model.journal import Journal, PointToPoint
+from hangdoc.model.operations import message_way
 
 _Key = tuple[str, int, int, int]
 """Group, sender, receiver, tag."""

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, GroupKey, RankProgram, Token
-from hangdoc.diagnosis.frames.operations import message_way
+from hangdoc.model.operations import message_way
 
 _MOST_SETS = 24
 """Sets of culprits that are tried, the smallest first; chosen by hand: each costs one replay of the job."""

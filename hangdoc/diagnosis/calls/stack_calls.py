@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.operations import operation
 from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.operations import operation
 
 UNKNOWN_GROUP = "process group"
 

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes import (
     network,
     ordering,
     starting,
+    uneven_loops,
     unnamed,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
@@ -33,5 +34,6 @@ __all__ = [
     "network",
     "ordering",
     "starting",
+    "uneven_loops",
     "unnamed",
 ]

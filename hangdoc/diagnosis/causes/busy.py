@@ -9,12 +9,11 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
-from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
@@ -23,7 +22,7 @@ from hangdoc.model.process import Frame
 
 @dataclass(frozen=True, slots=True)
 class _Outside:
-    """How an activity kind is told. ``doing`` follows 'is' or 'are'; '{text}' is the activity's own words."""
+    """The sentences for one kind of activity. ``doing`` follows 'is' or 'are'; '{text}' is the activity's own words."""
 
     code: str
     doing: str
@@ -125,8 +124,6 @@ _UNANSWERABLE = _Outside(
     "ask only if sys.stdin.isatty()",
 )
 
-"""Of multiprocessing: what its children run in place of the interpreter's own."""
-
 _FAILED = _Outside(
     "HD701",
     "{text}",
@@ -166,7 +163,7 @@ _FIXES = {
     Fault.FORKED_LOCK: "start such processes before any thread, or with the spawn or forkserver method: a forked child "
     "has the locks of its parent's threads, and not the threads",
 }
-"""What cures a chain that ends so."""
+"""What cures a chain with such a step."""
 
 _DESTROY = _Outside(
     "HD702",
@@ -231,7 +228,7 @@ _LOST_TASK = _Outside(
 
 
 def _polls(case: Case, activity: Activity) -> Message:
-    """The loop around the sleep and what leads to it in there; '' where there is no loop in the function."""
+    """The loop around the sleep and the conditions between them; '' where there is no loop in the function."""
     where = activity.where
     tree = case.sources.function(where.file, where.line) if where is not None else None
     around = guards(tree, where.line) if tree is not None and where is not None else []
@@ -264,7 +261,7 @@ def _quoted(where: Frame, guard: Guard) -> Message:
     order=390,
 )
 def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """The table above: what the rank is blocked on has a name, and is followed to its end."""
+    """``_KINDS``: what the rank is blocked on has a name, and is followed to its end."""
     if not blame.culprits:
         return None
     rank = blame.culprits[0]
@@ -275,7 +272,7 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     steps = [] if known is _LOST_TASK else follow(case, rank)
     known = _seen_closer(case, rank, known, steps)
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
-    chain: list[Message] = [step.told for step in steps]
+    chain: list[Message] = [step.text for step in steps]
     if known is _LOST_TASK:
         chain = ["all of its workers wait for work"]
     return Finding(
@@ -287,7 +284,7 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 
 def _row(case: Case, rank: int) -> _Outside | None:
-    """How the wait is told by what the rank itself does; None for a wait without a name."""
+    """The sentences for what the rank itself does; None for a wait without a name."""
     activity, process = case.activities[rank], case.ranks[rank].process
     known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else _KINDS.get(activity.kind)
     known = _QUEUE if activity.reason == WaitReason.QUEUE else known
@@ -302,7 +299,7 @@ def _row(case: Case, rank: int) -> _Outside | None:
 
 
 def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:
-    """The same by what the wait leads to, and by how the rank's program ended."""
+    """``known``, or the sentences that fit better after what the wait leads to, and how the rank's program ended."""
     if known is _KINDS[ActivityKind.LOCK]:
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     journal = case.ranks[rank].journal
@@ -333,8 +330,8 @@ def _how_it_failed(case: Case, rank: int) -> Message:
 
 
 def _at_exit(case: Case, rank: int) -> bool:
-    """Does the interpreter run an exit hook? Then no module's body is below it any more; in a child of multiprocessing
-    there never was one."""
+    """True if the interpreter runs an exit hook: its stack then does not begin in a module's body. In a child of
+    multiprocessing it never does, and the hooks have a function of their own."""
     process = case.ranks[rank].process
     main = process.last.main if process is not None and process.last is not None else None
     if main is None or not main.frames:
@@ -350,9 +347,9 @@ def _at_exit(case: Case, rank: int) -> bool:
 
 
 def _is_lock(case: Case, rank: int) -> bool:
-    """A Python lock, queue, future or join for certain: by its library frames, or by the source of the line."""
+    """True if a Python lock, queue, future or join is certain: by its library frames, or by the source of the line."""
     activity = case.activities[rank]
-    if activity.reason != WaitReason.UNTOLD:
+    if activity.reason != WaitReason.UNKNOWN:
         return True
     line = case.sources.line(activity.where.file, activity.where.line) if activity.where else None
     return line is not None and any(word in line.lower() for word in names("lock_word"))

@@ -1,4 +1,4 @@
-"""HD2xx: everybody waits for a message of somebody's who waits as well."""
+"""HD2xx: ranks wait for each other's messages in a circle."""
 
 from __future__ import annotations
 
@@ -14,29 +14,32 @@ from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, joined, sentence
 
-_MOST_TOLD = 8
+_MOST_NAMED = 8
+"""Ranks of a circle that a sentence names: about two lines of a terminal; chosen by hand."""
 
 
 @cause("HD202", explains=WaitCycle, order=260)
 def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD202: each has sent to its partner and waits for its answer, so nobody's order is wrong; but who is waited for
-    has chosen another partner."""
+    """HD202: each rank has issued its send to, and its recv from, a partner that chose another one. No order is wrong.
+
+    Example: 0 exchanges with 1, 1 with 2 and 2 with 0.
+    """
     ring = blame.found.ring
     if not ring or not all(_both_ways(case, a) for a in ring) or len(ring) < 3:
         return None
-    told = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_TOLD])
+    pairs = ", ".join(f"rank {a.rank} with {a.peer}" for a in ring[:_MOST_NAMED])
     return Finding(
         "HD202",
         [
             sentence(
                 [
                     [Ranks.of(a.rank for a in ring), " have chosen partners that did not choose them, at "],
-                    [place(ring[0].where), f": {told}"],
+                    [place(ring[0].where), f": {pairs}"],
                 ]
             ),
-            _behind(case, ring),
+            _also_stuck(case, ring),
         ],
-        f"each of them has issued both its send and its recv, with one peer: {told}; no two of them agree",
+        f"each of them has issued both its send and its recv, with one peer: {pairs}; no two of them agree",
         "compute the partners from what all ranks know alike (the step, a generator with a common seed that every "
         "rank draws from equally often), so that the partner of a rank's partner is the rank itself",
     )
@@ -44,7 +47,7 @@ def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
 
 @cause("HD202", explains=WaitCycle, order=270)
 def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD202: the same lines have passed their messages before, so their order is right: somewhere there is one too
+    """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too
     few, or too many."""
     ring = blame.found.ring
     if not ring or not all(_went_well_before(case, a) for a in ring):
@@ -54,9 +57,9 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     wait = sentence([Ranks(ranks), " wait for each other's messages at ", _places(ring)])
     return Finding(
         "HD202",
-        _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _behind(case, ring)],
+        _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _also_stuck(case, ring)],
         joined(
-            _told(ring),
+            _steps(ring),
             "the same lines have passed their messages before, so one side now expects more of them, or fewer",
             _rounds(loop) if loop is not None else "",
         ),
@@ -83,7 +86,10 @@ def _rounds(loop: UnevenLoop) -> Message:
 
 @cause("HD201", explains=WaitCycle, order=280)
 def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD201: everybody sends (or receives) first."""
+    """HD201: every rank of the circle sends first, or every rank receives first.
+
+    Example: ranks 0 and 1 both wait in `send`, and both have their `recv` on the next line.
+    """
     ring = blame.found.ring
     if not ring:
         return None
@@ -97,15 +103,17 @@ def cycle(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         fix = "let one of them send before it receives, or " + fix
     return Finding(
         "HD201",
-        [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _behind(case, ring)],
-        _told(ring),
+        [sentence([Ranks.of(a.rank for a in ring), f" {what}", where, ", in a circle"]), _also_stuck(case, ring)],
+        _steps(ring),
         fix,
     )
 
 
-def _told(ring: tuple[Activity, ...]) -> str:
+def _steps(ring: tuple[Activity, ...]) -> str:
+    """'rank 0 sends to 1 → rank 1 sends to 0'."""
     steps = (
-        f"rank {a.rank} {a.kind}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}" for a in ring[:_MOST_TOLD]
+        f"rank {a.rank} {a.kind}s {'to' if a.kind == ActivityKind.SEND else 'from'} {a.peer}"
+        for a in ring[:_MOST_NAMED]
     )
     return " → ".join(steps)
 
@@ -115,14 +123,14 @@ def _places(ring: tuple[Activity, ...]) -> Message:
     return Joined(list(dict.fromkeys(place(a.where) for a in ring))[:2], " and ")
 
 
-def _behind(case: Case, ring: tuple[Activity, ...]) -> Message:
+def _also_stuck(case: Case, ring: tuple[Activity, ...]) -> Message:
     """The sentence about those that are stuck and not in the circle, after a space; '' where there are none."""
-    behind = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
-    return [" ", sentence([Does(behind, "waits", "wait"), " for them"])] if behind else ""
+    others = tuple(sorted(case.graph.stuck - {a.rank for a in ring}))
+    return [" ", sentence([Does(others, "waits", "wait"), " for them"])] if others else ""
 
 
 def _both_ways(case: Case, activity: Activity) -> bool:
-    """Are both a send to the peer and a recv from it under way?"""
+    """True if both a send to the peer and a recv from it are under way."""
     journal = case.ranks[activity.rank].journal
     messages = journal.point_to_points if journal is not None else ()
     pending = {m.op for m in messages if not m.completed and m.peer == activity.peer}
@@ -130,7 +138,7 @@ def _both_ways(case: Case, activity: Activity) -> bool:
 
 
 def _went_well_before(case: Case, activity: Activity) -> bool:
-    """Has the message that the rank waits for been passed from the same place, with the same peer, before?"""
+    """True if the rank has passed such a message before: from the same line, with the same peer."""
     journal = case.ranks[activity.rank].journal
     if journal is None:
         return False

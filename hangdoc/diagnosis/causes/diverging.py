@@ -1,20 +1,18 @@
-"""HD1xx: the ranks' call sequences part."""
+"""HD101, HD104, HD105, HD108: the ranks' sequences of calls diverge, by a call or by its arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
+from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
     call_name,
-    cited,
     doing,
     is_awaited,
     line_of,
@@ -22,182 +20,16 @@ from hangdoc.diagnosis.causes.phrases import (
     where_they_wait,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, Parting, counter_values
-from hangdoc.diagnosis.condition.choice import also_on_the_way, skipped_round
-from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.causes.uneven_loops import call_counts
+from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
+from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_line, user_stack
-from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
-from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
-from hangdoc.model.process import Frame
-
-
-@cause("HD103", explains=Diverged, order=165)
-def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD103: the culprits are in another round of a loop that only an exception repeats."""
-    loop = blame.found.parting
-    if blame.found.gap is None or loop is None or not loop.uneven or loop.guarded == 1:
-        return None
-    rounds = _iterations(case, blame)
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if (rounds is not None and not rounds.theirs) or tree is None or not is_retry_loop(tree, loop.guard.line):
-        return None
-    culprits, where = blame.culprits, Place(loop.file, loop.guard.line)
-    return Finding(
-        "HD103",
-        sentence(
-            [Does(culprits, "retries", "retry"), " a block that communicates (", where, ")"],
-            where_they_wait(case, others_of(case, blame)),
-        ),
-        [
-            ["only an exception starts another round of ", cited(loop.guard, loop.file)],
-            [", and only ", Ranks(culprits), " had one", _told_counts(rounds)],
-        ],
-        "retry only what does not communicate, or let all ranks agree to retry (all_reduce a flag)",
-    )
-
-
-@cause("HD102", explains=Diverged, order=170)
-def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference."""
-    loop = blame.found.parting
-    if blame.found.gap is None or loop is None or not loop.uneven:
-        return None
-    culprits, others = blame.culprits, others_of(case, blame)
-    early = loop.guarded == 1  # the others' call is the one inside the loop
-    rounds = _iterations(case, blame)
-    if not early and rounds is not None and not rounds.theirs:
-        return None  # the others have no such call in any of their rounds
-    left, inside = (culprits, others) if early else (others, culprits)
-    if early and fell_out(case, loop, left, blame.found.gap.mine):
-        return None
-    skip = skipped_round(blame.found.partings) if early else None
-    by_library = is_implicit(blame.found.gap.token.stack)
-    quiet = early and skip is None and by_library and _has_quiet_rounds(case, loop)
-    doubt = _EARLY_OR_QUIET if quiet or skip is not None else ""
-    how: Message = "left the loop with fewer calls" if doubt else "left the loop early"
-    out = _way_out(case, loop, left)
-    return Finding(
-        "HD102",
-        sentence(
-            [
-                Ranks(culprits),
-                [" ", how if early else [Verb(culprits, "runs", "run"), " the loop once more"]],
-                [" (", Place(loop.file, loop.guard.line), ")"],
-            ],
-            where_they_wait(case, others),
-        ),
-        joined(
-            [_ended(loop, left, inside), _told_counts(rounds), _counters(case, loop)],
-            ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)] if skip is not None else "",
-            "or more of its rounds made no call, as under no_sync" if quiet else "",
-            out,
-        ),
-        [_fix_rounds(loop, bool(out), by_library), _fix_skip(skip)],
-        doubt,
-    )
-
-
-def _ended(loop: Parting, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
-    return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
-
-
-def _has_quiet_rounds(case: Case, loop: Parting) -> bool:
-    """May a library have made no call in some of the loop's rounds?"""
-    tree = case.sources.function(loop.file, loop.guard.line)
-    return tree is not None and has_quiet_rounds(tree, loop.guard.line)
-
-
-def _counters(case: Case, loop: Parting) -> Message:
-    """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
-    counts = counter_values(loop, case.values)
-    told: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
-    return [" (", Joined(told), ")"] if told else ""
-
-
-def _fix_rounds(loop: Parting, left: bool, by_library: bool) -> str:
-    stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
-    if loop.guard.condition.startswith("while "):
-        return stop
-    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
-    count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
-    return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
-
-
-def _fix_skip(skip: Parting | None) -> str:
-    if skip is None:
-        return ""
-    if skip.guard.kind not in CONDITIONS:
-        return "; or make sure that no rank skips the call in one of its rounds"
-    condition = skip.guard.condition.removeprefix("if ").removesuffix(":")
-    return f"; or let all ranks agree on `{condition}` in every round"
-
-
-_EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
-
-
-def _way_out(case: Case, loop: Parting, left: tuple[int, ...]) -> Message:
-    """By which condition the ranks may have left the loop, or must have."""
-    tree = case.sources.function(loop.file, loop.guard.line)
-    out = ways_out(tree, loop.guard.line) if tree is not None else []
-    if tree is None or not out:
-        return ""
-    told = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
-    return [Ranks(left), " left it at " if ends_alike(tree, loop.guard.line) else " may have left it at ", told]
-
-
-@dataclass(frozen=True, slots=True)
-class _Counts:
-    """How many calls from the line at ``at`` the culprits and the others have made."""
-
-    mine: int
-    theirs: int
-    at: Frame | None
-
-
-def _told_counts(counts: _Counts | None) -> Message:
-    """': 7 calls from train.py:61 against 8'."""
-    if counts is None:
-        return ""
-    calls = "call" if counts.mine == 1 else "calls"
-    return [f": {counts.mine} {calls} from ", line_of(counts.at), f" against {counts.theirs}"]
-
-
-def _iterations(case: Case, blame: Blame[Diverged]) -> _Counts | None:
-    """The calls in the loop that the sides left differently; None where the journal does not reach back to the first
-    call, or the sides made equally many."""
-    gap = blame.found.gap
-    if gap is None or blame.found.alignment.history.first > 1:
-        return None
-    parting = blame.found.parting
-    inside = gap.theirs if parting is not None and parting.guarded == 1 else gap.mine
-    return _calls_from(case, blame, blame.found.alignment.history, inside)
-
-
-def counts_told(case: Case, blame: Blame[Diverged]) -> Message:
-    """The same for the call that is one too many or too few; '' where it does not come often."""
-    gap = blame.found.gap
-    if gap is None or blame.found.alignment.history.first > 1:
-        return ""
-    counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
-    return _told_counts(counts) if counts is not None and counts.mine and counts.theirs else ""
-
-
-def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, inside: Token | None) -> _Counts | None:
-    if inside is None or not inside.site:
-        return None
-    lines = lines_of(inside.site)
-    counts = [
-        sum(lines_of(t.site) == lines and t.op == inside.op for t in history.tokens.get(ranks[0], ()))
-        for ranks in (blame.culprits, others_of(case, blame))
-        if ranks
-    ]
-    if len(counts) < 2 or counts[0] == counts[1] or history.inferred:
-        return None
-    return _Counts(counts[0], counts[1], inside.frame)
+from hangdoc.diagnosis.frames.stacks import fork, same_line, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
@@ -205,7 +37,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     """HD104 and HD105: the same call everywhere, with other sizes, dtypes or roots."""
     found = blame.found
     token = found.tokens[blame.culprits[0]]
-    told = Values(found.values)
+    values = Values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
@@ -214,10 +46,10 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         sentence(
             [
                 [Does(culprits, "calls", "call"), " ", call_at(token), f" with different {what} than "],
-                [Ranks.of(set(found.values) - set(culprits)), ": ", told],
+                [Ranks.of(set(found.values) - set(culprits)), ": ", values],
             ]
         ),
-        [f"every rank has to pass the same {what} to {token.op}{number}: it got ", told],
+        [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
@@ -260,7 +92,7 @@ _PERHAPS_IN_TURN = "whether one of the threads waits for the other was not seen"
 
 
 def _waits_in_two_threads(case: Case, call: Token) -> bool:
-    """Do two threads of the rank wait in calls of the group at once? Then neither waits for the other."""
+    """True if two threads of the rank wait in calls of the group at once: then neither waits for the other."""
     program = case.programs.get(call.rank)
     pending = program.pending if program is not None else []
     mine = (t for t in pending if t.group == call.group and not serves_another_thread(t.thread))
@@ -268,13 +100,16 @@ def _waits_in_two_threads(case: Case, call: Token) -> bool:
 
 
 def _overtakes(case: Case, call: Token, other: Token) -> bool:
-    """Has another thread of the rank of ``call`` made, behind it, what ``other`` is? The order of one thread's calls
-    is the program's own, and so is that of a thread whose work another waits for."""
+    """True if another thread of the rank that made ``call`` made ``other``'s call after it. The order of one thread's
+    calls is the program's own, and so is that of a thread whose work another waits for.
+
+    Example: thread A made an all_reduce, then thread B a barrier; ``other`` is a barrier from that line → True.
+    """
     program = case.programs.get(call.rank)
     if program is None or not call.thread_id or serves_another_thread(call.thread):
         return False
-    behind = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.site == other.site)
-    return any(t.thread_id not in (0, call.thread_id) and not serves_another_thread(t.thread) for t in behind)
+    after = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.site == other.site)
+    return any(t.thread_id not in (0, call.thread_id) and not serves_another_thread(t.thread) for t in after)
 
 
 @cause("HD101", explains=Diverged, order=230)
@@ -283,15 +118,16 @@ def collective_on_some_ranks(case: Case, blame: Blame[Diverged]) -> Finding | No
     gap = blame.found.gap
     if gap is None or gap.token.op == END or not _sites_differ(gap):
         return None
-    return parted_finding(case, blame, gap)
+    return extra_or_missing_call(case, blame, gap)
 
 
 def _sites_differ(gap: Gap) -> bool:
     return gap.mine is None or gap.theirs is None or gap.mine.site != gap.theirs.site
 
 
-def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
-    """Who calls what the others do not, or leaves out what they call; other rules give it another name."""
+def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
+    """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
+    take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
@@ -301,7 +137,7 @@ def parted_finding(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap),
         _fix(case, blame, gap),
-        _parted_unseen(case, blame, gap),
+        _doubt(case, blame, gap),
     )
 
 
@@ -320,52 +156,63 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
 
 
-def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
-    """What else would look the same, or was not seen: a doubt about what parted the sides."""
-    if may_run_another(case, blame.found.parting):
-        return "which method the others ran was not seen"
-    first = blame.found.parting
-    if first is not None and _stands_before_a_loop(first, blame.found.partings):
-        return "a loop after it with no round at all looks the same"
-    if first is not None and first.guard.kind == "decorator" and any(p.uneven for p in blame.found.partings):
-        return "a loop that ended early looks the same"
-    if item_of(case, blame.found.parting, blame.found.gap):
-        return "which items the others went over was not seen"
-    if blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    """What would look the same as this divergence, or what was not seen of it; '' where nothing is in doubt."""
+    first = blame.found.branch_point
+    if first is not None:
+        return _doubt_about_condition(case, blame, first)
+    if gap.mine is None or gap.theirs is None:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
+    return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
+
+
+def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:
+    """What else fits where a condition was found that both sides came to, and took differently."""
+    if may_run_another(case, first):
+        return "which method the others ran was not seen"
+    if _comes_before_a_loop(first, blame.found.branch_points):
+        return "a loop after it with no round at all looks the same"
+    if first.guard.kind == "decorator" and any(p.uneven for p in blame.found.branch_points):
+        return "a loop that ended early looks the same"
+    return "which items the others went over was not seen" if item_of(case, first, blame.found.gap) else ""
+
+
+def _within_a_library(gap: Gap) -> bool:
+    """True if the extra call and the others' were made by one user line, and the stacks fork in library code below it.
+
+    Example: train.py:9 → engine.py:3 → all_reduce against train.py:9 → engine.py:8 → barrier.
+    """
+    if gap.kind != "delete" or gap.mine is None or gap.theirs is None or not user_stack(gap.mine.stack):
+        return False
     diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, with_library=True).frames
-    inside = (
-        diverged is not None and is_library(diverged[0]) and bool(user_stack(gap.mine.stack)) and gap.kind == "delete"
-    )
-    return "they diverge within a library, whose loops and conditions were not read" if inside else ""
+    return diverged is not None and is_library(diverged[0])
 
 
-def _stands_before_a_loop(first: Parting, partings: Sequence[Parting]) -> bool:
-    """Is there a loop between the condition and the call that may have been left, too, and does no value tell?"""
-    behind = (p for p in partings if p.uneven and p.guarded == first.guarded)
+def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> bool:
+    """True if a loop lies between the condition and the call, which may have been left, too, and no value shows which
+    of the two it was."""
+    after = (p for p in points if p.uneven and p.guarded == first.guarded)
     return (
         first.guard.kind in CONDITIONS
         and not (first.differs or first.rank_like)
-        and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in behind)
+        and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in after)
     )
 
 
 def _calls_ago(blame: Blame[Diverged], gap: Gap, then: str) -> str:
     """' (call #3, 6 calls before the hang)'."""
-    if not blame.found.past or blame.found.alignment is None:
+    if not blame.found.past:
         return ""
-    behind = blame.found.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
-    return (
-        f" (call #{gap.token.sequence}, {behind} call{'s' if behind > 1 else ''} before the {then})"
-        if behind > 0
-        else ""
-    )
+    since = blame.found.alignment.history.issued(gap.ranks[0]) - gap.token.sequence
+    if since <= 0:
+        return ""
+    return f" (call #{gap.token.sequence}, {since} call{'s' if since > 1 else ''} before the {then})"
 
 
 def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """Two ranks, two stories: name both."""
+    """'rank 0 is in barrier at …, rank 1 is in broadcast at …: …', where either side may be the culprit."""
     here, there = telling(gap)
     others = others_of(case, blame)
     mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)
@@ -381,21 +228,21 @@ def _now(case: Case, ranks: tuple[int, ...]) -> Message:
 
 
 def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """Both calls, where no condition can be told."""
+    """Both calls, where no condition was found."""
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
-        *_agreed(case, blame, gap, [mine, ", ", theirs, counts_told(case, blame)]),
+        *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
         "the condition that decided it could not be seen",
     )
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
-    """'all ranks agree up to call #5', 'at #6, rank 0 called …', where both sides' calls have one number."""
+    """['all ranks agree up to call #5', 'at #6, rank 0 called …'] where both calls have one number; else the calls."""
     mine, theirs, found = gap.mine, gap.theirs, blame.found.alignment
     same = mine and theirs and (mine.group, mine.sequence) == (theirs.group, theirs.sequence)
-    if not same or mine is None or found is None or found.history.inferred or found.first is not gap:
+    if not same or mine is None or found.history.inferred or found.first is not gap:
         return [calls]
     everyone = "all ranks" if len(found.history.members) >= len(case.ranks) else "the ranks of the group"
     before = f"{everyone} agree up to call #{mine.sequence - 1}" if mine.sequence > 1 else ""
@@ -410,25 +257,25 @@ def _issued(token: Token) -> Message:
 
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    parting: Parting | None = blame.found.parting
+    point: BranchPoint | None = blame.found.branch_point
     call = gap.token.op
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
-    if parting is None or parting.guard.kind not in (*CONDITIONS, "decorator"):
+    if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
         if is_awaited(gap.token):
             return ["make the call that is waited for at ", line, " on every rank of the group, or on none"]
         return ["call ", the_call, " on every rank of the group, or on none"]
-    condition = parting.guard.condition.removeprefix("if ").removesuffix(":")
-    if parting.guard.kind in CONDITIONS and item_of(case, blame.found.parting, blame.found.gap):
+    condition = point.guard.condition.removeprefix("if ").removesuffix(":")
+    if point.guard.kind in CONDITIONS and item_of(case, blame.found.branch_point, blame.found.gap):
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
-    if parting.guard.kind == "decorator" and not parting.rank_like:
+    if point.guard.kind == "decorator" and not point.rank_like:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
-    if parting.rank_like:
+    if point.rank_like:
         return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
-    if may_run_another(case, blame.found.parting):
-        assert parting is not None
-        return f"let every rank run the same {parting.function}() and decide alike there, or call {call} outside of it"
-    if also_on_the_way(blame.found.partings):
+    if may_run_another(case, blame.found.branch_point):
+        assert point is not None
+        return f"let every rank run the same {point.function}() and decide alike there, or call {call} outside of it"
+    if also_on_the_way(blame.found.branch_points):
         return f"let all ranks agree on these conditions before they are tested, or call {call} outside of them"
     return (
         f"let all ranks agree on `{condition}` before it is tested (all_reduce or broadcast the value), "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 
+from hangdoc.diagnosis.blame.launcher import StoppedLauncher
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
-from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -43,6 +43,23 @@ def stopped(case: Case, blame: Blame[Gone]) -> Finding | None:
         sentence([Does(held, "is", "are"), f" {first.text}", at(first.where)], where_they_wait(case, others)),
         "a debugger holds the process" if traced else "somebody sent SIGSTOP, pressed ctrl-Z or attached a debugger",
         f"detach the debugger from {pids}" if traced else f"`kill -CONT {pids}` lets the job go on",
+    )
+
+
+@cause("HD403", explains=StoppedLauncher, order=15)
+def stopped_launcher(case: Case, blame: Blame[StoppedLauncher]) -> Finding:
+    """HD403: the launcher is in state T, and the ranks wait on the store that it serves."""
+    found = blame.found
+    who = f"the launcher (process {found.pid}), which serves the ranks' store, is"
+    how = "held by a debugger" if found.traced else "stopped"
+    return Finding(
+        "HD403",
+        sentence(f"{who} {how}", where_they_wait(case, tuple(case.activities))),
+        joined(
+            f"no request to the store (port {found.port}) is answered until the launcher runs again",
+            "" if found.traced else "somebody sent SIGSTOP, or pressed ctrl-Z: ranks in sessions of their own run on",
+        ),
+        f"detach the debugger from {found.pid}" if found.traced else f"`kill -CONT {found.pid}` lets the job go on",
     )
 
 
@@ -122,7 +139,7 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
 
 
 def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
-    """A rank that was killed, or left at once, leaves no line of its own; what its peers were in is the nearest."""
+    """The line of its peers: a rank that was killed, or left at once, leaves no line of its own."""
     places = {rank: place(where) for rank in others if (where := case.activities[rank].where) is not None}
     if not places:
         return ""
@@ -135,29 +152,34 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD401: the process ended by itself, with status 0 or not, while others wait."""
     if not blame.culprits or not _kinds(case, blame) <= {ActivityKind.EXITED, ActivityKind.ZOMBIE}:
         return None
-    gap = blame.diverged.gap if blame.diverged is not None else None
-    if gap is not None and _two_calls_met(gap):
-        return None  # they had parted before it ended
-    first = case.ranks[blame.culprits[0]]
-    last = _last_place(case, blame.culprits[0])
-    others = others_of(case, blame)
-    failed = first.exit is not None and (first.exit.exception or first.exit.status)
-    waiting = where_they_wait(case, others) if not case.job.ended else ""
-    if case.job.ended and not failed and not last:
-        waiting = _where_the_others_were(case, others)
-    raised = _raised_at(case, first.rank)
-    where: Message = [" after ", last] if last else ""
+    if _had_diverged(blame):
+        return None
+    rank = case.ranks[blame.culprits[0]]
+    failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
+    raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
+    where: Message = at(raised) or ([" after ", last] if last else "")
     return Finding(
         "HD401",
-        sentence([Ranks(blame.culprits), f" {exit_text(first)}", at(raised) or where], waiting),
+        sentence(
+            [Ranks(blame.culprits), f" {exit_text(rank)}", where],
+            _where_the_others_are(case, others_of(case, blame), ended_early=not failed and not last),
+        ),
         joined(
-            what_decided(case, blame) or _how_it_ended(case, first, raised, last),
+            what_decided(case, blame) or _how_it_ended(case, rank, raised, last),
             "" if last or raised else _never_joined(case),
         ),
         "mend the failure of that rank; the others only wait for it"
         if failed
         else "let every rank run to the same end: no early return or exit before the last collective",
     )
+
+
+def _where_the_others_are(case: Case, others: tuple[int, ...], *, ended_early: bool) -> Message:
+    """Where they wait. In a job that is over nobody waits: their last line, where the rank left none of its own
+    (``ended_early``)."""
+    if not case.job.ended:
+        return where_they_wait(case, others)
+    return _where_the_others_were(case, others) if ended_early else ""
 
 
 def _how_it_ended(case: Case, rank: RankSnapshot, raised: Frame | None, last: Message) -> Message:
@@ -180,9 +202,11 @@ def _never_joined(case: Case) -> Message:
     ]
 
 
-def _two_calls_met(gap: Gap) -> bool:
-    """Did both sides issue a call where they parted, each from a line of its own?"""
-    sides = [token for token in (gap.mine, gap.theirs) if token is not None and token.op != END]
+def _had_diverged(blame: Blame[Explanation]) -> bool:
+    """True if the sides diverged before the culprits ended: both issued a call there, each from a line of its own."""
+    gap = blame.diverged.gap if blame.diverged is not None else None
+    calls = (gap.mine, gap.theirs) if gap is not None else ()
+    sides = [token for token in calls if token is not None and token.op != END]
     return len(sides) == 2 and sides[0].site != sides[1].site
 
 

@@ -1,4 +1,4 @@
-"""What a rule answers, and which ranks and lines of the two sides it speaks of."""
+"""What a rule answers, and which ranks and lines of the two sides it names."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ class Finding:
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:
-    """The line to show for each side: the innermost user line, or, where both stand in the same helper, the first
-    line on the way there that differs."""
+    """(culprits', others') line to show: the innermost user line, or, where both are in the same helper, the first
+    line on the way there that differs.
+
+    Example: train:9 → sync:3 and train:14 → sync:3 → (train:9, train:14).
+    """
     sides = [user_stack(t.stack) if t is not None else () for t in (gap.mine, gap.theirs)]
     a, b = (side[0] if side else None for side in sides)
     if a is None or b is None or (a.file, a.line) != (b.file, b.line):
@@ -43,11 +46,14 @@ def telling_token(gap: Gap) -> Frame | None:
 
 def others_of(case: Case, blame: Blame[Explanation]) -> tuple[int, ...]:
     """The ranks that suffer: members of the group (or everybody) without the culprits, and without those that are gone
-    and of whose calls nothing is known."""
+    and of whose calls nothing is known.
+
+    Example: ranks 0 to 3, culprit 1, and rank 3 was killed together with its journal → (0, 2).
+    """
     history = blame.diverged.alignment.history if blame.diverged else None
     members = history.members if history is not None else tuple(case.activities)
     apart = case.hidden | frozenset(blame.culprits)
     found = tuple(r for r in members if r not in apart)
     blind = set(history.blind) if history is not None else set()
-    told = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
-    return tuple(told) or found
+    known = [r for r in found if r not in blind or case.activities[r].stack or case.activities[r].kind not in GONE]
+    return tuple(known) or found

@@ -7,10 +7,11 @@ import itertools
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
-from hangdoc.diagnosis.causes.diverging import counts_told, parted_finding
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -28,19 +29,9 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap = blame.found.gap
     if gap is None or gap.kind != "insert" or not has_role(gap.token.stack, Role.BACKWARD):
         return None
-    rank = blame.culprits[0]
-    program = case.programs.get(rank)
-    rounds = _rounds_at(program.tokens if program else [], gap)
-    # Nothing keeps the rank from the line, and it stands behind it: it was there and issued nothing.
-    behind = gap.mine is not None and is_past(case.sources, gap.mine.stack, gap.token.stack)
-    went_by = blame.found.parting is None and bool(behind)
-    if went_by:
-        rounds.append(0)
-    # Without a journal nobody knows how many there were before.
-    fewer = went_by if program is None else len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
-    within = program is not None and _is_within_a_backward(case, blame, gap)
-    # What keeps the rank from the line explains a backward that is missing as a whole.
-    if not within and (not fewer or blame.found.parting is not None):
+    within = _is_within_a_backward(case, blame, gap)
+    # A condition that keeps the rank from the line explains a backward that is missing as a whole.
+    if not within and (blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)):
         return None
     culprits = Ranks(blame.culprits)
     return Finding(
@@ -60,13 +51,30 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
+def _issued_fewer(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if the rank's last backward at the gap's line issued fewer buckets than one before, or none. Without a
+    journal nobody knows how many there were before: only none counts.
+
+    Example: 3, 3 and then 1 call from `loss.backward()` → True.
+    """
+    # The rank is after the line now, and no condition kept it from there: it ran the line, and issued nothing.
+    ran_it = gap.mine is not None and bool(is_past(case.sources, gap.mine.stack, gap.token.stack))
+    program = case.programs.get(blame.culprits[0])
+    if program is None:
+        return ran_it
+    rounds = _rounds_at(program.tokens, gap) + ([0] if ran_it else [])
+    return len(rounds) > 1 and rounds[-1] < max(rounds[:-1])
+
+
 def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
-    """Did the rank issue some buckets of this very backward? Where the sizes of the line's calls come round again and
-    again (its buckets), it stopped in the middle of a round."""
-    alignment = blame.found.alignment
-    if alignment is None or alignment.history.inferred:
+    """True if the rank issued some buckets of this backward, and not all: the sizes of the calls from one line repeat
+    with its buckets, and the rank's calls end in the middle of such a period.
+
+    Example: the others' sizes are a b a b, the rank's a b a → True.
+    """
+    history = blame.found.alignment.history
+    if history.inferred:
         return False
-    history = alignment.history
     theirs = [t.sizes for t in history.tokens.get(others_of(case, blame)[0], ()) if t.site == gap.token.site]
     mine = [t for t in history.tokens.get(blame.culprits[0], ()) if t.site == gap.token.site]
     mine = [t for t in mine if gap.mine is None or t.sequence < gap.mine.sequence]
@@ -74,7 +82,10 @@ def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
 
 
 def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
-    """How many calls in a row came from the gap's line, each time it was reached, up to the gap."""
+    """How many calls in a row came from the gap's line, each time it was reached, up to the gap.
+
+    Example: of the gap's line G and another one X, the calls G G X G → [2, 1].
+    """
     rounds: list[int] = []
     inside = False
     for token in tokens:
@@ -93,23 +104,17 @@ def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
 def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: as HD101, but a library communicates on its own."""
     gap = blame.found.gap
-    if gap is None:
+    if gap is None or gap.token.op == END or not is_implicit(gap.token.stack):
         return None
     token = gap.token
-    if token.op == END or not is_implicit(token.stack):
-        return None
-    finding = parted_finding(case, blame, gap)
     library = words(token.stack) or f"{token.op} inside a library"
-    cure = advice(token.stack)
-    cure = f" ({cure})" if cure else ""
-    if blame.found.parting is None and gap.kind == "delete" and _goes_on_from_its_line(case, gap):
-        return _more_calls(case, blame, gap, library, finding.verdict)
-    if blame.found.parting is None and gap.kind == "insert" and _was_inside(case, gap):
-        return _came_out_early(case, blame, gap, library, cure)
-    run = place(token.frame) or "that line"
-    fix: Message = ["let every rank run ", run, ", or leave the library call out of the rank-dependent part"]
-    if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
-        fix = "let every rank reach it, or none: look at what is called on some ranks only"
+    cure = f" ({known})" if (known := advice(token.stack)) else ""
+    if blame.found.branch_point is None:
+        if gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+            return _more_calls(case, blame, gap, library)
+        if gap.kind == "insert" and _was_inside(case, gap):
+            return _came_out_early(case, blame, gap, library, cure)
+    finding = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD109",
         finding.verdict,
@@ -117,20 +122,27 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
-        [fix, cure],
+        [_fix(gap), cure],
     )
 
 
-def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verdict: Message) -> Finding:
-    """The culprits are in the same line as ever, which issues more calls there."""
+def _fix(gap: Gap) -> Message:
+    if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
+        return "let every rank reach it, or none: look at what is called on some ranks only"
+    line = place(gap.token.frame) or "that line"
+    return ["let every rank run ", line, ", or leave the library call out of the rank-dependent part"]
+
+
+def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> Finding:
+    """HD109 of culprits that are in the line where the last matching call was, which issues more calls on them."""
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     return Finding(
         "HD109",
-        verdict,
+        extra_or_missing_call(case, blame, gap).verdict,
         joined(
             [
                 [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
-                counts_told(case, blame),
+                call_counts(case, blame),
             ],
             "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
         ),
@@ -140,7 +152,7 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str, verd
 
 
 def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, cure: str) -> Finding:
-    """The culprits went on from a line that issues more calls on the others."""
+    """HD109 of culprits that went on from a line that issues more calls on the others."""
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
     return Finding(
         "HD109",
@@ -151,7 +163,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
         joined(
             [
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
-                [" than on ", others, counts_told(case, blame)],
+                [" than on ", others, call_counts(case, blame)],
             ],
             "it ran fewer rounds there, or was stopped",
         ),
@@ -163,7 +175,7 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
 def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: a library runs the loop, and calls the hook for its end on one side while the other is still in it."""
     gap = blame.found.gap
-    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+    if gap is None or blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
         return None
     hooks = [_stage_hook(token.stack) for token in (gap.mine, gap.theirs)]
     if (hooks[0] is None) == (hooks[1] is None):
@@ -196,13 +208,13 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: a library runs the loop, and is at another stage of it on the two sides."""
     gap = blame.found.gap
-    if gap is None or blame.found.parting is not None or gap.mine is None or gap.theirs is None:
+    if gap is None or blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
         return None
     here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
     if here is None or there is None or here.stage == there.stage:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
-    told = next((s.reasons for s in (here, there) if s.reasons), "")
+    reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     return Finding(
         "HD109",
         sentence(
@@ -215,7 +227,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [
             "each stage of the loop that the library runs communicates by itself: ",
             [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
-            [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {told}"],
+            [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}"],
         ],
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
         "(all_reduce it)",
@@ -231,7 +243,10 @@ def _stage_hook(stack: Stack) -> Frame | None:
 
 
 def _was_inside(case: Case, gap: Gap) -> bool:
-    """Did the culprits' last call before they went on come from the line whose call is missing now?"""
+    """True if the culprits' last call before they went on came from the line whose call is missing now.
+
+    Example: the others called A A A, the culprits A A and then B from another line → True.
+    """
     if gap.mine is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
         return False
     before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
@@ -239,7 +254,10 @@ def _was_inside(case: Case, gap: Gap) -> bool:
 
 
 def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
-    """Is the extra call a further one of the very line that issued the last call that still matched?"""
+    """True if the extra call comes from the line that issued the last call that still matched.
+
+    Example: the culprits called A A A, the others A A and then B → True.
+    """
     if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
         return False
     known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]

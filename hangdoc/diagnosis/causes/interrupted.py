@@ -6,11 +6,11 @@ from hangdoc.diagnosis.blame.tie_break import interrupting
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import Parting, is_left_by_exception
+from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -25,19 +25,19 @@ from hangdoc.model.process import Frame, Stack
 @cause("HD103", explains=Diverged, order=180)
 def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD103: one side is in an except or finally suite, or left the try body by an exception."""
-    gap, parting = blame.found.gap, _handler(case, blame)
-    if gap is None or parting is None or gap.token.op == END:
+    gap, point = blame.found.gap, _handler(case, blame)
+    if gap is None or point is None or gap.token.op == END:
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     said = case.last_words(blame.culprits[0])
     repeats = gap.kind == "delete"
     thrown = blame.culprits
     led: Message = (
         "into calls that the others do not issue" if repeats else "past the collectives that the others still issue"
     )
-    tree = case.sources.function(parting.file, parting.guard.line)
-    again = tree is not None and tries_again(tree, parting.guard.line)
-    if is_left_by_exception(parting) and parting.guarded == 0 and not again:
+    tree = case.sources.function(point.file, point.guard.line)
+    again = tree is not None and tries_again(tree, point.guard.line)
+    if is_left_by_exception(point) and point.guarded == 0 and not again:
         thrown = others_of(case, blame)
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
     return Finding(
@@ -45,7 +45,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
         finding.verdict,
         joined(
             [
-                ["the ranks diverge at ", cited(parting.guard, parting.file), ": "],
+                ["the ranks diverge at ", cited(point.guard, point.file), ": "],
                 [_handled(case, thrown), " led ", Ranks(thrown), " ", led],
             ],
             f"it last wrote: {said}" if said else "",
@@ -56,7 +56,7 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
-    """'the ValueError of train.py:12 load()', where a rank stands in its except or finally suite still."""
+    """'the ValueError of train.py:12 load()', where a rank is still in its except or finally suite."""
     for rank in ranks:
         journal = case.ranks[rank].journal if rank in case.ranks else None
         if journal is not None and journal.handled:
@@ -65,22 +65,29 @@ def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
     return "an exception"
 
 
-def _handler(case: Case, blame: Blame[Diverged]) -> Parting | None:
-    """The try statement that an exception led out of: where the ranks part, or behind the `raise` where they do."""
-    first = blame.found.parting
-    if first is None or first.guard.kind == "try":
-        return first
-    mine = blame.found.gap.mine if blame.found.gap is not None else None
-    if first.uneven and first.guarded == 1 and fell_out(case, first, blame.culprits, mine):
+def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
+    """The guard that an exception led out of: a `try` where the sides diverged, or around the `raise` where they did;
+    a loop that an exception ended; None where no exception explains the divergence."""
+    first = blame.found.branch_point
+    if first is None or first.guard.kind == "try" or _exception_ended_loop(case, blame, first):
         return first
     tree = case.sources.function(first.file, first.guard.line)
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
-    handler = next(
-        (p for p in blame.found.partings if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken), None
-    )
-    # Who raised and goes on all the same was caught, perhaps by a library.
-    return handler or (first if first.guarded == 1 else None)
+    # A rank that raised and goes on was caught, perhaps by a library.
+    return _taken_handler(blame) or (first if first.guarded == 1 else None)
+
+
+def _exception_ended_loop(case: Case, blame: Blame[Diverged], loop: BranchPoint) -> bool:
+    """True if the culprits left the loop by falling out of it, not at its condition or a `break`."""
+    mine = blame.found.gap.mine if blame.found.gap is not None else None
+    return loop.uneven and loop.guarded == 1 and fell_out(case, loop, blame.culprits, mine)
+
+
+def _taken_handler(blame: Blame[Diverged]) -> BranchPoint | None:
+    """The `except` or `finally` suite that the culprits are in."""
+    handlers = (p for p in blame.found.branch_points if p.guard.kind == "try" and p.guarded == 0 and p.guard.taken)
+    return next(handlers, None)
 
 
 @cause("HD702", explains=Diverged, order=200)
@@ -125,7 +132,7 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
     handler = interrupting(case, gap.token.stack)
     if handler is None:
         return _out_of_a_coroutine(case, blame, gap)
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD112",
         finding.verdict,
@@ -138,11 +145,11 @@ def asynchronous_code(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _out_of_a_coroutine(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
-    """Both calls come from tasks or callbacks of an event loop, which runs them as they get ready."""
+    """HD112 of two calls that come from tasks or callbacks of an event loop, which runs them as they get ready."""
     tasks = [_task(token.stack) if token is not None else None for token in (gap.mine, gap.theirs)]
     if None in tasks or tasks[0] == tasks[1]:
         return None
-    finding = parted_finding(case, blame, gap)
+    finding = extra_or_missing_call(case, blame, gap)
     return Finding(
         "HD112",
         finding.verdict,

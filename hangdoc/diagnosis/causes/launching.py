@@ -1,7 +1,7 @@
-"""HD110: the ranks entered the program in different states, because the launch came late.
+"""HD110: the ranks took different branches, because the launch came late.
 
-Launchers that re-run the script (Lightning, Fabric) start the other ranks in the middle of rank 0's program: what
-stands before the launch runs first on rank 0 and later, in a changed world, on the others.
+Launchers that re-run the script (Lightning, Fabric) start the other ranks in the middle of rank 0's program: the code
+before the launch runs first on rank 0 and later, when rank 0 has changed files or variables, on the others.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, place
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
@@ -22,7 +23,7 @@ from hangdoc.model.process import Frame, Stack
 
 
 def rerun_by_rank_zero(case: Case) -> bool:
-    """Are the other ranks children of rank 0's process? Only launchers that re-run the script do that."""
+    """True if the other ranks are children of rank 0's process: only launchers that re-run the script do that."""
     main = case.ranks.get(0)
     children = [r.process for rank, r in case.ranks.items() if rank != 0 and r.process is not None]
     return (
@@ -46,10 +47,10 @@ def launch_stack(case: Case) -> Stack:
 
 
 @cause("HD110", explains=Diverged, order=100)
-def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD110: the value that parted the ranks was set before the launch."""
-    parting, gap = blame.found.parting, blame.found.gap
-    if gap is None or parting is None or parting.rank_like or gap.token.op == END:
+def diverged_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD110: the value by which the ranks diverged was set before the launch."""
+    point, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or point is None or point.rank_like or gap.token.op == END:
         return None
     frames = launch_stack(case)
     if not frames or not rerun_by_rank_zero(case):
@@ -61,10 +62,10 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
     launch = frames[0]
     others = others_of(case, blame)
     sides = (blame.culprits, others)
-    here, there = sides[parting.guarded], sides[1 - parting.guarded]
+    here, there = sides[point.guarded], sides[1 - point.guarded]
     mine = call_at(gap.mine) if gap.mine else "nothing more"
     theirs = call_at(gap.theirs) if gap.theirs else "nothing more"
-    taken = parting.guard.taken
+    taken = point.guard.taken
     return Finding(
         "HD110",
         joined(
@@ -78,7 +79,7 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [f"`{name}` was computed at ", line_of(where), ", before the launch at ", line_of(launch)],
             "the other ranks re-run the script later, when rank 0 may already have changed what it depends on",
             [
-                [cited(parting.guard, parting.file), f" was {taken} on ", Ranks(here)],
+                [cited(point.guard, point.file), f" was {taken} on ", Ranks(here)],
                 [f" and {not taken} on ", Ranks(there), " (inferred from the path taken)"],
             ],
         ),
@@ -87,27 +88,34 @@ def parted_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, Condition] | None:
-    """Which tested value was set on the way to the launch: (name, where, the assignment)."""
-    assert blame.found.parting is not None
-    for parting in blame.found.partings:
-        for name in parting.guard.names:
+    """Which tested value was set on the way to the launch: (name, where, the assignment).
+
+    Example: `if self.warm:` decided, and __init__ has `self.warm = cache.exists()` above `fabric.launch()` →
+    ('self.warm', train.py:9 __init__, `self.warm = cache.exists()`).
+    """
+    for point in blame.found.branch_points:
+        for name in point.guard.names:
             for frame in frames:
-                local = "." not in name
-                same_scope = (frame.file, plain(frame.function)) == (parting.file, parting.function)
-                if local and not same_scope and frame.function != "<module>":
-                    continue
-                tree = case.sources.function(frame.file, frame.line)
-                if tree is None:
-                    continue
-                lines = [n for n in assignments_beside(tree, frame.line, name) if n < frame.line]
-                if lines:
-                    # The assignment that surely ran: under no condition, the last of those.
-                    plain_ones = [n for n in lines if not any(g.kind != "return" for g in guards(tree, n))]
-                    line = (plain_ones or lines)[-1]
-                    text = first_assigned_value(tree, line) or name
-                    return (
-                        name,
-                        Frame(frame.file, line, frame.function),
-                        Condition(text, frame.file, line),
-                    )
+                line = _assigned_above(case, frame, name) if _shares_name(point, frame, name) else None
+                if line is not None:
+                    tree = case.sources.function(frame.file, frame.line)
+                    text = (first_assigned_value(tree, line) if tree is not None else None) or name
+                    return name, Frame(frame.file, line, frame.function), Condition(text, frame.file, line)
     return None
+
+
+def _shares_name(point: BranchPoint, frame: Frame, name: str) -> bool:
+    """True if ``name`` at the condition and in the frame's function may be one variable: an attribute, a global, or a
+    local of the same function."""
+    same_function = (frame.file, plain(frame.function)) == (point.file, point.function)
+    return "." in name or same_function or frame.function == "<module>"
+
+
+def _assigned_above(case: Case, frame: Frame, name: str) -> int | None:
+    """The line above the frame's that assigned ``name``: one under no condition surely ran, of several the last."""
+    tree = case.sources.function(frame.file, frame.line)
+    if tree is None:
+        return None
+    lines = [line for line in assignments_beside(tree, frame.line, name) if line < frame.line]
+    unconditional = [line for line in lines if not any(g.kind != "return" for g in guards(tree, line))]
+    return next(reversed(unconditional or lines), None)

@@ -1,4 +1,4 @@
-"""HD504 and HD505: locks that cannot be let go, as the source and the stacks of both sides prove."""
+"""HD504 and HD505: locks that their holder cannot release, as the source and the stacks of both sides prove."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 _MOST_PROCESSES = 3
+"""Child processes that a sentence names; chosen by hand."""
 _FIX_ONESELF = (
     "let one of the two places expect that the lock is held already (a private method without the `with`), or make it "
     "an RLock"
@@ -30,7 +31,7 @@ def held_over_a_wait(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     if not holders or not waiting:
         return None
     first, held = case.activities[waiting[0]], case.activities[holders[0]]
-    steps = [step.told for step in follow(case, waiting[0])]
+    steps = [step.text for step in follow(case, waiting[0])]
     return Finding(
         "HD504",
         sentence(
@@ -70,7 +71,7 @@ def held_over_a_call(case: Case, blame: Blame[WaitCycle | OutsideWait]) -> Findi
 
 
 def _not_issued_by(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """The same, told of the ranks that have not issued the call, where those who hold the lock wait for nobody else."""
+    """HD505 of ranks that have not issued the call in which a thread of others waits, holding the lock."""
     waiting = tuple(sorted(case.held))
     if not waiting or any(case.graph.on(r) != set(blame.culprits) for r in waiting):
         return None
@@ -177,7 +178,7 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     process, where = case.ranks[rank].process, case.activities[rank].where
     others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
     below = [] if process is None else [child for child in descendants(process) if child.last is not None]
-    told: list[Message] = [[f"process {child.pid} ", state_of(child)[1]] for child in below[:_MOST_PROCESSES]]
+    states: list[Message] = [[f"process {child.pid} ", state_of(child)[1]] for child in below[:_MOST_PROCESSES]]
     same = tuple(r for r in blame.culprits if case.activities[r].reason == WaitReason.SHARED_LOCK)
     why = "a process took it and has not let it go, or ended without doing so"
     return Finding(
@@ -186,7 +187,7 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
             [Does(same, "waits", "wait"), " at ", _at(where), " for a lock or semaphore that processes share"],
             where_they_wait(case, others) or "the others have ended",
         ),
-        joined(why, [f"of rank {rank}'s own processes, ", Joined(told)] if told else ""),
+        joined(why, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
     )

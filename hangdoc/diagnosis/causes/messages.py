@@ -6,12 +6,12 @@ from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import CONDITIONS, is_rank_name
+from hangdoc.diagnosis.condition.candidates import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
-from hangdoc.diagnosis.source.guards import Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.queries import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
@@ -66,17 +66,10 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     alone = case.activities[blame.culprits[0]]
     if alone.kind in MESSAGES and alone.peer is None:
         return _peer_unseen(case, blame, alone)
-    waiting = [
-        a
-        for a in case.activities.values()
-        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
-    ]
-    if not waiting:
+    first = _waiter(case, blame)
+    if first is None or first.peer is None:
         return None
-    skipped = blame.found.skipped
-    first = next((a for a in waiting if skipped is not None and a.rank == skipped.peer), waiting[0])
     peer = first.peer
-    assert peer is not None
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
@@ -94,8 +87,20 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     )
 
 
+def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
+    """A rank that waits for a message of a culprit's: the one whose message the culprit once skipped, else any."""
+    waiting = [
+        a
+        for a in case.activities.values()
+        if a.kind in MESSAGES and a.peer in blame.culprits and not _answers(case, a.rank, a.peer or 0)
+    ]
+    skipped = blame.found.skipped
+    robbed = (a for a in waiting if skipped is not None and a.rank == skipped.peer)
+    return next(robbed, next(iter(waiting), None))
+
+
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
-    """A send or recv of which nobody knows whom it is for."""
+    """HD202 of a send or recv whose peer no source shows."""
     any_source = "anysource" in (alone.op or "")
     return Finding(
         "HD202",
@@ -130,21 +135,21 @@ def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: in
 
 
 def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Message]:
-    """Where the peer last issued a message of this kind, or went by one, and what decides whether it does."""
+    """Clauses on where the peer skipped or last issued a message with the waiter, and what decides whether it does."""
     skipped, left = found.skipped if found.skipped is not None and found.skipped.rank == peer else None, found.left
     last = _last_message(case, peer, waiter.rank)
-    told: list[Message] = []
+    clauses: list[Message] = []
     if skipped is not None and skipped.frame is not None:
-        told.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
+        clauses.append([f"it once skipped its {skipped.op}", at(skipped.frame)])
     elif last is not None:
         where = place(next(iter(user_stack(last[1])), None))
-        told.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
+        clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
     stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
-    told += _conditions(case, stack)
+    clauses += _conditions(case, stack)
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
-        told.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
-    return told
+        clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
+    return clauses
 
 
 _AT_REST = frozenset(
@@ -163,29 +168,33 @@ _AT_REST = frozenset(
 
 
 def _conditions(case: Case, stack: Stack) -> list[Message]:
-    """What stands between the loop and the line that issues the messages, and how the loop is left: by one of these
-    the rank went by."""
-    told: list[Condition] = []
+    """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
+    the rank got past the message.
+
+    Example: ``for step in steps:`` around ``if batch:`` around ``dist.send(…)`` → 'whether it is called depends on
+    `if batch:` (train.py:9)'.
+    """
+    on_the_way: list[Condition] = []
     for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
         mine = [cited(g, frame.file) for g in inner if _may_differ(g)]
-        told = [each for each in mine if each not in told] + told
+        on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
-            left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in told]
-            told = told[-2:]  # the conditions nearest to the message
+            left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
+            on_the_way = on_the_way[-2:]  # the conditions nearest to the message
             return [
-                ["whether it is called depends on ", Joined(told, " and ")] if told else "",
+                ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
                 ["its loop can be left at ", Joined(left[:2], " or ")] if left else "",
             ]
     return []
 
 
 def _may_differ(guard: Guard) -> bool:
-    """A test of the rank itself decides alike every time."""
+    """True if the guard can go another way in another round; a test of the rank itself always goes the same way."""
     return guard.kind in (*CONDITIONS, "try") and not any(is_rank_name(name) for name in guard.names)
 
 

@@ -10,8 +10,10 @@ from hangdoc.diagnosis.explanation import AllArrived, Blame, HeldUpUnseen
 from hangdoc.model.message import sentence
 from hangdoc.model.network import Connection
 
-_RETRANSMITS_THAT_TELL = 3
+_LEAST_RETRANSMITS = 3
+"""Of one segment: Linux waits 200 ms first and doubles, so three take 1.4 s. Single losses are sent again once."""
 _MOST_PAIRS = 4
+"""Pairs of addresses that a sentence names; chosen by hand."""
 
 
 @cause("HD601", explains=(AllArrived, HeldUpUnseen), order=300)
@@ -21,17 +23,17 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | 
     if not cut:
         return None
     pairs = sorted({(c.local_address, c.remote_address) for c in cut})
-    told = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
-    told += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
+    named = ", ".join(f"{a} to {b}" for a, b in pairs[:_MOST_PAIRS])
+    named += f" and {len(pairs) - _MOST_PAIRS} more pairs" if len(pairs) > _MOST_PAIRS else ""
     connections = "1 connection retransmits" if len(cut) == 1 else f"{len(cut)} connections retransmit"
     who = "the ranks that were seen wait" if case.hidden else "all ranks wait"
     return Finding(
         "HD601",
         sentence(
-            f"the network is cut: {connections} without an answer ({told})",
+            f"the network is cut: {connections} without an answer ({named})",
             [who, " ", waiting_at(case, tuple(sorted(case.seen))), ", and no code is to blame"],
         ),
-        f"unsent data is in the send queues and is sent again and again between exactly these pairs: {told}",
+        f"unsent data is in the send queues and is sent again and again between exactly these pairs: {named}",
         "check routes, firewalls and links between these hosts; the job goes on by itself if they come back in time",
     )
 
@@ -39,7 +41,7 @@ def partition(case: Case, blame: Blame[AllArrived | HeldUpUnseen]) -> Finding | 
 def _is_cut(connection: Connection) -> bool:
     if connection.state == "SYN_SENT":
         return connection.retransmits > 0
-    return connection.send_queue > 0 and connection.retransmits >= _RETRANSMITS_THAT_TELL
+    return connection.send_queue > 0 and connection.retransmits >= _LEAST_RETRANSMITS
 
 
 def _saw_sockets(case: Case) -> bool:

@@ -1,4 +1,4 @@
-"""HD106 and HD107: every rank issues the calls, not in the same order."""
+"""HD106 and HD107: every rank issues the calls, in another order."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from hangdoc.model.message import Condition, Does, Ranks, sentence
 @cause("HD107", explains=Diverged, order=190)
 def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
-    gap, alignment, parting = blame.found.gap, blame.found.alignment, blame.found.parting
-    if gap is None or alignment is None or gap.mine is None or gap.theirs is None:
+    gap, point = blame.found.gap, blame.found.branch_point
+    if gap is None or gap.mine is None or gap.theirs is None:
         return None
-    if parting is not None and not (parting.both_arms and is_shared(case, gap)):
+    if point is not None and not (point.both_arms and is_shared(case, gap)):
         return None
     if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
         return None
@@ -53,7 +53,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _uses(case: Case, rank: int, call: Token) -> bool:
-    """Has the rank issued a call of that group and kind?"""
+    """True if the rank has issued a call of that group and operation."""
     program = case.programs.get(rank)
     return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
 
@@ -61,14 +61,14 @@ def _uses(case: Case, rank: int, call: Token) -> bool:
 @cause("HD106", explains=Diverged, order=210)
 def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
-    gap, parting = blame.found.gap, blame.found.parting
+    gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
     if gap.mine.op == gap.theirs.op:
         return None
     others = others_of(case, blame)
     loop = _items_differ(case, blame, gap)
-    if loop is None and (parting is None or not parting.both_arms):
+    if loop is None and (point is None or not point.both_arms):
         return None
     culprits = blame.culprits
     return Finding(
@@ -93,8 +93,11 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 
 def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | None:
-    """The loop in which both sides are, where its items decide which call is made: they are called themselves, and no
-    condition explains it, or they are tested, and both sides have made both calls."""
+    """The loop in which both sides are, if its items decide which call is made.
+
+    Either the items are called themselves and no condition explains the divergence (``for step in steps: step()``), or
+    they are tested and both sides have made both calls (``for name in names: if name == 'a': …``).
+    """
     if gap.mine is None or gap.theirs is None:
         return None
     where = fork(gap.mine.stack, gap.theirs.stack)
@@ -103,7 +106,7 @@ def _items_differ(case: Case, blame: Blame[Diverged], gap: Gap) -> Condition | N
     (a, b), caller = where.frames, where.mine[where.common - 1]
     tree = case.sources.function(caller.file, caller.line)
     found = None
-    if tree is not None and blame.found.parting is None:
+    if tree is not None and blame.found.branch_point is None:
         found = item_loop(tree, caller.line, plain(a.function))
     if found is None and same_function(a, b) and _both_made_both(case, gap.mine, gap.theirs):
         caller, tree = a, case.sources.function(a.file, a.line)

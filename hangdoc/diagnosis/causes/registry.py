@@ -1,4 +1,4 @@
-"""Which rule names which story.
+"""Which rule names which explanation.
 
 A rule looks at the case and the blame, never at names of files or programs, and answers with a ``Finding`` or None.
 It is registered for the explanations that it can name. Of those registered for one explanation the first that
@@ -38,7 +38,7 @@ def cause(
 ) -> Callable[[_Function], _Function]:
     """Register a rule for the explanations that it can name.
 
-    ``order`` is its place among the rules of the same explanation: what tells more comes first.
+    ``order`` is its place among the rules of the same explanation: the one that says more comes first.
     """
 
     def register(function: _Function) -> _Function:
@@ -50,7 +50,7 @@ def cause(
 
 
 def name_cause(case: Case, blame: Blame[Explanation]) -> Finding:
-    """What the first rule says that knows this story; the last ones know every story."""
+    """The finding of the first rule that fits this explanation; the last ones fit every one."""
     for rule in sorted(RULES, key=lambda rule: rule.order):
         if isinstance(blame.found, rule.explains):
             finding = rule.find(case, blame)

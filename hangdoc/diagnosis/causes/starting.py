@@ -8,13 +8,12 @@ from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import CONDITIONS
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.kinds import ActivityKind
@@ -32,8 +31,7 @@ def _makes_groups(frame: Frame) -> bool:
 def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD303: new_group called by some ranks only, or a different number of times."""
     gap = blame.found.gap
-    made = gap is not None and (gap.token.op == "new_group" or any(_makes_groups(f) for f in gap.token.stack))
-    if gap is None or not made:
+    if gap is None or not (gap.token.op == "new_group" or any(_makes_groups(f) for f in gap.token.stack)):
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     if gap.kind == "delete" and gap.mine and gap.theirs and gap.mine.op == gap.theirs.op == "new_group":
@@ -43,15 +41,20 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
         seen = tuple(r for r in others if history.at(r, gap.token.sequence) is not None)
         return _unlike_groups(case, blame, [(gap.mine, here, culprits), (gap.theirs, there, seen or others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
-    elsewhere = case.activities[missing[0]] if missing else None
-    frame = gap.token.frame
+    return _made_by_some(case, blame, gap.token.frame, callers, missing)
+
+
+def _made_by_some(
+    case: Case, blame: Blame[Diverged], frame: Frame | None, callers: tuple[int, ...], missing: tuple[int, ...]
+) -> Finding:
+    """HD303 of ``callers`` that make a group at ``frame``, and ``missing`` that are elsewhere."""
     return Finding(
         "HD303",
         sentence(
             ["only ", Does(callers, "calls", "call"), " new_group", at(frame)]
             if frame is not None
             else [Does(callers, "has", "have"), " made a process group that ", Ranks(missing), " did not make"],
-            [Does(missing, "is", "are"), " in ", doing(elsewhere)] if elsewhere else "",
+            [Does(missing, "is", "are"), " in ", doing(case.activities[missing[0]])] if missing else "",
         ),
         what_decided(case, blame)
         or "new_group is a collective of all ranks of the job, also of those that will not be members",
@@ -62,8 +65,9 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
 def _unlike_groups(
     case: Case, blame: Blame[Diverged], making: list[tuple[Token, Frame | None, tuple[int, ...]]]
 ) -> Finding:
-    """Both sides are in new_group, each making a group of its own."""
-    told: list[Message] = [
+    """HD303 of two sides that are both in new_group, and make different groups. ``making``: of each side its call, the
+    line to show and its ranks."""
+    groups: list[Message] = [
         [
             [Does(ranks, "makes", "make"), " a process group"],
             [" of ", Ranks(token.sizes[0])] if token.sizes and token.sizes[0] else "",
@@ -74,7 +78,7 @@ def _unlike_groups(
     unlike = len({token.sizes for token, _, _ in making}) > 1
     return Finding(
         "HD303",
-        sentence(Joined(told, " where "), "the groups are not the same"),
+        sentence(Joined(groups, " where "), "the groups are not the same"),
         what_decided(case, blame)
         or "new_group is a collective of all ranks of the job: all have to make the same groups in the same order",
         "give new_group the same list of ranks on every rank, and make the groups in the same order"
@@ -105,15 +109,15 @@ def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 
 def _on_the_way_to_set(case: Case, waits_at: Frame | None) -> Message:
-    """The conditions in front of the call that sets a key in the same function, but for what decides who waits."""
+    """The conditions around the call that sets a key in the same function, without those around the wait itself."""
     tree = case.sources.function(waits_at.file, waits_at.line) if waits_at is not None else None
     if tree is None or waits_at is None:
         return ""
     known = {g.place for g in guards(tree, waits_at.line)}
     for line in store_sets(tree):
-        told = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
-        if told:
-            conditions = Joined([cited(g, waits_at.file) for g in told[-2:]], " and ")
+        deciding = [g for g in guards(tree, line) if g.kind in CONDITIONS and g.place not in known]
+        if deciding:
+            conditions = Joined([cited(g, waits_at.file) for g in deciding[-2:]], " and ")
             return ["the call that sets one (", Place(waits_at.file, line), ") depends on ", conditions]
     return ""
 
@@ -153,14 +157,14 @@ def relaunched_worker(case: Case, blame: Blame[Explanation]) -> Finding | None:
 def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | None:
     """HD302: ranks look for each other at different addresses."""
     places = blame.found.places
-    told: list[Message] = [[Ranks.of(ranks), f" at {where}"] for where, ranks in places.items()]
+    addresses: list[Message] = [[Ranks.of(ranks), f" at {where}"] for where, ranks in places.items()]
     line = place(case.activities[blame.culprits[0]].where)
     return Finding(
         "HD302",
         sentence(
             [
                 ["the ranks look for each other at different addresses", [" (", line, ")"] if line else "", ": "],
-                Joined(told, ", "),
+                Joined(addresses, ", "),
             ]
         ),
         "the ranks were given different addresses for the rendezvous, so they wait on different stores",

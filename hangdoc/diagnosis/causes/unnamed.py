@@ -1,12 +1,12 @@
 """Verdicts without a code of the catalogue: culprits and lines where they are known, and an honest 'cause unknown'.
 
-Their order is behind that of every rule that has a code.
+Their order comes after that of every rule that has a code.
 """
 
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
-from hangdoc.diagnosis.causes.deciding import partings_told, values_told
+from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -48,7 +48,7 @@ def held_up_unseen(case: Case, blame: Blame[HeldUpUnseen]) -> Finding:
 
 @cause(explains=Nothing, order=1010)
 def waits_on_separate_stores(case: Case, blame: Blame[Nothing]) -> Finding | None:
-    """Nobody is missing, and yet all wait for each other on the store."""
+    """No rank is missing, and yet all wait on the store for the others to join."""
     if any(a.kind != ActivityKind.STORE_WAIT for a in case.activities.values()):
         return None
     first = case.activities[min(case.activities)]
@@ -87,15 +87,13 @@ def _status_text(status: int | None) -> str:
 def each_by_itself(case: Case, blame: Blame[Nothing]) -> Finding:
     """No rank waits for another."""
     doing = (a.text if a.kind in _THINGS else a.kind.in_words for r, a in case.activities.items() if r in case.seen)
-    told = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
-    return Finding("", told, "none of them has issued a call for a while", "")
+    verdict = sentence("no rank waits for another", f"they are {', '.join(sorted(set(doing)))}")
+    return Finding("", verdict, "none of them has issued a call for a while", "")
 
 
 @cause(explains=AllArrived, order=1040)
-def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding | None:
-    """All are in one call, and no history tells how they came there."""
-    if case.programs:
-        return None
+def arrived_without_a_past(case: Case, blame: Blame[AllArrived]) -> Finding:
+    """All are in one call, and no history shows where they diverged. With a history, it is HD602."""
     return Finding(
         "",
         "All ranks wait in the same call and it does not complete; they diverged earlier.",
@@ -118,13 +116,17 @@ def unseen_messages(case: Case, blame: Blame[UnseenMessages]) -> Finding:
 
 
 @cause(explains=Explanation, order=1060)
-def nobody_stands_out(case: Case, blame: Blame[Explanation]) -> Finding | None:
-    """There is no culprit."""
+def no_rank_to_blame(case: Case, blame: Blame[Explanation]) -> Finding | None:
+    """There is no culprit: a command failed whose ranks, as far as they were seen, did not."""
     if blame.culprits:
         return None
-    what = "The job has ended" if case.job.ended else "The job does not move"
-    why = "nothing tells which rank failed first" if case.job.ended else "the wait-for graph names nobody"
-    return Finding("", f"{what} and no rank stands out.", why, "")
+    seen = tuple(sorted(case.seen))
+    return Finding(
+        "",
+        "The data does not show which rank failed first.",
+        ["no failure of ", Ranks(seen), " was seen"] if seen else "no rank was seen",
+        ["read the logs of ", Ranks.of(case.hidden)] if case.hidden else "",
+    )
 
 
 @cause(explains=Explanation, order=1070)
@@ -140,7 +142,7 @@ def culprit_unseen(case: Case, blame: Blame[Explanation]) -> Finding | None:
 
 
 @cause(explains=OutsideWait, order=1075)
-def behind_in_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """Ranks that have not issued what others wait for, and in whose dumps nothing is under way."""
     culprits = blame.culprits
     if case.job.mode != "dump" or any(case.activities[r].kind != ActivityKind.NOT_VISIBLE for r in culprits):
@@ -178,14 +180,14 @@ def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 
 @cause(explains=WaitCycle, order=1090)
 def circle(case: Case, blame: Blame[WaitCycle]) -> Finding:
-    """Everybody waits for somebody, and no other rule knows the pattern."""
+    """Each of some ranks waits for another of them, and no other rule knows the pattern."""
     steps: list[Message] = [
         [f"rank {w.waiter} waits for ", Ranks(w.on), f" ({case.activities[w.waiter].text})"]
         for w in case.graph.waits
         if w.waiter in case.graph.stuck
     ]
     why = joined(
-        ["every one of them waits for another: ", Joined(steps[:6])], parted_now(case, blame, others_of(case, blame))
+        ["every one of them waits for another: ", Joined(steps[:6])], diverged_now(case, blame, others_of(case, blame))
     )
     return Finding("", _with_waiting(case, blame, _doing_now(case, blame)), why, "")
 
@@ -211,6 +213,8 @@ def no_pattern(case: Case, blame: Blame[Explanation]) -> Finding:
 
 def _doing_now(case: Case, blame: Blame[Explanation]) -> Message:
     first = case.activities[blame.culprits[0]]
+    if len({case.activities[rank].text for rank in blame.culprits}) > 1:
+        return where_they_wait(case, blame.culprits)
     link = "" if reads_as_state(first.text) else "in "
     return [Does(blame.culprits, "is", "are"), f" {link}", doing(first)]
 
@@ -219,14 +223,14 @@ def _with_waiting(case: Case, blame: Blame[Explanation], what: Message) -> Messa
     return sentence(what, where_they_wait(case, others_of(case, blame)))
 
 
-def parted_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
-    """The condition by which the culprits stand where the others do not; '' where none can be seen."""
+def diverged_now(case: Case, blame: Blame[Explanation], others: tuple[int, ...]) -> Message:
+    """The condition by which the culprits are now where the others are not; '' where none can be seen."""
     if not others:
         return ""
     stacks = (case.activities[blame.culprits[0]].stack, case.activities[others[0]].stack)
-    partings = diverging_guards(case.sources, case.values, stacks, (blame.culprits, others))
-    now = [p for p in partings if not p.uneven][:1]
+    points = diverging_guards(case.sources, case.values, stacks, (blame.culprits, others))
+    now = [p for p in points if not p.uneven][:1]
     if not now:
         return ""
     sides = (blame.culprits, others_of(case, blame))
-    return [partings_told(case, now, sides), values_told(case, now[0], sides)]
+    return [condition_text(case, now, sides), values_text(case, now[0], sides)]

@@ -1,4 +1,4 @@
-"""A culprit that waits itself, for a child, a lock's holder or a pipe's other end: followed to where it ends."""
+"""What a culprit waits for in turn: a child, a lock's holder or a pipe's other end, followed to the last of them."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Fault(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step from a rank to what it waits for. ``told`` is a whole clause."""
+    """One step from a rank to what it waits for. ``text`` is a whole clause, ``process`` the one that is waited for."""
 
-    told: Message
+    text: Message
     process: Process | None = None
     fault: Fault | None = None
 
@@ -52,7 +52,9 @@ _OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 _FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
 _POOL_WORKER = "/multiprocessing/pool.py"
 _MOST_STEPS = 6
+"""Processes of a chain, each the child of the one before: shells and wrappers included. Chosen by hand."""
 _MOST_THREADS = 3
+"""Threads, or holders of file locks, that a report names; chosen by hand."""
 _FOLLOWED = frozenset(
     {
         ActivityKind.WAITING_FOR_CHILD,
@@ -102,7 +104,7 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
                 yield from map(Step, _holders(case, process, snapshot.host))
             else:  # the chain stays in the process
                 child = process if process is not snapshot.process else None
-                yield from (Step(told, child) for told in _threads(process))
+                yield from (Step(text, child) for text in _threads(process))
             return
         process = following
         kind, state = state_of(process)
@@ -112,7 +114,7 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
 
 
 def is_pool_idle(process: Process) -> bool:
-    """Do all workers of the rank's pool of processes (multiprocessing.Pool) wait for work?"""
+    """True if all workers of the rank's pool of processes (multiprocessing.Pool) wait for work."""
     stacks = [child.last.main.frames for child in process.children if child.last is not None and child.last.main]
     inner = [
         next((stack[i - 1] for i, f in enumerate(stack) if i and f.file.endswith(_POOL_WORKER)), None)
@@ -123,7 +125,7 @@ def is_pool_idle(process: Process) -> bool:
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> Message:
-    """In words, that the child waits for a lock which nobody in it holds; '' where it is not so."""
+    """'waits at load.py:3 for the lock `lock`, which no thread of it holds …'; '' where it does not wait so."""
     threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
     frames = user_stack(threads[0].frames) if threads else ()
     names = wanted(frames[0], case.sources) if frames else frozenset()
@@ -134,14 +136,14 @@ def _forked_with_a_lock(case: Case, process: Process) -> Message:
 
 
 def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
-    """In words, that nobody but the rank itself has the other end of the pipe that its child waits on."""
+    """', of which the rank itself holds the other end …' of its child's pipe; '' where others hold the end, too."""
     own = snapshot.process.pid if snapshot.process is not None else 0
     held = any(f.target.startswith("pipe:") and f.peers == (own,) for f in process.blocking_files)
     return f", {_OWN_PIPE}" if held and own != process.pid else ""
 
 
 def _next(process: Process, kind: str) -> Process | None:
-    """The child that is waited for: the one that the system call names, else the one that stands still."""
+    """The child that is waited for: the one that the system call names, else the one that does not move."""
     if kind not in (
         ActivityKind.WAITING_FOR_CHILD,
         ActivityKind.WAITING_FOR_WORKER,
@@ -159,7 +161,7 @@ def _next(process: Process, kind: str) -> Process | None:
 
 
 def state_of(process: Process) -> tuple[ActivityKind, Message]:
-    """What a process that is no rank does, and the same told with its verb: 'is stopped (state T)'."""
+    """(kind, clause) of what a process that is no rank does: 'is stopped (state T)'."""
     last = process.last
     if last is None:
         return ActivityKind.NOT_VISIBLE, "could not be looked at"
@@ -187,7 +189,7 @@ def _title(process: Process) -> str:
 
 
 def _holders(case: Case, process: Process, host: str) -> Sequence[Message]:
-    """Who of ``host`` has the other end, or the lock; [] where nothing is known of it."""
+    """Clauses on who of ``host`` has the other end, or the lock; [] where nothing is known of it."""
     file = next(iter(process.blocking_files), None)
     if _is_at_a_queue(process):
         return []  # everybody who has the queue holds both ends of its pipe
@@ -209,7 +211,7 @@ def _is_at_a_queue(process: Process) -> bool:
 
 
 def _lock_owners(case: Case, process: Process) -> Sequence[Message]:
-    """Who polls for a lock cannot be seen to wait for a certain file; the other ranks' locks can be seen."""
+    """Clauses on the other ranks' file locks: a rank that polls for a lock does not show for which file."""
     owners = [(r, s.process) for r, s in case.ranks.items() if s.process is not None and s.process is not process]
     return [
         f"rank {rank} holds a lock on {', '.join(owner.locked_files)}" for rank, owner in owners if owner.locked_files
@@ -217,7 +219,7 @@ def _lock_owners(case: Case, process: Process) -> Sequence[Message]:
 
 
 def _threads(process: Process) -> list[Message]:
-    """Where the other threads stand that run user code: one of them has what the rank waits for."""
+    """Where the other threads are that run user code: one of them has what the rank waits for."""
     found: list[Message] = []
     main = process.last.main if process.last else None
     for thread in process.last.threads if process.last else ():
@@ -225,11 +227,11 @@ def _threads(process: Process) -> list[Message]:
         if not frames or thread is main:
             continue
         mark = kind_mark(thread.frames)
-        told = mark_with_words(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
+        wait = mark_with_words(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
         name, line = thread.name or str(thread.tid), line_of(frames[0])
-        if told is None:
+        if wait is None:
             found.append([f"its thread `{name}` is at ", line])
         else:
-            link = "" if reads_as_state(told.words) else "in "
-            found.append([f"its thread `{name}` is {link}{told.words} (", line, ")"])
+            link = "" if reads_as_state(wait.words) else "in "
+            found.append([f"its thread `{name}` is {link}{wait.words} (", line, ")"])
     return found[:_MOST_THREADS]

@@ -1,1 +1,15 @@
-"""Which condition the ranks took differently."""
+"""Which condition the ranks took differently: from two sides whose calls differ to the branch point between them.
+
+``divergence_point``  which of several equal calls is the one that is missing, or one too many
+``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
+``candidates``        every guard at which the two stacks can have diverged
+``scores``            how likely each of them is, by its kind, its names and its values
+``loop_counts``       how often each side went round a loop, by the calls it made there
+``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
+``branch_values``     the chosen one as the report shows it, with the values that differ
+
+Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further
+down in the same loop. Only rank 0 made the barrier. Its line has two guards, `for epoch in range(3):` at 4 and `if
+best:` at 6. Both sides are in the loop, so it explains nothing; rank 1 is past line 6, so `if best:` was True on rank 0
+and False on rank 1: it is the branch point.
+"""

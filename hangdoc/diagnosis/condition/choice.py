@@ -1,4 +1,11 @@
-"""The guards that can explain a divergence, given what the ranks did before and can still do."""
+"""The choice: which of the candidates explain the divergence, and the likeliest of them first.
+
+``candidates`` looks at two stacks alone. Here the ranks' calls are asked, too: a candidate is dropped if they
+contradict it (``_can_explain``), and the order is changed where they favor another one. Example: side 0 waits at the
+barrier after `for batch in loader:`, side 1 in the all_reduce of `if batch.ok:` inside that loop. The loop is the
+likelier candidate, as side 0 has left it. If side 0 left the loop after as many calls as in every epoch before, the
+loop is dropped; if side 0's last call in it belongs to the round that side 1 is in, the `if` comes first.
+"""
 
 from __future__ import annotations
 
@@ -7,201 +14,46 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.candidates import (
-    CONDITIONS,
-    Parting,
+    BranchPoint,
     caught_outside,
     diverging_guards,
     guards_of_last_round,
-    is_tried,
 )
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import ways_out, works_before
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
-
-
-def partings_of(case: Case, alignment: Alignment) -> list[Parting]:
-    """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first."""
-    gap = alignment.first
-    if gap is None or (alignment.history.inferred and _awaited(gap)):
-        return []
-    culprits, others = alignment.culprits, others_in(alignment)
-    if is_own(gap):
-        # The condition that chooses between the arms is not the reason; an exception that kept the rank from its own
-        # arm may be.
-        sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-        found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
-        return [p for p in found if p.guard.kind == "try"]
-    sides = (stack_of(case, gap.mine, culprits), stack_of(case, gap.theirs, others))
-    found = diverging_guards(case.sources, case.values, sides, (culprits, others))
-    possible = [
-        p
-        for p in found
-        if _can_explain(case, gap, p, (culprits, others))
-        and (p.guarded == 0 or _could_be_thrown_out(case, p, found, sides[0]) or _came_from_within(case, gap, p))
-    ]
-    if gap.kind == "delete" and next_call_pairs(alignment, gap):
-        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
-    if gap.kind == "insert":
-        earlier = guards_of_last_round(case.sources, sides)
-        left = [p for p in earlier if p.uneven and _left_in_turn(case, gap, p, (culprits, others))]
-        possible = sorted(possible + left, key=lambda p: -p.score)
-        possible = possible or caught_outside(case.sources, sides) or [p for p in earlier if not p.uneven]
-    return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
-
-
-def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[Parting]) -> list[Parting]:
-    """``possible`` with a condition inside the loop first, where the loop itself went round as often as ever.
-
-    Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
-    `if` first.
-    """
-    skipped = skipped_round(possible) if possible and possible[0].uneven else None
-    if skipped is None:
-        return possible
-    better = (
-        gap.past
-        or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
-        or goes_round_alike(case, possible[0])
-        or _is_in_its_round(case, gap, possible[0], skipped, alignment)
-    )
-    return [skipped, *(p for p in possible if p is not skipped)] if better else possible
-
-
-def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[Parting]) -> list[Parting]:
-    """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
-
-    Then a condition more likely kept them from the loop than that they finished it without a call.
-    """
-    token = gap.mine
-    loop = possible[0] if possible and possible[0].uneven and possible[0].guarded == 1 else None
-    if loop is None or token is None or token.order < 1 or token.rank not in case.programs:
-        return possible
-    if is_inside(case.programs[token.rank].token(token.order - 1), loop):
-        return possible
-    at = (loop.level, loop.guard.line)
-    conditions = [p for p in possible if p.guard.kind in CONDITIONS and p.guarded == 1]
-    before = [p for p in conditions if (p.level, p.guard.line) < at]
-    return [*before, *(p for p in possible if p not in before)]
-
-
-def _left_in_turn(case: Case, gap: Gap, loop: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """True if the culprits' previous call was made at the others' line, so that they were in the loop before."""
-    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
-        return False
-    before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
-    return before.site == gap.theirs.site and _can_explain(case, gap, loop, sides)
-
-
-def _is_in_its_round(case: Case, gap: Gap, loop: Parting, skipped: Parting, alignment: Alignment) -> bool:
-    """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
-    sides = (alignment.culprits, others_in(alignment))
-    tree = case.sources.function(loop.file, loop.guard.line)
-    out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
-    within = (skipped.file, skipped.function) == (loop.file, loop.function)
-    leaves = within and skipped.guard.line in out
-    return not leaves and began_same_round(case, loop, sides[1 - loop.guarded], (gap.mine, gap.theirs))
-
-
-def skipped_round(partings: Sequence[Parting]) -> Parting | None:
-    """A condition on the way to the call inside the loop ``partings[0]``; None where there is none.
-
-    One round without the call looks just like one round less.
-    """
-    loop = partings[0]
-    first, last = loop.guard.span
-    inside = (p for p in partings if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
-    inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
-    return next(
-        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
-    )
-
-
-def _is_alike_in_each_round(loop: Parting, condition: Parting) -> bool:
-    """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
-    names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
-    counts = loop.guard.rounds
-    return not set(names).isdisjoint(counts) and all(name in counts or name.isupper() for name in names)
-
-
-def also_on_the_way(partings: Sequence[Parting]) -> list[Parting]:
-    """Further conditions around the same call that would explain the divergence as well as the first one does."""
-    if not partings:
-        return []
-    first, *more = partings
-    if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
-        return []
-    shown = {(first.file, first.guard.place): first}
-    for other in more:
-        if other.guarded == first.guarded and other.guard.kind in CONDITIONS:
-            shown.setdefault((other.file, other.guard.place), other)
-    return list(shown.values())[1:_MOST_CONDITIONS]
-
 
 _MOST_CONDITIONS = 3
 """In one report, the first included; chosen by hand: a longer list helps nobody."""
 _SKIPS = ("if", "return", "try", "expression", "decorator")
+"""Kinds of guards that can skip a call without ending the loop around it."""
 
 
-def _could_be_thrown_out(case: Case, parting: Parting, partings: Sequence[Parting], culprits: Stack) -> bool:
-    """False for a try body that the culprits can't have been in: no exception leads out of it then.
+def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
+    """The guards at which the culprits (side 0) can have diverged from the others (side 1), the likeliest first.
 
-    They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
-    calls something before the missing call.
+    Example: rank 1 skipped `if step % 10 == 0: dist.barrier()`, in which rank 0 waits → the `if`.
     """
-    if not is_tried(parting):
-        return True
-    tree = case.sources.function(parting.file, parting.line)
-    return (
-        (tree is not None and works_before(tree, parting.guard.line, parting.line))
-        or any(f.file == parting.file and plain(f.function) == parting.function for f in culprits)
-        or any(p.uneven and (p.file, p.function) == (parting.file, parting.function) for p in partings)
-    )
-
-
-def _came_from_within(case: Case, gap: Gap, parting: Parting) -> bool:
-    """True if both sides made their previous call from the body of the same try."""
-    before = [
-        case.programs[token.rank].token(token.order - 1)
-        for token in (gap.mine, gap.theirs)
-        if token is not None and token.order > 0 and token.rank in case.programs
-    ]
-    return len(before) == 2 and all(is_inside(token, parting) for token in before)
-
-
-def _awaited(gap: Gap) -> bool:
-    """True if a side waits for an asynchronous call: its line is then not the line that issued the call."""
-    return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
-
-
-def _can_explain(case: Case, gap: Gap, parting: Parting, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> bool:
-    """False where the ranks' own calls contradict the guard. ``sides[0]`` are the culprits, ``sides[1]`` the others."""
-    if parting.guard.kind == "decorator" and not parting.rank_like:
-        return _has_been_there(case, parting, sides[1 - parting.guarded])  # else there was no cached result
-    if not parting.uneven:
-        return not (parting.always and _has_been_there(case, parting, sides[1 - parting.guarded]))
-    if goes_round_alike(case, parting):
-        left = 1 - parting.guarded  # an exception may have led out of it, or the difference lies elsewhere
-        return fell_out(case, parting, sides[left], (gap.mine, gap.theirs)[left])
-    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
-    # A call that is missing here is no further round of ours.
-    if not waiting and (gap.kind == "insert") != (parting.guarded == 1):
-        return False
-    return left_early(case, parting, sides, (gap.mine, gap.theirs))
-
-
-def _has_been_there(case: Case, parting: Parting, ranks: tuple[int, ...]) -> bool:
-    """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
-    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
-    return any(
-        frame.file == parting.file and frame.line == parting.line and plain(frame.function) == parting.function
-        for program, _ in distinct(programs)
-        for stack in program.recording.issued_from
-        for frame in stack
-    )
+    gap = alignment.first
+    if gap is None or (alignment.history.inferred and _awaited(gap)):
+        return []
+    ranks = (alignment.culprits, others_in(alignment))
+    if is_own(gap):
+        return _exceptions_in_own_arm(case, gap, ranks[0])
+    sides = (stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1]))
+    found = diverging_guards(case.sources, case.values, sides, ranks)
+    possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
+    if gap.kind == "delete" and next_call_pairs(alignment, gap):
+        possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
+    if gap.kind == "insert":
+        possible = _with_last_round(case, gap, possible, sides, ranks)
+    return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
 def others_in(alignment: Alignment) -> tuple[int, ...]:
@@ -215,3 +67,197 @@ def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     if token is not None and token.stack:
         return token.stack
     return next((case.activities[r].stack for r in ranks if r in case.activities), ())
+
+
+def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
+    """Further conditions around the same call that would explain the divergence as well as the first one does.
+
+    Example: `if warm:` and in it `if ready:`, no value of which was seen → the second of them.
+    """
+    if not points:
+        return []
+    first, *more = points
+    if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
+        return []
+    shown = {(first.file, first.guard.place): first}
+    for other in more:
+        if other.guarded == first.guarded and other.guard.kind in CONDITIONS:
+            shown.setdefault((other.file, other.guard.place), other)
+    return list(shown.values())[1:_MOST_CONDITIONS]
+
+
+def skipped_round(points: Sequence[BranchPoint]) -> BranchPoint | None:
+    """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
+
+    One round without the call looks just like one round less.
+    """
+    loop = points[0]
+    first, last = loop.guard.span
+    inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
+    inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
+    return next(
+        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
+    )
+
+
+def _is_alike_in_each_round(loop: BranchPoint, condition: BranchPoint) -> bool:
+    """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
+    names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
+    counts = loop.guard.rounds
+    return not set(names).isdisjoint(counts) and all(name in counts or name.isupper() for name in names)
+
+
+def _awaited(gap: Gap) -> bool:
+    """True if a side waits for an asynchronous call: its line is then not the line that issued the call."""
+    return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
+
+
+def _exceptions_in_own_arm(case: Case, gap: Gap, culprits: tuple[int, ...]) -> list[BranchPoint]:
+    """The tries that can have kept the culprits from the call in their own arm of a condition.
+
+    The condition that chooses between the arms is not the reason, since the other arm has such a call as well.
+    """
+    sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
+    found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
+    return [p for p in found if p.guard.kind == "try"]
+
+
+# Which candidates are dropped
+
+
+def _is_possible(
+    case: Case, gap: Gap, point: BranchPoint, found: list[BranchPoint], culprits: Stack, ranks: SideRanks
+) -> bool:
+    """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
+    if not _can_explain(case, gap, point, ranks):
+        return False
+    if point.guarded == 0 or not point.guard.is_tried:
+        return True
+    return _can_have_been_in_try(case, point, found, culprits) or _both_came_from_within(case, gap, point)
+
+
+def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> bool:
+    """False where the ranks' own calls contradict the guard.
+
+    Example: under `if rank == 0:`, the ranks outside of it now have called from there before → False.
+    """
+    left = 1 - point.guarded
+    if point.guard.kind == "decorator" and not point.rank_like:
+        return _has_been_there(case, point, ranks[left])  # else there was no cached result
+    if not point.uneven:
+        return not (point.always and _has_been_there(case, point, ranks[left]))
+    if goes_round_alike(case, point):  # an exception may have led out of it, or the difference is elsewhere
+        return fell_out(case, point, ranks[left], (gap.mine, gap.theirs)[left])
+    waiting = gap.mine is not None and gap.theirs is not None and gap.mine.pending and gap.theirs.pending
+    # If a call is missing on the culprits, they are not in a further round of the loop.
+    if not waiting and (gap.kind == "insert") != (point.guarded == 1):
+        return False
+    return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
+    """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
+    programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
+    return any(
+        frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
+        for program, _ in distinct(programs)
+        for stack in program.recording.issued_from
+        for frame in stack
+    )
+
+
+def _can_have_been_in_try(case: Case, point: BranchPoint, points: Sequence[BranchPoint], culprits: Stack) -> bool:
+    """False for a try body that the culprits can't have been in: no exception leads out of it then.
+
+    They were in it if their stack still has its function, or if they left a loop there. They may have been if the body
+    calls something before the missing call.
+    """
+    tree = case.sources.function(point.file, point.line)
+    return (
+        (tree is not None and works_before(tree, point.guard.line, point.line))
+        or any(f.file == point.file and plain(f.function) == point.function for f in culprits)
+        or any(p.uneven and (p.file, p.function) == (point.file, point.function) for p in points)
+    )
+
+
+def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
+    """True if both sides made their previous call from the body of the same try."""
+    before = [_previous(case, token) for token in (gap.mine, gap.theirs)]
+    return all(token is not None and is_inside(token, point) for token in before)
+
+
+def _previous(case: Case, token: Token | None) -> Token | None:
+    """The call that the token's rank made just before it; None where there is none, or it is unknown."""
+    program = case.programs.get(token.rank) if token is not None else None
+    if token is None or program is None or not 0 < token.order <= len(program.journal.calls):
+        return None  # the end of a program has an order, too, though it may have made no call at all
+    return program.token(token.order - 1)
+
+
+# Which are added, and which come first
+
+
+def _with_last_round(
+    case: Case, gap: Gap, possible: list[BranchPoint], sides: tuple[Stack, Stack], ranks: SideRanks
+) -> list[BranchPoint]:
+    """``possible`` with the loops that the culprits left in their last round; if there is none, what else it decided.
+
+    Example: the culprits have begun the next step, the others are still in `for part in parts:` of the step before →
+    that loop.
+    """
+    earlier = guards_of_last_round(case.sources, sides)
+    left = [p for p in earlier if p.uneven and _had_been_in_loop(case, gap, p, ranks)]
+    possible = sorted(possible + left, key=lambda p: -p.score)
+    return possible or caught_outside(case.sources, sides) or [p for p in earlier if not p.uneven]
+
+
+def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the culprits made their previous call at the others' line, so that they left the loop after that."""
+    before = _previous(case, gap.mine)
+    if before is None or gap.theirs is None:
+        return False
+    return before.site == gap.theirs.site and _can_explain(case, gap, loop, ranks)
+
+
+def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
+
+    Then a condition more likely kept them from the loop than that they finished it without a call. Example:
+    [`for x in xs:`, `if ready:` before it], and the culprits' previous call was made before both → the `if` first.
+    """
+    loop = possible[0] if possible and possible[0].uneven and possible[0].guarded == 1 else None
+    before = _previous(case, gap.mine)
+    if loop is None or before is None or is_inside(before, loop):
+        return possible
+    at = (loop.level, loop.guard.line)
+    conditions = [p for p in possible if p.guard.kind in CONDITIONS and p.guarded == 1]
+    first = [p for p in conditions if (p.level, p.guard.line) < at]
+    return [*first, *(p for p in possible if p not in first)]
+
+
+def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible`` with a condition inside the loop first, where the loop itself went round as often as ever.
+
+    Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
+    `if` first.
+    """
+    skipped = skipped_round(possible) if possible and possible[0].uneven else None
+    if skipped is None:
+        return possible
+    better = (
+        gap.past
+        or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
+        or goes_round_alike(case, possible[0])
+        or _skips_within_round(case, gap, possible[0], skipped, alignment)
+    )
+    return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, skipped: BranchPoint, alignment: Alignment) -> bool:
+    """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
+    ranks = (alignment.culprits, others_in(alignment))
+    tree = case.sources.function(loop.file, loop.guard.line)
+    out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
+    within = (skipped.file, skipped.function) == (loop.file, loop.function)
+    leaves = within and skipped.guard.line in out
+    return not leaves and began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))

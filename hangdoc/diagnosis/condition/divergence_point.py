@@ -1,8 +1,13 @@
 """Which of several equal calls is the missing or extra one.
 
-Within a run of equal calls in one group, any of them may be missing or extra. The rank's calls in other groups decide:
-the divergence is where the rank left the order that it had kept before. And where both arms of a condition call, the
-missing call is the one in the rank's own arm.
+Within a run of equal calls in one group, any of them may be missing or extra, and an alignment names the last one. The
+rank's calls in other groups show which it is (``settle``): the one at which the rank left the order that it had kept
+before. Two more cases are about the line of the call: where both arms of a condition make the call, the missing one is
+the one in the rank's own arm (``own_counterpart``); where the rank made two equal calls, the one in the others'
+function is theirs, and the one before it is extra (``partner_aside``).
+
+Example: every step makes the calls a, x, b, with x in a group of its own; rank 1's calls are a x b, a b, a x b. In x's
+group, rank 1 has one x fewer than the others: the alignment says the third is missing, ``settle`` says the second.
 """
 
 from __future__ import annotations
@@ -23,38 +28,56 @@ _MOST_LIKE = 16
 def settle(case: Case, alignment: Alignment) -> Alignment:
     """The alignment with its only gap moved back to the call at which the culprits left their usual order.
 
-    Their usual order is that of other programs, else of their own earlier calls. Unchanged if no call stands out.
+    Their usual order is that of other programs, else of their own earlier calls. Unchanged if every order is usual.
     Example: with x the group's call and a, b calls of another group, a x b a b a x b → the gap moves from the end to
     the x missing between the second a and b.
     """
-    gap, history = alignment.first, alignment.history
-    if gap is None or len(alignment.gaps) != 1 or history.inferred or history.key != gap.token.group:
+    history, gap = alignment.history, _only_gap(alignment)
+    gap = _before_the_end(gap) if gap is not None and history.key == gap.token.group else None
+    pair = _pair_of_ranks(case, history, gap) if gap is not None else None
+    if gap is None or pair is None:
         return alignment
-    rank = gap.ranks[0]
-    members = [gap.theirs.rank] if gap.theirs is not None else [r for r in history.members if r not in gap.ranks]
-    other = next((r for r in members if r in case.programs), None)
-    program = case.programs.get(rank)
-    if program is None or other is None:
-        return alignment
-    if gap.token.op == END:  # of the last call, the reason may lie before
-        if gap.theirs is not None and gap.theirs.op != END:
-            gap = replace(gap, kind="insert", token=gap.theirs)
-        elif gap.mine is not None and gap.mine.op != END:
-            gap = replace(gap, kind="delete", token=gap.mine)
-        else:
-            return alignment
-    run = _run(history, gap, rank, other)
-    like = [[t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:_MOST_LIKE] if rank not in ranks]
+    run = _run(history, gap, *pair)
+    like = [
+        [t.site for t in each.tokens] for each, ranks in distinct(case.programs)[:_MOST_LIKE] if pair[0] not in ranks
+    ]
     find = _skipped if gap.kind == "insert" else _added
-    found = find(program, run, gap.token.site, like)
+    found = find(case.programs[pair[0]], run, gap.token.site, like)
     if found is None:
         return alignment
     mine, sequence = found
-    theirs = history.at(other, sequence)
+    theirs = history.at(pair[1], sequence)
     if theirs is None or sequence > gap.token.sequence:
         return alignment
     token = theirs if gap.kind == "insert" else mine
     return replace(alignment, gaps=(replace(gap, token=token, mine=mine, theirs=theirs),))
+
+
+def _only_gap(alignment: Alignment) -> Gap | None:
+    """The gap of an alignment that has one alone, whose calls were recorded."""
+    return alignment.first if len(alignment.gaps) == 1 and not alignment.history.inferred else None
+
+
+def _before_the_end(gap: Gap) -> Gap | None:
+    """A gap that is a side's end, as a gap of the last call before it; None where both sides have ended.
+
+    Example: the culprits have ended, the others wait in a barrier → the barrier is missing.
+    """
+    if gap.token.op != END:
+        return gap
+    if gap.theirs is not None and gap.theirs.op != END:
+        return replace(gap, kind="insert", token=gap.theirs)
+    if gap.mine is not None and gap.mine.op != END:
+        return replace(gap, kind="delete", token=gap.mine)
+    return None
+
+
+def _pair_of_ranks(case: Case, history: GroupHistory, gap: Gap) -> tuple[int, int] | None:
+    """(a culprit, one of the others) whose calls are compared; None where a program of theirs was not seen."""
+    rank = gap.ranks[0]
+    members = [gap.theirs.rank] if gap.theirs is not None else [r for r in history.members if r not in gap.ranks]
+    other = next((r for r in members if r in case.programs), None)
+    return (rank, other) if rank in case.programs and other is not None else None
 
 
 def in_its_group(alignment: Alignment) -> Alignment:
@@ -69,24 +92,23 @@ def own_counterpart(alignment: Alignment) -> Alignment:
     Example: in `if main: broadcast() else: broadcast()`, rank 1 is missing the broadcast of its own `else`, not that
     of the `if` in which rank 0 waits.
     """
-    gap, history = alignment.first, alignment.history
-    if gap is None or gap.theirs is None or gap.mine is None or len(alignment.gaps) != 1 or history.inferred:
+    gap, history = _only_gap(alignment), alignment.history
+    if gap is None or gap.theirs is None or gap.mine is None or END in (gap.theirs.op, gap.mine.op):
         return alignment
-    if END in (gap.theirs.op, gap.mine.op):
-        return alignment
-    answers: list[Token] = []
-    for theirs in history.tokens.get(gap.theirs.rank, []):
-        if theirs.sequence >= gap.theirs.sequence:
-            break
-        if theirs.site == gap.theirs.site:
-            mine = history.at(gap.ranks[0], theirs.sequence)
-            answers += [mine] if mine is not None else []
-    alike = {token.site for token in answers}
-    if len(alike) != 1 or gap.theirs.site in alike or gap.mine.site in alike:
+    answers = _own_calls_at(history, gap.theirs, gap.ranks[0])
+    sites = {token.site for token in answers}
+    if len(sites) != 1 or gap.theirs.site in sites or gap.mine.site in sites:
         return alignment
     now = gap.theirs
     own = replace(answers[-1], sequence=now.sequence, pending=now.pending, order=-1, created_ns=now.created_ns)
     return replace(alignment, gaps=(replace(gap, kind="insert", token=own),))
+
+
+def _own_calls_at(history: GroupHistory, theirs: Token, rank: int) -> list[Token]:
+    """What ``rank`` called each time the other rank made a call from the site of ``theirs``, before that one."""
+    numbers = [t.sequence for t in history.tokens.get(theirs.rank, []) if t.site == theirs.site]
+    calls = [history.at(rank, number) for number in numbers if number < theirs.sequence]
+    return [call for call in calls if call is not None]
 
 
 def partner_aside(alignment: Alignment) -> Alignment:
@@ -95,8 +117,8 @@ def partner_aside(alignment: Alignment) -> Alignment:
     The call that pairs is the one in the same function. Example: the culprits call barrier in `log` and then in
     `load`, the others in `load` → the one in `log` is extra.
     """
-    gap, history = alignment.first, alignment.history
-    if gap is None or gap.kind != "delete" or len(alignment.gaps) != 1 or history.inferred or gap.theirs is None:
+    gap, history = _only_gap(alignment), alignment.history
+    if gap is None or gap.kind != "delete" or gap.theirs is None:
         return alignment
     mine, theirs = (history.at(rank, gap.token.sequence - 1) for rank in (gap.ranks[0], gap.theirs.rank))
     if mine is None or theirs is None or not mine.op == theirs.op == gap.token.op:
@@ -141,9 +163,10 @@ def _run(history: GroupHistory, gap: Gap, rank: int, other: int) -> list[Token]:
 
 
 def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
-    """(the rank's first call before which one call at ``missing`` fewer than usual was made, the missing one's number).
+    """(the rank's call just after the place of the missing one, the missing one's number); None where none is missing.
 
-    None where there is none. ``like``: the call sites of other programs, in order.
+    There, one call at ``missing`` fewer than usual was made. ``like``: the call sites of other programs, in order.
+    Example: a x b a b, with x from line ``missing`` → (the second b, 2).
     """
     for order, _, count, usual in passages([t.site for t in program.tokens], missing, like):
         before = [token for token in run if token.order < order]
@@ -153,7 +176,10 @@ def _skipped(program: RankProgram, run: list[Token], missing: Site, like: list[l
 
 
 def _added(program: RankProgram, run: list[Token], extra: Site, like: list[list[Site]]) -> tuple[Token, int] | None:
-    """(the extra call at ``extra``, its number), where one more than usual was made between two other calls."""
+    """(the extra call at ``extra``, its number), where one more than usual was made between two other calls.
+
+    None where there is none. Example: a x b a x x b, with x from line ``extra`` → (the third x, 3).
+    """
     for order, start, count, usual in passages([t.site for t in program.tokens], extra, like):
         inside = [token for token in run if start < token.order < order]
         if count == usual + 1 and inside:

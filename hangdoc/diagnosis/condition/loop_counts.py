@@ -1,4 +1,16 @@
-"""How often each rank went round a loop, by the calls that its journal shows inside of it."""
+"""How often each rank went round a loop, by the calls that its journal shows inside of it.
+
+Where one side is past a loop and the other is still inside, the loop explains the divergence only if the first side
+left it early. These are the questions that ``choice`` asks to find out:
+
+``left_early``        did one side leave before the other, in the same execution of the loop?
+``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
+``goes_round_alike``  does the source give every rank the same number of rounds?
+``fell_out``          did it leave such a loop all the same? Only an exception can do that.
+
+Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
+executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left early. After [10, 10, 10], it did not.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +18,17 @@ from collections import Counter
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
-from hangdoc.diagnosis.condition.candidates import Parting
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
 
-def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> list[int]:
+def runs(tokens: list[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
     """How many calls each execution of the loop issued; the last one may not be over.
 
     Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
@@ -24,7 +37,7 @@ def runs(tokens: list[Token], parting: Parting, site: Site | None = None) -> lis
     counts: list[int] = []
     inside = False
     for token in tokens:
-        if is_inside(token, parting):
+        if is_inside(token, point):
             if not inside:
                 counts.append(0)
             counts[-1] += site in (None, token.site)
@@ -39,47 +52,58 @@ def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
     return [program for program, _ in distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})]
 
 
-def is_inside(token: Token, parting: Parting) -> bool:
-    """True if the call was made in the body of the guard's statement."""
-    first, last = parting.guard.span
+def is_inside(token: Token, point: BranchPoint) -> bool:
+    """True if the call was made in the body of the guard's statement, or in a function called from there."""
+    first, last = point.guard.span
     return any(
-        f.file == parting.file and plain(f.function) == parting.function and first < f.line <= last for f in token.stack
+        f.file == point.file and plain(f.function) == point.function and first < f.line <= last for f in token.stack
     )
 
 
-def left_early(
-    case: Case, parting: Parting, ranks: tuple[tuple[int, ...], tuple[int, ...]], tokens: tuple[Token | None, ...]
-) -> bool:
+def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[Token | None, ...]) -> bool:
     """True if one side left the loop before the other, in the same execution of it.
 
     ``ranks[i]`` and ``tokens[i]`` are the ranks of side i and its call at the divergence. False if a counter says that
     the side inside has started the loop again, or if the side that left went round as often as every time before.
+    Example: the side that left made calls [4, 4, 3] in the loop → True, [4, 4, 4] → False.
     """
-    inside, left = ranks[parting.guarded], ranks[1 - parting.guarded]
-    stack = next((t.stack for t in (tokens[parting.guarded],) if t is not None), ())
-    around = _loops_around(case, stack, parting)
-    counted = _counted(case, parting, parting.guard.counters, inside, left)
-    further = [min(there) >= max(here) for here, there in counted]
-    if further and all(further) and around != []:  # other names may be set back in between
+    inside, left = ranks[point.guarded], ranks[1 - point.guarded]
+    token = tokens[point.guarded]
+    around = _loops_around(case, token.stack if token is not None else (), point)
+    if around != [] and _was_further(case, point, inside, left):
+        return False  # the others have started it again, which they can't where it is known that no loop is around it
+    if any(_are_a_round_further(case, frame, counters, inside, left) for frame, counters in around or ()):
+        return False  # the others have started it again
+    if _ended_its_turn(case, point, left, tokens):
         return False
-    for frame, counters in around or ():
-        # The others are a round of the outer loop further on: they have started this loop again.
-        outer = _counted(case, frame, counters, inside, left)
-        if outer and all(min(here) > max(there) for here, there in outer):
-            return False
-    if _ended_its_round(case, parting, left, tokens):
-        return False
-    for program in _programs(case, left):
-        counts = runs(_until(program.tokens, tokens[1 - parting.guarded]), parting)
-        if len(counts) > 1 and len(set(counts)) == 1:
-            return False
-    return True
+    return not any(_as_often_as_before(program, point, tokens) for program in _programs(case, left))
 
 
-def _loops_around(case: Case, stack: Stack, loop: Parting) -> list[tuple[Frame, tuple[str, ...]]] | None:
+def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: tuple[int, ...]) -> bool:
+    """True if the loop's counters show the ranks that left as far as, or further than, those inside."""
+    counted = _counted(case, loop, loop.guard.counters, inside, left)
+    return bool(counted) and all(min(there) >= max(here) for here, there in counted)
+
+
+def _are_a_round_further(
+    case: Case, frame: Frame, counters: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
+) -> bool:
+    """True if the counters of an outer loop, which ``frame`` is in, show the ranks inside in a later round of it."""
+    counted = _counted(case, frame, counters, inside, left)
+    return bool(counted) and all(min(here) > max(there) for here, there in counted)
+
+
+def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
+    """True if each execution of the loop made as many calls as the ones before. Example: [4, 4] → True, [4] → False."""
+    counts = runs(_until(program.tokens, tokens[1 - loop.guarded]), loop)
+    return len(counts) > 1 and len(set(counts)) == 1
+
+
+def _loops_around(case: Case, stack: Stack, loop: BranchPoint) -> list[tuple[Frame, tuple[str, ...]]] | None:
     """(frame, names that count the rounds) of each loop around ``loop``, in any caller, outermost first.
 
-    None where a caller's source is unknown or a library calls the function: there may be other loops.
+    None where a caller's source is unknown or a library calls the function: there may be other loops. Example: in `for
+    epoch in range(3): for batch in loader: …`, of the inner loop → [(that frame, ('epoch',))].
     """
     frames = list(reversed(user_stack(stack)))
     own = next((i for i, f in enumerate(frames) if f.file == loop.file and plain(f.function) == loop.function), None)
@@ -102,9 +126,9 @@ def _is_called_by_user(stack: Stack, frame: Frame) -> bool:
 
 
 def _counted(
-    case: Case, place: Parting | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
+    case: Case, place: BranchPoint | Frame, names: tuple[str, ...], inside: tuple[int, ...], left: tuple[int, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """For each of ``names`` that both sides show: (its values on ``inside``, its values on ``left``)."""
+    """For each of ``names`` that both sides show as a number: (its values on ``inside``, its values on ``left``)."""
     found = []
     for name in names:
         per_rank = case.values.of(place.file, place.function, name)
@@ -115,35 +139,37 @@ def _counted(
     return found
 
 
-def _ended_its_round(case: Case, parting: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the ranks left a loop over equal turns at the end of a turn, so that the others have started it again.
 
     The loop makes one call in each round, of sizes that repeat. Example: a broadcast of each of a model's four
     parameters; the ranks that left made 8 calls, two whole turns.
     """
-    inside = tokens[parting.guarded]
-    frame = inside.frame if inside is not None else None
-    if inside is None or frame is None or is_implicit(inside.stack) or inside.rank not in case.programs:
+    inside, until = tokens[loop.guarded], tokens[1 - loop.guarded]
+    if inside is None or not _is_explicit_call_of(inside, loop) or inside.rank not in case.programs:
         return False
-    if (frame.file, plain(frame.function)) != (parting.file, parting.function):
-        return False
-    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, parting) and t.site == inside.site]
+    sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, loop) and t.site == inside.site]
     turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
-    programs = _programs(case, left)
-    until = tokens[1 - parting.guarded]
-    return bool(programs) and all(
-        sum(t.site == inside.site for t in _until(program.tokens, until)) % turn == 0 for program in programs
-    )
+    calls = [sum(t.site == inside.site for t in _until(program.tokens, until)) for program in _programs(case, left)]
+    return bool(calls) and all(count % turn == 0 for count in calls)
 
 
-def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+def _is_explicit_call_of(token: Token, loop: BranchPoint) -> bool:
+    """True if the loop's own function made the call, and no library on its behalf."""
+    frame = token.frame
+    if frame is None or is_implicit(token.stack):
+        return False
+    return (frame.file, plain(frame.function)) == (loop.file, loop.function)
+
+
+def began_same_round(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the ranks that left had begun the round that the others are in.
 
     Either their last call in the loop comes before the missing one within a round, or another call that comes before
-    it was made as often by them as by the others. Example: a round calls A, then B; their last call is A, and B is
-    missing → True.
+    it was made as often by them as by the others. ``tokens[i]`` is the call of side i at the divergence. Example: a
+    round calls A, then B; their last call is A, and B is missing → True.
     """
     missing = tokens[loop.guarded]
     programs = _programs(case, left)
@@ -153,47 +179,56 @@ def began_same_round(case: Case, loop: Parting, left: tuple[int, ...], tokens: t
         return True
     for program in programs:
         before = [t for t in _until(program.tokens, tokens[1 - loop.guarded]) if is_inside(t, loop)]
-        if not before or not _stands_before(case, before[-1].stack, missing.stack, loop):
+        if not before or not _comes_before(case, before[-1].stack, missing.stack, loop):
             return False
     return True
 
 
-def _had_the_round(case: Case, loop: Parting, left: list[RankProgram], missing: Token) -> bool:
-    """True if each of ``left`` made some call that comes before ``missing`` in a round as often as its rank did."""
+def _had_the_round(case: Case, loop: BranchPoint, left: list[RankProgram], missing: Token) -> bool:
+    """True if each of ``left`` made some call that comes before ``missing`` in a round as often as its rank did.
+
+    Example: a round calls A, then B. The rank of the missing B made A 3 times, the ranks that left as well → True.
+    """
     other = case.programs.get(missing.rank)
-    if other is None or any(not p.tokens or p.tokens[0].sequence > 1 for p in (other, *left)):
-        return False  # counts that do not begin with the first call
-    made = Counter(t.site for t in other.tokens[: missing.order] if t.site != missing.site and is_inside(t, loop))
-    often = sum(t.site == missing.site for t in other.tokens[: missing.order])  # what comes seldom counts no rounds
-    stacks = {t.site: t.stack for t in other.tokens[: missing.order] if made[t.site] > often}
-    first = {site for site, stack in stacks.items() if _stands_before(case, stack, missing.stack, loop)}
+    if other is None or not all(map(_is_complete, (other, *left))):
+        return False
+    earlier = other.tokens[: missing.order]
+    made = Counter(t.site for t in earlier if t.site != missing.site and is_inside(t, loop))
+    often = sum(t.site == missing.site for t in earlier)  # what comes seldom counts no rounds
+    stacks = {t.site: t.stack for t in earlier if made[t.site] > often}
+    first = {site for site, stack in stacks.items() if _comes_before(case, stack, missing.stack, loop)}
     counts = [Counter(t.site for t in program.tokens) for program in left]
     return all(any(count[site] >= made[site] for site in first) for count in counts)
 
 
-def _stands_before(case: Case, stack: Stack, other: Stack, loop: Parting) -> bool:
+def _is_complete(program: RankProgram) -> bool:
+    """True if the journal begins with the rank's first call, so that its calls can be counted."""
+    return bool(program.tokens) and program.tokens[0].sequence == 1
+
+
+def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> bool:
     """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
     diverged = fork(stack, other).within_function
-    if diverged is None:
+    if diverged is None or diverged[0].line > diverged[1].line:
         return False
-    a, b = diverged
-    tree = case.sources.function(b.file, b.line)
-    if tree is None or a.line > b.line:
+    here, there = diverged
+    tree = case.sources.function(there.file, there.line)
+    if tree is None:
         return False
-    here, there, known = (
-        {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (a.line, b.line, loop.guard.line)
+    mine, theirs, around = (
+        {g.place for g in guards(tree, line) if g.kind == "loop"} for line in (here.line, there.line, loop.guard.line)
     )
-    own = (b.file, plain(b.function)) == (loop.file, loop.function)
-    return not (here & there) - ({*known, loop.guard.place} if own else set())
+    own = (there.file, plain(there.function)) == (loop.file, loop.function)
+    return not (mine & theirs) - ({*around, loop.guard.place} if own else set())
 
 
-def goes_round_alike(case: Case, loop: Parting) -> bool:
+def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
     """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
-def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | None) -> bool:
+def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
     """True if an exception took the ranks out of the loop: its source shows no other way.
 
     The loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in the execution before.
@@ -202,23 +237,20 @@ def fell_out(case: Case, loop: Parting, left: tuple[int, ...], token: Token | No
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
-    counts = []
-    for program in _programs(case, left):
+    programs, counts = _programs(case, left), []
+    for program in programs:
         tokens = _until(program.tokens, token)
         # Libraries now and then make a call of their own besides the one of each round.
         often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
         counts.append(runs(tokens, loop, often[0][0] if often else None))
-    whole = all(
-        case.programs[r].tokens[0].sequence == 1 for r in left if r in case.programs and case.programs[r].tokens
-    )
-    rounds = fixed_rounds(tree, loop.guard.line) if whole else 0
+    rounds = fixed_rounds(tree, loop.guard.line) if all(map(_is_complete, programs)) else 0
     # Executions with nothing in between look like one.
     cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
     return bool(cut) and all(cut)
 
 
 def _until(tokens: list[Token], end: Token | None) -> list[Token]:
-    """The calls up to the one with the number of ``end``, that one included."""
+    """The calls up to the one with the number of ``end``, that one included; all of them where it is None."""
     if end is None:
         return tokens
     last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))

@@ -33,7 +33,10 @@ def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
 
 
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
-    """(file, function, names that count the rounds) of the loops that both are in; no names if there is none."""
+    """(file, function, names that count the rounds) of the loops that both are in; no names if there is none.
+
+    Example: both are in train(), in `for step in range(n):` → ('train.py', 'train', {'step'}).
+    """
     diverged = fork(stack, other).within_function
     if diverged is None:
         return "", "", frozenset()
@@ -66,7 +69,7 @@ def callees_of(stack: Stack) -> Callees:
 
 
 def own_function(stack: Stack, frame: Frame) -> Frame:
-    """The user frame whose local names ``frame`` uses: for a comprehension, the function around it."""
+    """The user frame whose local names ``frame`` uses: for a comprehension, that of the function around it."""
     way = user_stack(stack)
     at = next((i for i, each in enumerate(way) if each is frame), len(way))
     return next((f for f in way[at:] if plain(f.function) not in _WITHIN_A_STATEMENT), frame)

@@ -8,17 +8,17 @@ from functools import lru_cache
 
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import is_explicit
-from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.operations import is_explicit
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.tables import table
 
 
 class Role(Enum):
     """What a landmark is, where a decision depends on it."""
 
     BACKWARD = "backward"
-    """Gradients are synchronised."""
+    """Gradients are synchronized."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Landmark:
     """Of a stage: when the library comes to it."""
 
     def matches(self, file: str, function: str) -> bool:
-        """Does the frame's path end in (or, for a folder, contain) this one's, and the function agree?"""
+        """True if the frame's path ends in (or, for a folder, contains) this one's, and the function agrees."""
         if self.file.endswith("/"):
             if self.file not in file:
                 return False
@@ -63,7 +63,7 @@ def _table(kind: str = "landmark") -> tuple[Landmark, ...]:
             entry.get("stage", ""),
             entry.get("reasons", ""),
         )
-        for entry in table("landmarks")[kind]
+        for entry in table(__package__, "landmarks")[kind]
     )
 
 
@@ -74,11 +74,11 @@ def _lookup(file: str, function: str) -> Landmark | None:
 
 @lru_cache(maxsize=1)
 def _servants() -> tuple[str, ...]:
-    return tuple(entry["name"] for entry in table("landmarks")["thread"])
+    return tuple(entry["name"] for entry in table(__package__, "landmarks")["thread"])
 
 
 def serves_another_thread(name: str) -> bool:
-    """Is a thread of this name one of a library's, whose work another thread waits for?
+    """True if a thread of this name is one of a library's, whose work another thread waits for.
 
     Example: 'pt_autograd_0' runs the backward pass while the thread that called ``backward()`` waits for it.
     """
@@ -125,7 +125,7 @@ def words(stack: Stack) -> str | None:
 
 
 def has_role(stack: Stack, role: Role) -> bool:
-    """Has the innermost or the outermost landmark below the user's code this role?"""
+    """True if the innermost or the outermost landmark below the user's code has this role."""
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.words]
     return any(mark.role is role for mark in (marks[0], marks[-1])) if marks else False
 
@@ -138,30 +138,36 @@ def stage(stack: Stack) -> Landmark | None:
 
 
 def advice(stack: Stack) -> str:
-    """What else cures it that only some ranks run this library call, '' where nothing is known of it."""
+    """What else cures a library call that only some ranks make; '' where nothing is known of it."""
     marks = (landmark(frame) for frame in reversed(below_user(stack)))
     return next((mark.advice for mark in marks if mark is not None and mark.advice), "")
 
 
 def is_implicit(stack: Stack) -> bool:
-    """Did a library communicate on its own, in a call whose name does not say so?"""
-    below = below_user(stack)
-    if len(below) == len(stack):  # a thread of a library's: what started it does not tell
-        while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
-            below = below[:-1]
-    while below and below[-1].file.endswith(names("wrapper_file")):
-        below = below[:-1]
-    if not below:
+    """True if a library communicated on its own, in a call whose name does not say so.
+
+    Example: train.py → ``model(x)`` → DDP's forward → broadcast is implicit; train.py → ``dist.broadcast()`` is not.
+    """
+    below = _from_the_users_call(stack)
+    if not below or is_explicit(plain(below[-1].function)):
         return False
-    if is_explicit(plain(below[-1].function)):
-        return False
-    marks = [mark for mark in (landmark(f) for f in below) if mark]
-    if any(mark.implicit for mark in marks):
+    if any(mark is not None and mark.implicit for mark in map(landmark, below)):
         return True
     # The user's own line calls into a package that, some frames deeper, calls torch.distributed.
     return not is_distributed(below[-1]) and any(is_distributed(f) for f in below)
 
 
+def _from_the_users_call(stack: Stack) -> Stack:
+    """The library frames from the function that the user's line called on, innermost first, without wrappers."""
+    below = below_user(stack)
+    if len(below) == len(stack):  # a library's own thread: the frames that started it say nothing
+        while below and not is_distributed(below[-1]) and landmark(below[-1]) is None:
+            below = below[:-1]
+    while below and below[-1].file.endswith(names("wrapper_file")):
+        below = below[:-1]
+    return below
+
+
 def is_distributed(frame: Frame) -> bool:
-    """Does the frame belong to torch.distributed?"""
+    """True if the frame belongs to torch.distributed."""
     return "torch/distributed/" in frame.file

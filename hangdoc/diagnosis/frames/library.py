@@ -1,4 +1,4 @@
-"""Whose code is a frame: the user's, or a library's?
+"""Decides whose code a frame is: the user's, or a library's.
 
 Installed libraries are known by their paths. A torch or a Python that was built where its sources lie is known by what
 the ranks said, or by the files on their stacks: its frames are marked once, when a diagnosis begins.
@@ -29,7 +29,7 @@ class LibraryFrame(Frame):
 
 
 def is_library(frame: Frame) -> bool:
-    """Is it library code: standard, installed or generated?"""
+    """True for library code: standard, installed or generated."""
     return isinstance(frame, LibraryFrame) or _by_path(frame.file)
 
 
@@ -85,7 +85,10 @@ class _Marking:
 
 
 def roots_of(job: JobSnapshot) -> tuple[str, ...]:
-    """The folders of library code that do not look like any."""
+    """The folders of library code that do not look like any.
+
+    Example: a frame in /home/me/pytorch/torch/nn/modules/module.py → /home/me/pytorch/torch.
+    """
     found = {root.rstrip("/") for root in job.library_roots}
     for stack in _stacks(job):
         found.update(

@@ -6,13 +6,13 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from hangdoc.diagnosis.frames.tables import table
+from hangdoc.model.tables import table
 
 
 @cache
 def names(entry: str, *, of: str = "names") -> tuple[str, ...]:
     """The names of one entry. Example: ``names('sleep', of='kernel')`` → ('hrtimer_nanosleep', …)."""
-    return tuple(table(of)[entry]["names"])
+    return tuple(table(__package__, of)[entry]["names"])
 
 
 @cache
@@ -21,5 +21,5 @@ def pattern(entry: str, *, of: str = "names") -> re.Pattern[str]:
 
     Example: ``pattern('prompt_call').search('name = input("Who? ")')`` finds 'input('.
     """
-    found = table(of)[entry]
+    found = table(__package__, of)[entry]
     return re.compile("|".join(found["pattern"]), re.IGNORECASE if found.get("any_case") else 0)

@@ -1,4 +1,4 @@
-"""What C++ frames say where Python's say nothing the reader of ``native.toml``."""
+"""What C++ frames say where Python's say nothing: the reader of ``native.toml``."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import re
 from functools import cache
 
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
+from hangdoc.model.tables import table
 
 
 @cache
 def _waits() -> tuple[tuple[re.Pattern[str], ActivityKind, str], ...]:
     """(what a frame's function must match, kind, words) of each wait, in the table's order."""
     return tuple(
-        (re.compile(entry["pattern"]), ActivityKind(entry["kind"]), entry["words"]) for entry in table("native")["wait"]
+        (re.compile(entry["pattern"]), ActivityKind(entry["kind"]), entry["words"])
+        for entry in table(__package__, "native")["wait"]
     )
 
 

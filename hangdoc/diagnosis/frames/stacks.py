@@ -45,17 +45,17 @@ def lines_of(site: Site) -> Site:
 
 
 def same_function(a: Frame, b: Frame) -> bool:
-    """Are both in one function?"""
+    """True if both are in one function."""
     return a.file == b.file and plain(a.function) == plain(b.function)
 
 
 def same_place(a: Frame, b: Frame) -> bool:
-    """Are both at one line of one function?"""
+    """True if both are at one line of one function."""
     return same_function(a, b) and a.line == b.line
 
 
 def same_line(a: Frame, b: Frame) -> bool:
-    """Are both at one line of one file? A comprehension and the function around it may be."""
+    """True if both are at one line of one file, as a comprehension and the function around it may be."""
     return (a.file, a.line) == (b.file, b.line)
 
 

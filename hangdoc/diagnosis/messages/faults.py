@@ -11,12 +11,12 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
@@ -37,9 +37,10 @@ class TagMismatch(Explanation):
 
 
 def crossed_tags(case: Case) -> TagMismatch | None:
-    """A stuck rank that waits for a message which its peer sent under another tag; None where there is none.
+    """A stuck rank waits for a message that its peer sent under another tag; None where there is none.
 
-    A rank that is in every one of several such pairs is the one that strayed.
+    If one rank is in each of several such pairs, it is the one that strayed. Example: 0 waits for tag 7 from 1, 2 for
+    tag 7 from 1, and rank 1 sent tag 8 to both → rank 1.
     """
     pairs = list(_crossed(case))
     often = Counter(rank for pair in pairs for rank in (pair.sender, pair.receiver))
@@ -61,8 +62,7 @@ def _crossed(case: Case) -> Iterator[TagMismatch]:
 
 
 def _from_journals(case: Case, receiver: Activity, sender: Activity) -> TagMismatch | None:
-    """The mismatch that the counts of sends and receives by tag show. ``theirs`` is the sender's, ``mine`` the
-    receiver's journal.
+    """The mismatch that the counts of sends and receives by tag show.
 
     Example: sends with tags 1, 1, 2 and receives with tags 1, 1, 3 → tag 3 is wanted, tag 2 is left over.
     """
@@ -137,18 +137,11 @@ class WrongPeer(Explanation):
 def wrong_peer(case: Case) -> WrongPeer | None:
     """A message to, or expected from, another rank than the one that waits; None unless there is exactly one."""
     journals = {rank: snapshot.journal for rank, snapshot in case.ranks.items()}
-    sends: set[tuple[int, int]] = set()
-    recvs: set[tuple[int, int]] = set()
-    for rank, journal in journals.items():
-        for message in journal.point_to_points if journal is not None else ():
-            if message.peer < 0:
-                return None
-            if message_way(message.op) == "send":
-                sends.add((rank, message.peer))
-            elif message_way(message.op) == "recv":
-                recvs.add((message.peer, rank))
+    ways = _ways(journals)
+    if ways is None:
+        return None
     # Between two ranks that have passed messages before, the partner may only be late.
-    sent, wanted = list(sends - recvs), list(recvs - sends)
+    sent, wanted = list(ways[0] - ways[1]), list(ways[1] - ways[0])
     if len(sent) != 1 or len(wanted) != 1 or not set(sent[0]) <= set(journals):
         return None
     (sender, to), (source, receiver) = sent[0], wanted[0]
@@ -163,6 +156,28 @@ def wrong_peer(case: Case) -> WrongPeer | None:
         return None
     frame = _frame_of_last(journals[found[0]], found[1], found[2])
     return WrongPeer(*found, frame) if found[0] in case.graph.stuck and frame is not None else None
+
+
+_Way = tuple[int, int]
+"""(the rank that sends, the rank that receives)."""
+
+
+def _ways(journals: dict[int, Journal | None]) -> tuple[set[_Way], set[_Way]] | None:
+    """(the ways on which messages were sent, those on which messages were expected); None if some peer is unknown.
+
+    Example: rank 0 sent to 1, rank 2 expects a message from 0 → ({(0, 1)}, {(0, 2)}).
+    """
+    sends: set[_Way] = set()
+    recvs: set[_Way] = set()
+    for rank, journal in journals.items():
+        for message in journal.point_to_points if journal is not None else ():
+            if message.peer < 0:
+                return None
+            if message_way(message.op) == "send":
+                sends.add((rank, message.peer))
+            elif message_way(message.op) == "recv":
+                recvs.add((message.peer, rank))
+    return sends, recvs
 
 
 def _frame_of_last(journal: Journal | None, op: str, peer: int) -> Frame | None:
@@ -190,21 +205,27 @@ class LeftOut:
 
 def left_out(case: Case) -> LeftOut | None:
     """The message that a stuck rank waits for and that its stuck partner left out once; None if several did."""
-    found: list[LeftOut] = []
-    for rank in sorted(case.graph.stuck):
-        journal = case.ranks[rank].journal
-        messages = journal.point_to_points if journal is not None else ()
-        stacks = [journal.stack(m.stack) for m in messages] if journal is not None else []
-        sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(messages, stacks, strict=True)]
-        waiting = {
-            (_COUNTERPART[a.kind], a.rank)
-            for a in case.activities.values()
-            if a.kind in _COUNTERPART and a.peer == rank and a.rank in case.graph.stuck
-        }
-        missing = [site for site in dict.fromkeys(sites) if site[:2] in waiting]
-        found += [
-            LeftOut(rank, site[1], site[0], stacks[sites.index(site)])
-            for site in missing
-            if any(count == usual - 1 for _, _, count, usual in passages(sites, site))
-        ]
+    journals = {rank: case.ranks[rank].journal for rank in sorted(case.graph.stuck)}
+    found = [
+        left for rank, journal in journals.items() if journal is not None for left in _left_out_by(case, rank, journal)
+    ]
     return found[0] if len({left.rank for left in found}) == 1 else None
+
+
+def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
+    """The messages that stuck ranks wait for and that ``rank`` passed one time less than usual at their line.
+
+    Example: rank 0 sends to 1 at one line twice a round, in the last round once, and 1 waits → that send.
+    """
+    stacks = [journal.stack(m.stack) for m in journal.point_to_points]
+    sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(journal.point_to_points, stacks, strict=True)]
+    waited_for = {
+        (_COUNTERPART[a.kind], a.rank)
+        for a in case.activities.values()
+        if a.kind in _COUNTERPART and a.peer == rank and a.rank in case.graph.stuck
+    }
+    return [
+        LeftOut(rank, site[1], site[0], stacks[sites.index(site)])
+        for site in dict.fromkeys(sites)
+        if site[:2] in waited_for and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
+    ]

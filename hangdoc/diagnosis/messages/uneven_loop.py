@@ -17,7 +17,7 @@ _RECENT = 64
 
 @dataclass(frozen=True, slots=True)
 class UnevenLoop:
-    """``name``: what the loop counts to, ``values``: rank → its value; ``odd``: the one rank that differs, as (rank,).
+    """``name``: what the loop counts to; ``values``: rank → its value; ``odd``: (the one rank that differs,), or ().
 
     Example: `for _ in range(micro_batches)` with 4, 4 and 3 on ranks 0 to 2 → odd (2,).
     """
@@ -32,7 +32,8 @@ class UnevenLoop:
 def uneven_loop(case: Case, ranks: tuple[int, ...]) -> UnevenLoop | None:
     """The loop around the ranks' last messages whose bound is a number that differs between ranks.
 
-    All ``ranks`` must show the number, so all must be in the loop's function now.
+    All ``ranks`` must show the number, so all must be in the loop's function now. Example: all are in
+    `for _ in range(chunks)`, and `chunks` is 4 on ranks 0 and 1, 3 on rank 2 → that loop, odd (2,).
     """
     seen: set[tuple[str, int]] = set()
     for rank in ranks:

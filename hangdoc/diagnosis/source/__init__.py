@@ -1,1 +1,8 @@
-"""What the captured source says: conditions around a line, names, values, locks."""
+"""What the captured source says: conditions around a line, names, values, locks.
+
+``syntax``   what holds a line, how an expression reads, which names it has
+``guards``   the conditions, loops and handlers that decide whether a line runs
+``queries``  how a loop ends, what raises, where a name is set
+``values``   the values of names on each rank, and whether they are still those that a guard tested
+``locks``    the locks that a line acquires, and those that the statements around it hold
+"""

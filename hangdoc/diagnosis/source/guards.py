@@ -1,4 +1,17 @@
-"""The guards of a line of source: the conditions, loops and handlers that decide whether it runs."""
+"""The guards of a line of source: the conditions, loops and handlers that decide whether it runs.
+
+``guards`` walks from the function down to the line, one statement a step, and notes at each step the block that it
+enters, the earlier statements of that block that could have left it, and at last the conditions within the line's own
+statement. Example: of line 5 in
+
+    1  for batch in loader:
+    2      if batch is None:
+    3          continue
+    4      if rank == 0:
+    5          batch.ok and save(batch)
+
+the guards are the loop at 1, `if batch is None:` at 2 (not taken), `if rank == 0:` at 4 and `batch.ok` at 5.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +22,35 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.syntax import (
+    FUNCTIONS,
+    LOOPS,
+    dotted,
+    enclosing_function,
+    has_blocks,
+    holds,
+    names_in,
+    target_text,
+    text_of,
+)
 from hangdoc.model.snapshot import SourceText
 
 _JUMPS = (ast.Return, ast.Continue, ast.Break, ast.Raise)
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+
+CONDITIONS = ("if", "return", "expression")
+"""Kinds of guards that are one test, true on one side and false on the other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Guard:
     """One condition on the way to a line. ``taken``: the truth it must have for the line to run.
 
+    Example: of the line in the `else` of `if warm:` → kind 'if', condition 'if warm:', taken False, names ('warm',).
+
     ``kind``: 'if', 'loop', 'try', 'match', 'expression', 'decorator', or 'return' for an earlier `if …: return` that
-    was not taken. ``names`` are the plain and dotted names it tests; ``span`` the lines of the whole statement.
-    ``rounds`` are those of a loop's names that count its rounds, from the same start on every rank.
+    was not taken. ``names`` are the plain and dotted names it tests; ``span`` is (first, last line of the statement);
+    ``depth`` is how many guards are further out. ``counters`` are the names that a loop sets or adds to, and ``rounds``
+    those that count its rounds, from the same start on every rank.
     """
 
     kind: str
@@ -37,8 +65,17 @@ class Guard:
 
     @property
     def place(self) -> tuple[int, str]:
-        """What makes two guards the same condition."""
+        """(line, text): guards that agree in both are the same condition."""
         return self.line, self.condition
+
+    @property
+    def is_tried(self) -> bool:
+        """True for the body of a try, and of a `with` that swallows exceptions."""
+        return self.kind == "try" and self.condition.startswith(("try:", "with "))
+
+    def holds(self, line: int) -> bool:
+        """True if the line is in the guard's statement."""
+        return self.span[0] <= line <= self.span[1]
 
 
 class Sources:
@@ -139,64 +176,46 @@ def guards_in_expression(tree: ast.AST, line: int, called: frozenset[str]) -> li
     return _in_expression(statements[-1], line, 0, called) if statements else []
 
 
-def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
-    """The innermost function around the line. The conditions of its caller belong to the caller's frame."""
-    best = tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node, line):
-            body_start = node.body[0].lineno
-            if body_start <= line and (best is tree or node.lineno >= getattr(best, "lineno", 0)):
-                best = node
-    return best
-
-
-def holds(node: ast.AST, line: int) -> bool:
-    """True if the line is within the statement or expression, decorators included."""
-    first = getattr(node, "lineno", None)
-    last = getattr(node, "end_lineno", None)
-    if first is None or last is None:
-        return False
-    # A definition's line is that of its name; its decorators stand above.
-    above = min((d.lineno for d in getattr(node, "decorator_list", ())), default=first)
-    return bool(min(first, above) <= line <= last)
-
-
 def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) -> ast.AST | None:
-    """Go one statement further in towards the line, noting the guards on the way."""
-    for name, block in ast.iter_fields(node):
-        if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt | ast.ExceptHandler
-                                                                      | ast.match_case):  # fmt: skip
+    """The statement in a block of ``node`` that holds the line; ``found`` is extended by the guards on the way to it.
+
+    None where no statement further in holds the line.
+    """
+    for name, block in _blocks(node):
+        index = next((i for i, child in enumerate(block) if _case_holds(child, line)), None)
+        if index is None:
             continue
-        for index, child in enumerate(block):
-            if not _case_holds(child, line):
-                continue
-            depth = len(found)
-            if not isinstance(node, FUNCTIONS) or name == "body":
-                found += [g for g in (_own(node, name, child, depth),) if g]
-            found += [g for s in block[:index] if isinstance(s, ast.stmt) for g in _jump(s, len(found))]
-            if isinstance(child, ast.stmt) and not has_blocks(child):
-                found += _in_expression(child, line, len(found), called)
-            inner: ast.AST = child
-            return inner
+        child = block[index]
+        if not isinstance(node, FUNCTIONS) or name == "body":
+            found += [g for g in (_own(node, name, child, len(found)),) if g]
+        depth = len(found)
+        found += [g for earlier in block[:index] if isinstance(earlier, ast.stmt) for g in _jump(earlier, depth)]
+        if isinstance(child, ast.stmt) and not has_blocks(child):
+            found += _in_expression(child, line, len(found), called)
+        return child
     return None
 
 
+def _blocks(node: ast.AST) -> Iterator[tuple[str, list[ast.AST]]]:
+    """(field, statements) of each block of a statement. Example: 'body' and 'orelse' of an `if` with an `else`."""
+    for name, block in ast.iter_fields(node):
+        if isinstance(block, list) and block and isinstance(block[0], ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield name, block
+
+
 def _case_holds(child: ast.AST, line: int) -> bool:
+    """True if the line is within the statement, or within the body of a `case`, which has no line of its own."""
     if isinstance(child, ast.match_case):
         return any(holds(s, line) for s in child.body)
     return holds(child, line)
 
 
-def has_blocks(node: ast.stmt) -> bool:
-    """Is it a compound statement?"""
-    return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
-
-
 def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     """The guard of one block of a compound statement; ``name`` is the block's field, ``child`` the statement in it.
 
-    One function in spite of its branches: a table of Python's compound statements, one `if` for each.
+    Example: the block 'orelse' of `if warm:` → that `if`, not taken.
     """
+    # Many branches, because it is a table of Python's compound statements: one `if` for each.
     if isinstance(node, ast.If) and name in ("body", "orelse"):
         return _guard("if", node, f"if {text_of(node.test)}:", name == "body", node.test, depth)
     if isinstance(node, LOOPS) and name == "body":
@@ -215,12 +234,13 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
         what = f"except {text_of(node.type)}:" if node.type else "except:"
         return _guard("try", node, what, True, None, depth)
     if isinstance(node, ast.match_case):
-        return Guard("match", child.lineno, f"case {text_of(node.pattern)}:", True, _names(node.guard), # type: ignore[attr-defined]
-                     (child.lineno, child.lineno), depth)  # type: ignore[attr-defined]  # fmt: skip
+        what, first = f"case {text_of(node.pattern)}:", getattr(child, "lineno", 0)
+        return Guard("match", first, what, True, names_in(node.guard), (first, first), depth)
     return None
 
 
 def _loop(node: ast.AST, depth: int) -> Guard:
+    """A loop's guard with its counters: what a `for` assigns, and what any loop adds to or subtracts from."""
     if isinstance(node, ast.While):
         text, test = f"while {text_of(node.test)}:", node.test
         counters: dict[str, None] = {}  # in the order of the source, which the report keeps
@@ -230,29 +250,28 @@ def _loop(node: ast.AST, depth: int) -> Guard:
         counters = dict.fromkeys(n.id for n in ast.walk(node.target) if isinstance(n, ast.Name))
     for inner in ast.walk(node):
         if isinstance(inner, ast.AugAssign) and isinstance(inner.op, ast.Add | ast.Sub):
-            counters.update(dict.fromkeys(_names(inner.target)))
+            counters.update(dict.fromkeys(names_in(inner.target)))
     guard = _guard("loop", node, text, True, test, depth)
     return replace(guard, counters=tuple(counters), rounds=_rounds(node))
 
 
-def target_text(node: ast.expr) -> str:
-    """The loop's target as people write it: `i, (x, y)`, without the outer brackets that ast adds."""
-    return ", ".join(map(text_of, node.elts)) if isinstance(node, ast.Tuple) and len(node.elts) > 1 else text_of(node)
-
-
 def _rounds(loop: ast.AST) -> tuple[str, ...]:
-    """The name that counts the rounds: `i` of `for i in range(n)` and of `for i, batch in enumerate(loader)`."""
-    call = loop.iter if isinstance(loop, ast.For | ast.AsyncFor) else None
-    if not isinstance(call, ast.Call) or not call.args or isinstance(call.args[0], ast.Starred):
+    """The name that counts the rounds from the same start on every rank, as a tuple of one; () where there is none.
+
+    Examples: `i` of `for i in range(n)` and of `for i, batch in enumerate(loader)`; () of `range(first, n)`.
+    """
+    if not isinstance(loop, ast.For | ast.AsyncFor) or not isinstance(loop.iter, ast.Call):
         return ()
-    assert isinstance(loop, ast.For | ast.AsyncFor)
-    name, target = dotted(call.func), loop.target
-    further = (call.args[:1] + call.args[2:]) if name == "range" and len(call.args) > 1 else []
-    if name == "enumerate" and isinstance(target, ast.Tuple):
-        further, target = [*call.args[1:], *(k.value for k in call.keywords)], target.elts[0]
-    elif name != "range":
+    call, target, function = loop.iter, loop.target, dotted(loop.iter.func)
+    if not call.args or isinstance(call.args[0], ast.Starred):
         return ()
-    alike = all(isinstance(each, ast.Constant) for each in further)
+    if function == "range":
+        start = [*call.args[:1], *call.args[2:]] if len(call.args) > 1 else []  # where it starts, and its step
+    elif function == "enumerate" and isinstance(target, ast.Tuple):
+        start, target = [*call.args[1:], *(k.value for k in call.keywords)], target.elts[0]
+    else:
+        return ()
+    alike = all(isinstance(each, ast.Constant) for each in start)
     return (target.id,) if alike and isinstance(target, ast.Name) else ()
 
 
@@ -260,6 +279,7 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
     """The guards that an earlier statement of the line's block adds by leaving it.
 
     For the line to run, an `if …: return` or `except …: continue` was not taken, an `if …: … else: return` was.
+    Example: `if batch is None: continue` → that condition, of kind 'return', not taken.
     """
     if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
         return [_skipped_handler(h, depth) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
@@ -296,25 +316,39 @@ def _leaves(statement: ast.stmt) -> bool:
 
 
 def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
-    """`x and call()`, `call() if x else None`, `[call() for …]`: conditions and loops inside one statement."""
+    """The conditions and loops inside one statement: `x and call()`, `call() if x else None`, `[call() for …]`.
+
+    ``called``: names of the functions that are being called, if they are known.
+    """
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
     # If a name picks some of them, only the conditions around these count.
     calls = {n for n in calls if _dotted_end(n.func) in called} or calls
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
-            if not any(calls.isdisjoint(ast.walk(arm)) for arm in (node.body, node.orelse)):
-                continue  # both arms call, and nothing tells which of them it was
-            for arm, taken in ((node.body, True), (node.orelse, False)):
-                if not calls.isdisjoint(ast.walk(arm)):
-                    found.append(_guard("expression", node, f"if {text_of(node.test)}", taken, node.test, depth))
+            found += _around_arm(node, calls, depth)
         elif isinstance(node, ast.BoolOp):
-            if any(not calls.isdisjoint(ast.walk(value)) for value in node.values[1:]):
-                first = node.values[0]
-                found.append(_guard("expression", node, text_of(first), isinstance(node.op, ast.And), first, depth))
+            found += _before_operand(node, calls, depth)
         elif isinstance(node, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
             found += _in_comprehension(node, calls, depth)
     return found
+
+
+def _around_arm(node: ast.IfExp, calls: set[ast.Call], depth: int) -> list[Guard]:
+    """The condition of `call() if x else None`; none where both arms call, so that either may be meant."""
+    arms = [(taken, calls.isdisjoint(ast.walk(arm))) for arm, taken in ((node.body, True), (node.orelse, False))]
+    if not any(idle for _, idle in arms):
+        return []
+    text = f"if {text_of(node.test)}"
+    return [_guard("expression", node, text, taken, node.test, depth) for taken, idle in arms if not idle]
+
+
+def _before_operand(node: ast.BoolOp, calls: set[ast.Call], depth: int) -> list[Guard]:
+    """The first operand of `x and call()`, which decides whether the others are evaluated."""
+    first, *others = node.values
+    if all(calls.isdisjoint(ast.walk(value)) for value in others):
+        return []
+    return [_guard("expression", node, text_of(first), isinstance(node.op, ast.And), first, depth)]
 
 
 def _dotted_end(node: ast.AST) -> str:
@@ -341,39 +375,4 @@ def _in_comprehension(
 
 def _guard(kind: str, node: ast.AST, text: str, taken: bool, test: ast.AST | None, depth: int) -> Guard:
     first = getattr(node, "lineno", 0)
-    return Guard(kind, first, text, taken, _names(test), (first, getattr(node, "end_lineno", first)), depth)
-
-
-def _names(test: ast.AST | None) -> tuple[str, ...]:
-    """Plain and dotted names in reading order: ('self.warm', 'rank')."""
-    found: list[str] = []
-
-    def visit(node: ast.AST) -> None:
-        name = dotted(node)
-        if name:
-            found.append(name)
-            return
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-
-    if test is not None:
-        visit(test)
-    return tuple(dict.fromkeys(found))
-
-
-def dotted(node: ast.AST) -> str:
-    """'self.warm' of a name or of attributes of one; '' of anything else."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr}" if base else ""
-    return ""
-
-
-def text_of(node: ast.AST | None, limit: int = 80) -> str:
-    """The source on one line, shortened."""
-    if node is None:
-        return ""
-    text = " ".join(ast.unparse(node).split())
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return Guard(kind, first, text, taken, names_in(test), (first, getattr(node, "end_lineno", first)), depth)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Sources, dotted, holds
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.syntax import dotted, holds
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 
@@ -21,7 +22,7 @@ class Holder:
 
 
 def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
-    """What the `with` or the `.acquire()` at the line locks."""
+    """What the `with` or the `.acquire()` at the line locks. Example: `with self.lock, open(p):` → {'self.lock'}."""
     tree = sources.function(where.file, where.line) if where is not None else None
     if tree is None or where is None:
         return frozenset()
@@ -35,7 +36,7 @@ def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
 
 
 def holders(process: Process, where: Frame | None, sources: Sources) -> list[Holder]:
-    """The threads of the process that hold a lock which the line acquires: the main thread last."""
+    """The threads of the process that hold a lock that the line acquires, the main thread last."""
     names = wanted(where, sources)
     if not names or where is None or process.last is None:
         return []
@@ -59,7 +60,7 @@ def _one_lock(a: tuple[str, Frame], b: tuple[str, Frame]) -> bool:
 
 
 def _owner(name: str, frame: Frame) -> str:
-    """The class of the object that has the lock, as far as names and locals tell, in small letters."""
+    """The class of the object that has the lock, as far as names and locals show it, in lower case."""
     owner = name.rpartition(".")[0]
     if owner == "self":
         return frame.function.rpartition(".")[0].rpartition(".")[2].lower()
@@ -68,7 +69,10 @@ def _owner(name: str, frame: Frame) -> str:
 
 
 def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
-    """(lock, the line that acquired it) of the locks that the statements around a stack hold, innermost first."""
+    """(lock, the line that acquired it) of the locks that the statements around a stack hold, innermost first.
+
+    Example: in `with self.lock:` at train.py:3, a frame at train.py:5 → [('self.lock', train.py:3)].
+    """
     found = []
     for frame in user_stack(stack):
         tree = sources.function(frame.file, frame.line)
@@ -78,6 +82,7 @@ def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:
+    """(lock, line that acquired it) of the locks that the statements around ``line`` hold."""
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and node.lineno < line and holds(node, line):
             yield from ((name, node.lineno) for item in node.items if (name := dotted(item.context_expr)))
@@ -91,7 +96,7 @@ def _spans(node: ast.AST, line: int) -> bool:
 
 
 def _acquired_before(body: list[ast.stmt], line: int) -> Iterator[tuple[str, int]]:
-    """`x.acquire()` as a statement before the line, in the same block, and no `x.release()` in between."""
+    """(lock, line) of `x.acquire()` as a statement before the line, in the same block, with no `x.release()` since."""
     taken: dict[str, int] = {}
     for statement in body:
         if statement.lineno >= line or _spans(statement, line):

@@ -1,4 +1,8 @@
-"""Facts of a piece of source that guards do not give: how a loop ends, what raises, where a name is set."""
+"""Facts of a piece of source that guards do not give: how a loop ends, what raises, where a name is set.
+
+``tree`` is a captured function or module, and lines are those of its file; a line that holds nothing of the kind gives
+False, 0 or an empty list.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,12 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import (
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
     dotted,
     enclosing_function,
-    guards,
     has_blocks,
     holds,
     target_text,
@@ -29,7 +33,10 @@ def _loop_at(tree: ast.AST, line: int) -> ast.For | ast.AsyncFor | ast.While | a
 
 
 def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
-    """(line, text) of each `if …: break` or `if …: return` in the loop at that line."""
+    """(line, text) of each `if …: break` or `if …: return` in the loop at that line.
+
+    Example: `for x in xs: ⏎ if x > 9: ⏎ break` → [(2, 'if x > 9:')]; a `break` of an inner loop does not count.
+    """
     loop = _loop_at(tree, line)
     found: list[tuple[int, str]] = []
 
@@ -68,14 +75,25 @@ def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] |
     loop = max(loops, key=lambda n: n.lineno)
     # What counts the rounds is the same everywhere.
     counts = {name for guard in guards(tree, max(lines)) if guard.line == loop.lineno for name in guard.rounds}
-    items = {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)} - counts
-    for node in ast.walk(loop):
-        test = node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
-        if test is None or not any(holds(node, x) for x in lines) or _arm(node, lines[0]) == _arm(node, lines[1]):
-            continue
-        if items & {n.id for n in ast.walk(test) if isinstance(n, ast.Name)}:
-            return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+    items = _simple_names(loop.target) - counts
+    if any(items & _simple_names(_test_of(node)) and _separates(node, lines) for node in ast.walk(loop)):
+        return loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
     return None
+
+
+def _separates(node: ast.AST, lines: tuple[int, int]) -> bool:
+    """True if the statement holds one of the lines, but not both in the same block. Example: `if x: f() else: g()`."""
+    return any(holds(node, line) for line in lines) and _arm(node, lines[0]) != _arm(node, lines[1])
+
+
+def _test_of(node: ast.AST) -> ast.expr | None:
+    """What an `if` or a `match` tests."""
+    return node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None
+
+
+def _simple_names(node: ast.AST | None) -> set[str]:
+    """The names in an expression, without attributes. Example: `self.kind == kind` → {'self', 'kind'}."""
+    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)} if node is not None else set()
 
 
 def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None:
@@ -92,7 +110,7 @@ def item_loop(tree: ast.AST, line: int, function: str) -> tuple[int, str] | None
         found += [
             (getattr(node, "lineno", 0), f"for {target_text(loop.target)} in {text_of(loop.iter)}")
             for loop in loops
-            if called & {n.id for n in ast.walk(loop.target) if isinstance(n, ast.Name)}
+            if called & _simple_names(loop.target)
         ]
     return max(found, default=None)
 
@@ -103,7 +121,7 @@ def _called_item(call: ast.Call, function: str) -> str:
     return dotted(call.func)
 
 
-def _arm(node: ast.If | ast.Match | ast.AST, line: int) -> int:
+def _arm(node: ast.AST, line: int) -> int:
     """Which block of the statement holds the line; -1: none."""
     blocks = [case.body for case in node.cases] if isinstance(node, ast.Match) else []
     blocks += [node.body, node.orelse] if isinstance(node, ast.If) else []
@@ -125,7 +143,10 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
 
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:
-    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 where it is none."""
+    """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 for other loops.
+
+    Examples: `for i in range(2, 6):` → 4, `for name in ("a", "b"):` → 2.
+    """
     loop = _loop_at(tree, line)
     call = loop.iter if isinstance(loop, ast.For | ast.comprehension) else None
     if isinstance(call, ast.Tuple | ast.List):
@@ -160,7 +181,10 @@ def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
 
 
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:
-    """True if a statement after the one at ``line``, in the same block, calls ``function``."""
+    """True if a statement after the one at ``line``, in the same block, calls ``function``.
+
+    Example: `step() ⏎ dist.barrier()`, line 1 and 'barrier' → True.
+    """
     for node in ast.walk(tree):
         for _, block in ast.iter_fields(node):
             if not isinstance(block, list) or not block or not isinstance(block[0], ast.stmt):
@@ -172,7 +196,10 @@ def leads_to(tree: ast.AST, line: int, function: str) -> bool:
 
 
 def works_before(tree: ast.AST, tried: int, line: int) -> bool:
-    """True if the body of the try or `with` at ``tried`` calls anything before ``line``: that call may raise."""
+    """True if the body of the try or `with` at ``tried`` calls anything before ``line``: that call may raise.
+
+    Example: `try: ⏎ load() ⏎ dist.barrier()`, tried 1 and line 3 → True, line 2 → False.
+    """
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if getattr(node, "lineno", 0) != tried or not isinstance(node, ast.stmt) or not isinstance(body, list):
@@ -184,7 +211,10 @@ def works_before(tree: ast.AST, tried: int, line: int) -> bool:
 
 
 def tries_again(tree: ast.AST, tried: int) -> bool:
-    """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it."""
+    """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it.
+
+    Example: `while True: ⏎ try: ⏎ return load() ⏎ except OSError: ⏎ pass`, tried 2 → True.
+    """
     for loop in ast.walk(tree):
         for node in ast.walk(loop) if isinstance(loop, LOOPS) else ():
             if isinstance(node, ast.Try) and node.lineno == tried:
@@ -219,7 +249,7 @@ def _calls(statements: list[ast.stmt]) -> Iterator[ast.Call]:
 
 
 def assignments(tree: ast.AST, name: str) -> list[int]:
-    """Lines that assign to a plain or dotted name."""
+    """Lines that assign to a plain or dotted name. Example: `a, self.b = 1, 2` at line 3, 'self.b' → [3]."""
     lines = []
     for node in ast.walk(tree):
         targets: list[ast.AST] = []

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import re
+
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, Sources, guards
 from hangdoc.diagnosis.source.queries import assignments, binds
 from hangdoc.model.snapshot import JobSnapshot
+
+SideRanks = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ranks of side 0, which are the culprits, and of side 1, the others."""
+
+_HIDDEN = re.compile(r"…|\.\.\.|<\w")
+"""What a value shows in place of something that was shortened, masked or is no plain value."""
 
 
 class Values:
@@ -67,19 +76,54 @@ class Values:
         tree = sources.function(file, guard.line)
         if tree is None:
             return per_rank
-        at = self.lines(file, function)
-        loops = [g for g in guards(tree, guard.line) if g.kind == "loop"]
-        if not loops:
-            again = {r for r in per_rank if 0 < at.get(r, 0) < guard.line}
-            return {r: v for r, v in per_rank.items() if r not in again} if binds(tree, guard.line, name) else per_rank
-        first, last = loops[-1].span
-        changed = name in loops[-1].counters or any(first <= line <= last for line in assignments(tree, name))
-        since = {r for r in per_rank if changed and first <= at.get(r, 0) < guard.line}
+        loop = next((g for g in reversed(guards(tree, guard.line)) if g.kind == "loop"), None)
+        since = per_rank.keys() & self._set_since(tree, file, function, guard, name, loop)
         tested = {r: v for r, v in per_rank.items() if r not in since}
+        if loop is None:
+            return tested
         # Counts that differ by more than one round differed then, too.
         kept = {v for v in {per_rank[r] for r in since} if all(_far_apart(v, other) for other in tested.values())}
         return {r: v for r, v in per_rank.items() if r not in since or (tested and v in kept)}
 
+    def _set_since(
+        self, tree: ast.AST, file: str, function: str, guard: Guard, name: str, loop: Guard | None
+    ) -> set[int]:
+        """The ranks that have set the name again since they tested it: they are at an earlier line than the guard.
+
+        ``loop``: the innermost loop around the guard, of which they are in another round; without one, they have called
+        the function again.
+        """
+        if loop is None:
+            first, changed = 1, binds(tree, guard.line, name)
+        else:
+            first, last = loop.span
+            changed = name in loop.counters or any(first <= line <= last for line in assignments(tree, name))
+        lines = self.lines(file, function) if changed else {}
+        return {rank for rank, line in lines.items() if first <= line < guard.line}
+
 
 def _far_apart(a: str, b: str) -> bool:
     return a.lstrip("-").isdigit() and b.lstrip("-").isdigit() and abs(int(a) - int(b)) > 1
+
+
+def is_hidden(value: str) -> bool:
+    """True if the value was shortened or masked, or is not plain. Examples: 'abc…', '<Tensor>'."""
+    return _HIDDEN.search(value) is not None
+
+
+def sides_differ(per_rank: dict[int, str], ranks: SideRanks) -> bool | None:
+    """Whether the sides have no value in common; None where a side's values were not seen, or are hidden.
+
+    Example: {0: 'True', 1: 'False'} of ranks ((0,), (1,)) → True.
+    """
+    mine, theirs = ({per_rank[r] for r in side if r in per_rank} for side in ranks)
+    if not mine or not theirs:
+        return None
+    if any(is_hidden(value) for value in mine & theirs):
+        return None  # a masked string, a tensor: looks alike and need not be
+    return mine.isdisjoint(theirs)
+
+
+def equals_rank(per_rank: dict[int, str]) -> bool:
+    """True if the value is the rank itself, on at least two ranks."""
+    return len(per_rank) > 1 and all(value == str(rank) for rank, value in per_rank.items())

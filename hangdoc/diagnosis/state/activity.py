@@ -11,17 +11,20 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
 from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 
 UNSEEN = "unseen"
 """``RankSnapshot.identity`` of a rank that may be any process of the job that does not say its rank."""
+
+_MOST_KEYS = 3
+"""Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 
@@ -33,7 +36,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     'all_reduce  default_pg #12', at train.py:9.
     """
     if rank.identity == UNSEEN:
-        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "nothing is known of this rank")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no process says that it is this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
         return _from_dump(rank, program)
     gone = _gone(rank)
@@ -51,30 +54,40 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     thread = blocking_thread(process)
     stack = thread.frames if thread else ()
     moving = is_moving(process)
-    doing, token, peer = _what(rank, process, thread, stack, program, moving)
+    doing, token, peer = _what(rank, process, thread, program, moving)
     kind = doing.kind
     if kind in _DONE_BY_CHILDREN:
         moving = moving or any(is_moving(child) for child in descendants(process))
-    if not stack and token is not None:
-        stack = token.stack
-    group, members = token.group if token else (None, ())
-    return Activity(
+    found = Activity(
         rank=rank.rank,
         host=rank.host,
         pid=process.pid,
         kind=kind,
         text=doing.text,
         reason=doing.reason,
-        where=_first(stack) or (token.frame if token else None) or _line_of_main(rank, process, kind),
+        where=_first(stack),
         stack=stack,
         moving=moving,
-        op=token.op if token else None,
-        group=group,
-        members=members,
-        sequence=token.sequence if token else None,
         peer=peer,
         # The text of an idle event loop already says what its tasks await.
-        landmark=None if kind == ActivityKind.EVENT_LOOP else words(stack) or (words(token.stack) if token else None),
+        landmark=None if kind == ActivityKind.EVENT_LOOP else words(stack),
+    )
+    found = _with_call(found, token) if token is not None else found
+    return found if found.where is not None else replace(found, where=_line_of_main(rank, process, kind))
+
+
+def _with_call(activity: Activity, call: Token) -> Activity:
+    """``activity`` in that call; the call's own stack replaces one that could not be read."""
+    stack = activity.stack or call.stack
+    return replace(
+        activity,
+        where=activity.where or _first(stack) or call.frame,
+        stack=stack,
+        op=call.op,
+        group=call.group[0],
+        members=call.group[1],
+        sequence=call.sequence,
+        landmark=activity.landmark or words(call.stack),
     )
 
 
@@ -90,20 +103,8 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     token = pending_call(program, ())
     if token is None:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
-    return Activity(
-        rank=rank.rank,
-        host=rank.host,
-        pid=None,
-        kind=ActivityKind.IN_COLLECTIVE,
-        text=call_text(token, program),
-        where=token.frame,
-        stack=token.stack,
-        op=token.op,
-        group=token.group[0],
-        members=token.group[1],
-        sequence=token.sequence,
-        landmark=words(token.stack),
-    )
+    waiting = Activity(rank.rank, rank.host, None, ActivityKind.IN_COLLECTIVE, call_text(token, program))
+    return _with_call(waiting, token)
 
 
 def _first(stack: Stack) -> Frame | None:
@@ -117,12 +118,12 @@ def _gone(rank: RankSnapshot) -> Wait | None:
     if rank.exit is not None:
         return Wait(ActivityKind.EXITED, exit_text(rank))
     if rank.process is None:
-        return Wait(ActivityKind.ABSENT, "no process carries this rank")
+        return Wait(ActivityKind.ABSENT, "missing, no process has this rank")
     last = rank.process.last
     if last is None:
         return None
     if last.state in ("Z", "X", "x"):
-        return Wait(ActivityKind.ZOMBIE, "ended, not yet reaped by its parent")
+        return Wait(ActivityKind.ZOMBIE, "a zombie, ended and not yet reaped by its parent")
     if last.state in ("T", "t"):
         if last.tracer_pid:
             return Wait(ActivityKind.STOPPED, f"held by a debugger (process {last.tracer_pid})")
@@ -147,43 +148,76 @@ def exit_text(rank: RankSnapshot) -> str:
     return "ended, status unknown"
 
 
-def _what(
-    rank: RankSnapshot,
-    process: Process,
-    thread: Thread | None,
-    stack: Stack,
-    program: RankProgram | None,
-    moving: bool,
-) -> tuple[Wait, Token | None, int | None]:
-    """(what the rank does, the call it waits in, the peer of its message).
+_Doing = tuple[Wait, "Token | None", "int | None"]
+"""(what the rank does, the call it waits in, the peer of its message)."""
 
-    One function in spite of its branches: it is the order of the sources, the journal, then the stack, then the kernel.
-    """
+
+def _what(
+    rank: RankSnapshot, process: Process, thread: Thread | None, program: RankProgram | None, moving: bool
+) -> _Doing:
+    """What the rank does, by the surest source that knows: its journal, then its stack, then the kernel."""
+    stack = thread.frames if thread else ()
     mark = kind_mark(stack)
     kind = mark.kind if mark else None
     pending = pending_call(program, stack)
-    if kind in (None, ActivityKind.IN_COLLECTIVE):
-        message = pending_p2p(rank, stack)
-        if message is not None and (pending is None or message.created_ns >= pending.created_ns):
-            waiting, peer = _waiting_for(message)
-            return waiting, None, peer
-        wait = _store_wait(rank, thread)
-        if wait is not None and not kind:
-            text = f"{wait.operation} of {', '.join(wait.keys[:3]) or 'a key'}"
-            return Wait(ActivityKind.STORE_WAIT, text), None, None
-    if kind == ActivityKind.IN_COLLECTIVE and pending is not None:
-        return Wait(kind, call_text(pending, program)), pending, None
-    if kind == ActivityKind.IN_COLLECTIVE and not moving:
-        op = python_op(stack)
-        if message_way(op):
-            return Wait(_verb(op), op), None, number_below_user(stack, *names("peer_local"))
-        if thread is not None and thread.state != "R":
-            return Wait(kind, op or words(stack) or "a collective"), None, None
+    found: _Doing | None = None
+    if kind is None:
+        found = _in_recorded_message(rank, stack, pending) or _in_recorded_store_wait(rank, thread)
+    elif kind == ActivityKind.IN_COLLECTIVE:
+        found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, pending, moving)
+    if found is not None:
+        return found
     rest = at_rest(process, thread, stack)
     waits = rest.kind in (ActivityKind.LOCK, ActivityKind.NOT_VISIBLE) and thread is not None and thread.state == "S"
     if pending is not None and waits and not _of_another(pending, process, thread):
         return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None
     return rest, None, None
+
+
+def _in_recorded_message(rank: RankSnapshot, stack: Stack, pending: Token | None) -> _Doing | None:
+    """The wait for a message of the journal, unless the rank issued its ``pending`` collective after that message."""
+    message = pending_p2p(rank, stack)
+    if message is None or (pending is not None and message.created_ns < pending.created_ns):
+        return None
+    waiting, peer = _waiting_for(message)
+    return waiting, None, peer
+
+
+def _in_recorded_store_wait(rank: RankSnapshot, thread: Thread | None) -> _Doing | None:
+    """The wait on the store that the journal knows."""
+    wait = _store_wait(rank, thread)
+    if wait is None:
+        return None
+    return Wait(ActivityKind.STORE_WAIT, _store_text(wait)), None, None
+
+
+def _store_text(wait: StoreWait) -> str:
+    """The call on the store as PyTorch names it: 'store.wait(done0, done1, done2, …)', 'TCPStore(127.0.0.1, 29500)'."""
+    keys = ", ".join((*wait.keys[:_MOST_KEYS], *(["…"] if len(wait.keys) > _MOST_KEYS else [])))
+    if wait.operation == "connect":
+        return f"TCPStore({keys})"
+    if wait.operation == "group":
+        return f"the set-up of process group {keys}".rstrip()
+    return f"store.{wait.operation}({keys})"
+
+
+def _in_collective(
+    thread: Thread | None, program: RankProgram | None, pending: Token | None, moving: bool
+) -> _Doing | None:
+    """The wait of a thread whose stack is in a collective: in its pending call, else as the stack alone shows it.
+
+    None for a thread that works inside of a collective that the journal does not know.
+    """
+    if pending is not None:
+        return Wait(ActivityKind.IN_COLLECTIVE, call_text(pending, program)), pending, None
+    if moving or thread is None:
+        return None
+    op = python_op(thread.frames)
+    if message_way(op):
+        return Wait(_verb(op), op), None, number_below_user(thread.frames, *names("peer_local"))
+    if thread.state == "R":
+        return None
+    return Wait(ActivityKind.IN_COLLECTIVE, op or words(thread.frames) or "a collective"), None, None
 
 
 def _verb(op: str) -> ActivityKind:
@@ -221,13 +255,17 @@ def _of_another(call: Token, process: Process, thread: Thread | None) -> bool:
 
 
 def call_text(token: Token, program: RankProgram | None) -> str:
-    """'all_reduce  default_pg #1042'."""
+    """The call with its group and number: 'all_reduce  default_pg #1042'."""
     group = program.groups.get(token.group[0]) if program else None
     return f"{token.op}  {group_label(token.group[0], group.description if group else '')} #{token.sequence}"
 
 
 def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
-    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest."""
+    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest.
+
+    Example: all_reduce from train.py:9 and barrier from train.py:14 are pending, the thread is at train.py:14 → the
+    barrier.
+    """
     if program is None:
         return None
     pending = program.pending
@@ -259,7 +297,7 @@ def _store_wait(rank: RankSnapshot, thread: Thread | None) -> StoreWait | None:
 
 
 def own_store_call(stack: Stack) -> bool:
-    """True for the user's own store.get or store.wait; False for the one inside of a process group's set-up."""
+    """True for a store.get or store.wait of the user's own; False for one in the set-up of a process group."""
     return not any("torch/distributed/" in f.file for f in below_user(stack))
 
 

@@ -1,4 +1,4 @@
-"""Threads of one process that wait for each other for good; the process alone proves it, without the other ranks."""
+"""Threads of one process that wait for each other for good. The process alone proves it, without the other ranks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Deadlock:
     """Why no thread of the process can go on. With neither field: all its threads wait, or there is only one.
 
     ``circle``: (the line that waits for a lock, the lock's holder) of each thread, from the main thread on; the last
-    one's holder waits in one of the circle's lines. ``pool``: the lines at which the workers of a thread pool wait for
+    holder waits at one of these lines. ``pool``: the lines at which the workers of a thread pool wait for
     tasks of their own pool. Example: thread 1 holds a and waits for b, thread 2 holds b and waits for a → circle of 2.
     """
 
@@ -35,23 +35,27 @@ def deadlock(process: Process, sources: Sources) -> Deadlock | None:
     circle = _circle(process, threads[0], sources)
     if circle:
         return Deadlock(circle=circle)
-    pythons = [thread for thread in threads[1:] if thread.frames and not _is_probe(thread)]
+    others = [thread for thread in threads[1:] if thread.frames and not _is_probe(thread)]
     if any(_may_call_python(process, thread) for thread in threads if not thread.frames):
         return None
-    if not all(_waits_for_a_thread(process, thread, sources) for thread in pythons):
+    if not all(_waits_for_a_thread(process, thread, sources) for thread in others):
         return None
-    workers = [thread for thread in pythons if _is_at(thread, "pool_worker_file", "pool_worker")]
-    if (
-        workers
-        and _is_at(threads[0], "future_file", "waits_for_future")
-        and all(_is_at(thread, "future_file", "waits_for_future") for thread in workers)
-    ):
-        return Deadlock(pool=tuple(where for thread in workers if (where := _where(thread)) is not None))
-    return Deadlock()
+    return Deadlock(pool=_pool_of_waiting_workers(threads[0], others))
+
+
+def _pool_of_waiting_workers(main: Thread, others: list[Thread]) -> tuple[Frame, ...]:
+    """The lines of a pool's workers, if all of them and the main thread wait for a task of the pool; else ().
+
+    Example: two workers of a pool of two are in `future.result()`, as is the main thread → the workers' two lines.
+    """
+    workers = [thread for thread in others if _is_at(thread, "pool_worker_file", "pool_worker")]
+    if not all(_is_at(thread, "future_file", "waits_for_future") for thread in (main, *workers)):
+        return ()
+    return tuple(where for thread in workers if (where := _where(thread)) is not None)
 
 
 def _may_call_python(process: Process, thread: Thread) -> bool:
-    """True for a native thread that may run a Python callback which ends the wait."""
+    """True for a native thread that may run a Python callback, which may end the wait."""
     return not thread.name.startswith(names("threads_without_locks", of="native")) and thread.name != process.comm
 
 
@@ -111,5 +115,5 @@ def _is_probe(thread: Thread) -> bool:
 
 
 def _is_at(thread: Thread, files: str, functions: str) -> bool:
-    """Is the thread in one of these functions of these files, entries of the table of names?"""
+    """True if the thread is in one of these functions of these files; both are entries of the table of names."""
     return any(f.file.endswith(names(files)) and plain(f.function) in names(functions) for f in thread.frames)

@@ -30,7 +30,8 @@ class HeldLock:
 def held_lock(process: Process, activity: Activity, program: RankProgram, sources: Sources) -> HeldLock | None:
     """The lock that the main thread waits for while another thread holds it in a collective; None if there is none.
 
-    The two lines must lock the same name; for an attribute of ``self``, in the same class.
+    The two lines must lock the same name; for an attribute of ``self``, in the same class. Example: the main thread
+    waits at `with lock:`, a thread entered `with lock:` and waits in all_reduce → that lock, that thread.
     """
     for holder in holders(process, activity.where, sources):
         thread = holder.thread

@@ -11,15 +11,19 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
-_UNTOLD = "blocked in a native call (a lock, a socket or a library)"
+_NATIVE_CALL = "blocked in a native call (a lock, a socket or a library)"
 _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 
 _FUTEX_PRIVATE = 128
 """FUTEX_PRIVATE_FLAG of linux/futex.h."""
 _CPU_SHARE_THAT_MOVES = 0.05
 """Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
+_CPU_SHARE_OF_A_BUSY_THREAD = 0.5
+"""Of one core, in any thread; chosen by hand, above what the probe's own answers cost."""
+_SHORTEST_GAP_SECONDS = 0.05
+"""Between two looks, to compute shares with; chosen by hand, so that a tick of the clock (10 ms) is no full core."""
 _BYTES_THAT_MOVE = 4096
-"""Between two looks: one page, chosen by hand; a line of a log is less."""
+"""Between two looks: one page of memory; chosen by hand, because a line of a log is less."""
 _WAKE_UPS_THAT_MOVE = 5
 """Between two looks; chosen by hand, above what a worker that sleeps shows."""
 
@@ -32,27 +36,29 @@ def is_moving(process: Process) -> bool:
     if len(process.looks) < 2:
         return False
     first, last = process.looks[0], process.looks[-1]
-    gap = max(last.at - first.at, 0.05)
-    main_before, main_now = first.main, last.main
-    if main_before and main_now:
-        if main_now.cpu - main_before.cpu > _CPU_SHARE_THAT_MOVES * gap:
-            return True
-        if main_before.frames and main_now.frames and _shape(main_before.frames) != _shape(main_now.frames):
-            return True
+    seconds = max(last.at - first.at, _SHORTEST_GAP_SECONDS)
+    if first.main and last.main and _main_moves(first.main, last.main, seconds):
+        return True
     before = {t.tid: t for t in first.threads}
-    for thread in last.threads:
-        then = before.get(thread.tid, thread)
-        if thread.cpu - then.cpu > gap / 2:
-            return True
-        if (
-            thread.name in names("threads_that_move_data", of="native")
-            and thread.voluntary_switches - then.voluntary_switches > _WAKE_UPS_THAT_MOVE
-        ):
-            return True
-    for now, earlier in ((last.read_bytes, first.read_bytes), (last.write_bytes, first.write_bytes)):
-        if now is not None and earlier is not None and now - earlier > _BYTES_THAT_MOVE:
-            return True
-    return False
+    if any(_thread_moves(before[t.tid], t, seconds) for t in last.threads if t.tid in before):
+        return True
+    counts = ((first.read_bytes, last.read_bytes), (first.write_bytes, last.write_bytes))
+    return any(then is not None and now is not None and now - then > _BYTES_THAT_MOVE for then, now in counts)
+
+
+def _main_moves(then: Thread, now: Thread, seconds: float) -> bool:
+    """True if the main thread ran, or is elsewhere in its program, ``seconds`` later."""
+    if now.cpu - then.cpu > _CPU_SHARE_THAT_MOVES * seconds:
+        return True
+    return bool(then.frames and now.frames) and _shape(then.frames) != _shape(now.frames)
+
+
+def _thread_moves(then: Thread, now: Thread, seconds: float) -> bool:
+    """True if a thread ran for much of the time, or one that moves data was woken up again and again."""
+    if now.cpu - then.cpu > _CPU_SHARE_OF_A_BUSY_THREAD * seconds:
+        return True
+    wake_ups = now.voluntary_switches - then.voluntary_switches
+    return now.name in names("threads_that_move_data", of="native") and wake_ups > _WAKE_UPS_THAT_MOVE
 
 
 def _shape(stack: Stack) -> list[tuple[str, int]]:
@@ -73,28 +79,31 @@ def descendants(process: Process) -> list[Process]:
     return found
 
 
+_LEFT_TO_OTHER_THREADS = frozenset({ActivityKind.LOCK, ActivityKind.SHUTTING_DOWN, ActivityKind.EVENT_LOOP})
+"""What the main thread does while another thread may do the rank's work."""
+
+
 def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
 
-    Where the main thread only serves a library's loop (Ray's workers), the user's code runs in another.
+    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread. Example:
+    the main thread waits in join() for a thread that is in all_reduce → that thread.
     """
     last = process.last
     main = last.main if last else None
-    if last is None or main is None:
-        return None
+    return (_at_work_instead(main, last.threads[1:]) or main) if last is not None and main is not None else None
+
+
+def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None:
+    """The one of the other threads that does the rank's work while the main thread waits for it or serves a loop."""
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
-    if serves or (
-        mark is not None and mark.kind in (ActivityKind.LOCK, ActivityKind.SHUTTING_DOWN, ActivityKind.EVENT_LOOP)
-    ):
-        busy = [t for t in last.threads[1:] if t.frames and _communicates(t.frames)]
-        if len(busy) == 1:
-            return busy[0]
-    if serves and mark is None:
-        users = [t for t in last.threads[1:] if user_stack(t.frames)]
-        if len(users) == 1:
-            return users[0]
-    return main
+    others: list[Thread] = []
+    if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
+        others = [t for t in threads if t.frames and _communicates(t.frames)]
+    if serves and mark is None and len(others) != 1:
+        others = [t for t in threads if user_stack(t.frames)]
+    return others[0] if len(others) == 1 else None
 
 
 def _communicates(stack: Stack) -> bool:
@@ -102,11 +111,12 @@ def _communicates(stack: Stack) -> bool:
     return mark is not None and mark.kind in (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)
 
 
-# How a library waits says less than what it waits for: compilers run in processes, and pools and loaders pass results
-# through queues. So these kinds replace the innermost one where a frame further out has them.
+# What a library waits for says more than how it waits: compilers run in processes, and pools and loaders pass results
+# through queues. So these kinds replace the kind of the innermost frame if a frame further out has them.
 _FINER = {
     ActivityKind.WAITING_FOR_CHILD: (ActivityKind.COMPILING,),
     ActivityKind.LOCK: (
+        ActivityKind.DEBUGGER,
         ActivityKind.COMPILING,
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.WAITING_FOR_CHILD,
@@ -120,7 +130,8 @@ _FINER = {
 def kind_mark(stack: Stack) -> Landmark | None:
     """The landmark that decides the kind: the innermost one below user code, unless one further out is finer.
 
-    Without any user frame the whole stack is searched.
+    Without any user frame the whole stack is searched. Example: a queue's get() inside of a DataLoader →
+    the DataLoader's landmark, WAITING_FOR_WORKER.
     """
     marks = [mark for frame in below_user(stack) if (mark := landmark(frame)) is not None and mark.kind]
     first = marks[0].kind if marks else None
@@ -165,7 +176,7 @@ def outside(process: Process, thread: Thread | None) -> Wait | None:
 
 
 def is_terminal(file: OpenFile) -> bool:
-    """Is it a terminal, by its name? To ask the device itself would mean to open it."""
+    """True if its name is that of a terminal. To ask the device itself would mean to open it."""
     return pattern("terminal", of="kernel").match(file.target) is not None
 
 
@@ -196,30 +207,48 @@ def gil_holder(process: Process) -> Thread | None:
 
 
 def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
-    """What the thread does. One `if` for each source, the surest first: library frames, the kernel, native frames."""
-    mark = kind_mark(stack)
-    if mark is not None and mark.kind is not None and mark.kind != ActivityKind.IN_COLLECTIVE:
-        told = mark_with_words(stack, mark.kind)
-        return Wait(mark.kind, told.words, told.reason) if told is not None else Wait(mark.kind, mark.kind)
+    """What the thread does. One step for each source, the surest first: library frames, the kernel, native frames."""
     blocked = outside(process, thread)
-    holder = gil_holder(process)
-    if holder is not None and holder.state != "R":
-        here = blocked if thread is not None and thread.tid == holder.tid else None
-        inside = "" if here is None else " (it sleeps)" if here.kind == ActivityKind.SLEEPING else f" ({here.text})"
-        inside = inside or (f" ({function}())" if (function := native_function(holder.native_frames)) else "")
-        return Wait(ActivityKind.GIL_HELD, f"in a native call that holds the GIL{inside}")
-    if blocked is not None:
-        return blocked
+    known = _in_library(stack) or _holding_gil(process, thread, blocked) or blocked
+    if known is not None:
+        return known
     if (thread is not None and thread.state == "R") or is_moving(process):
         return Wait(ActivityKind.COMPUTING, "running Python or native code")
     if thread is None or not stack:
         return Wait(ActivityKind.NOT_VISIBLE, "its stack could not be read")
+    return _in_native_code(thread)
+
+
+def _in_library(stack: Stack) -> Wait | None:
+    """The wait that a library's frames name; None for a collective, of which a journal knows more."""
+    mark = kind_mark(stack)
+    if mark is None or mark.kind is None or mark.kind == ActivityKind.IN_COLLECTIVE:
+        return None
+    worded = mark_with_words(stack, mark.kind)
+    return Wait(mark.kind, worded.words, worded.reason) if worded is not None else Wait(mark.kind, mark.kind)
+
+
+def _holding_gil(process: Process, thread: Thread | None, blocked: Wait | None) -> Wait | None:
+    """The wait of a process in which a native call holds the GIL. ``blocked``: what ``thread`` itself is blocked in."""
+    holder = gil_holder(process)
+    if holder is None or holder.state == "R":
+        return None
+    inside = ""
+    if blocked is not None and thread is not None and thread.tid == holder.tid:
+        inside = " (it sleeps)" if blocked.kind == ActivityKind.SLEEPING else f" ({blocked.text})"
+    elif function := native_function(holder.native_frames):
+        inside = f" ({function}())"
+    return Wait(ActivityKind.GIL_HELD, f"in a native call that holds the GIL{inside}")
+
+
+def _in_native_code(thread: Thread) -> Wait:
+    """The wait of a thread in native code that no Python frame and no system call names."""
     native = native_wait(thread.native_frames)
     if native is not None:
         return Wait(*native)
     if is_shared_wait(thread):
         return Wait(ActivityKind.LOCK, _SHARED_LOCK, WaitReason.SHARED_LOCK)
-    return Wait(ActivityKind.LOCK, _UNTOLD, WaitReason.UNTOLD)
+    return Wait(ActivityKind.LOCK, _NATIVE_CALL, WaitReason.UNKNOWN)
 
 
 def is_shared_wait(thread: Thread) -> bool:

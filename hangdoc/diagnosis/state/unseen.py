@@ -18,7 +18,8 @@ from hangdoc.model.wording import name_ranks
 def hidden_ranks(job: JobSnapshot, completed: Iterable[int]) -> frozenset[int]:
     """Ranks that the snapshot does not show and that nothing proves to be missing.
 
-    ``completed``: the ranks that have completed a call with others.
+    ``completed``: the ranks that have completed a call with others. Example: ranks 2 and 3 run on another host →
+    {2, 3}; torchrun --standalone has started only three of four ranks → {}.
     """
     hidden = {rank.rank for rank in job.ranks if _left_no_trace(rank)}
     if not hidden:
@@ -70,15 +71,15 @@ def hidden_text(job: JobSnapshot, ranks: tuple[int, ...]) -> str:
 
 
 def note_hidden(job: JobSnapshot, ranks: tuple[int, ...]) -> tuple[Unavailable, ...]:
-    """The same, as an entry for the list of what could not be seen; () for no rank."""
+    """``hidden_text`` as an entry for the list of what could not be seen; () for no rank."""
     if not ranks or whereabouts(job) == "dump":
-        return ()  # of dumps each that is missing is in the list already
+        return ()  # the list already has each dump that is missing
     remedy = "" if whereabouts(job) == "host" else "run hangdoc as root, or in the container that the others run in"
     return (Unavailable("ranks", hidden_text(job, ranks), remedy),)
 
 
 def whereabouts(job: JobSnapshot) -> str:
-    """Where the ranks are that were not seen: 'host', another one; 'dump', in a file that is missing; '' unknown."""
+    """Where the unseen ranks are: 'host' (another host), 'dump' (a dump file that is missing) or '' (unknown)."""
     if job.mode == "dump":
         return "dump"
     many = any(on_many_hosts(dict(rank.environment), job.world_size or 0) for rank in job.ranks)

@@ -59,8 +59,12 @@ def build(
     held: Mapping[int, Token],
     shared_locks: Mapping[int, frozenset[int]],
 ) -> Graph:
-    """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
-    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for."""
+    """Join activities and journals into the graph.
+
+    ``held``: rank → the call during which one of its threads holds the lock that its main thread waits for.
+    ``shared_locks``: rank → the ranks that hold the lock that it waits for. Example: ranks 0 and 1 are in all_reduce
+    #7, rank 2 sleeps → 0 and 1 wait for 2, which is a root.
+    """
     builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
@@ -99,19 +103,11 @@ class _Builder:
         """The ranks that one rank waits for; None where it waits for no rank. One `if` for each kind of wait."""
         kind = activity.kind
         if rank in self.held:
-            call = self.held[rank]
-            history = self.groups.get(call.group)
-            missing = self._call(history, call.sequence)[0] if history is not None else ()
-            return Wait(rank, missing, f"has not issued {call.op}, over which a lock is held", "journal")
+            return self._over_held_lock(rank, self.held[rank])
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
         if kind == ActivityKind.IN_COLLECTIVE:
-            history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
-            if history is not None and activity.sequence is not None:
-                return self._collective(rank, activity, history, activity.sequence)
-            alike = self._wait_at_same_line(rank, activity)
-            others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
-            return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
+            return self._in_collective(rank, activity)
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
@@ -119,6 +115,21 @@ class _Builder:
         if kind in _ON_FILES and activity.reason != WaitReason.QUEUE:
             return self._on_files(rank, activity)
         return None
+
+    def _over_held_lock(self, rank: int, call: Token) -> Wait:
+        """The wait for a lock that another thread of the rank holds during ``call``."""
+        history = self.groups.get(call.group)
+        missing = self._call(history, call.sequence)[0] if history is not None else ()
+        return Wait(rank, missing, f"has not issued {call.op}, during which a lock is held", "journal")
+
+    def _in_collective(self, rank: int, activity: Activity) -> Wait | None:
+        """The wait in a collective: by its group and number if they are known, else by the lines of the stacks."""
+        history = self.groups.get((activity.group or "", activity.members)) if activity.group else None
+        if history is not None and activity.sequence is not None:
+            return self._collective(rank, activity, history, activity.sequence)
+        alike = self._wait_at_same_line(rank, activity)
+        others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
+        return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
 
     def _on_files(self, rank: int, activity: Activity) -> Wait:
         """The wait for the ranks, or their children, that have the other end of a pipe or socket, or hold a lock."""
@@ -217,7 +228,10 @@ class _Builder:
         return self._in_stacks[key]
 
     def _not_joined(self, rank: int) -> tuple[int, ...]:
-        """The ranks that have not reached this one's wait on the store: ended, or with no more groups than it has."""
+        """The ranks that have not reached the wait on the store that ``rank`` is in.
+
+        They have ended, or they wait elsewhere and have made no more groups than it has.
+        """
         mine = self._group_count(rank)
         if mine not in self._in_store:
             self._in_store[mine] = tuple(

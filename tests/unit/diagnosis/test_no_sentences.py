@@ -82,7 +82,7 @@ def test_no_decision_reads_a_sentence(path):
 @pytest.mark.parametrize(
     "line",
     [
-        "activity.text == UNTOLD",
+        "activity.text == NATIVE_CALL",
         "'backward' in mark.words",
         "finding.why.startswith('the ')",
         "re.search('lock', activity.text)",

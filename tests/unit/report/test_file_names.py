@@ -55,7 +55,7 @@ def test_no_two_files_have_one_name(files: set[str], cwd: str) -> None:
     assert len(set(short.values())) == len(files)
     for file, name in short.items():
         assert file.endswith("/" + name.removeprefix("./").removeprefix("/"))
-    assert dict(names.told_apart()) == {f: n for f, n in short.items() if n != f.rpartition("/")[2]}
+    assert dict(names.distinguished()) == {f: n for f, n in short.items() if n != f.rpartition("/")[2]}
 
 
 def job(*files: str) -> JobSnapshot:

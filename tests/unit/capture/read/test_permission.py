@@ -67,7 +67,7 @@ def test_root_without_the_capability_in_a_container(proc: Path) -> None:
     process(proc, "self", 0, capabilities=0xFF)
     process(proc, "77", 0, capabilities=0xFFFF)
     shut = explain(77, powers(user=0), proc)
-    assert "capabilities that hangdoc has not" in shut.why
+    assert "capabilities that hangdoc lacks" in shut.why
     assert "--cap-add SYS_PTRACE" in shut.remedy
     process(proc, "77", 4321)
     assert "--cap-add SYS_PTRACE" in explain(77, powers(user=0), proc).remedy

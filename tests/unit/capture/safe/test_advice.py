@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from asking_job import ARRIVES, job
 from waiting_rank import state, thread, why, worker
 
 from hangdoc.capture import host
@@ -109,10 +110,8 @@ def test_else_the_next_run_under_watch(attach: Looks) -> None:
 
 
 def test_the_diagnosis_repeats_what_the_capture_found_out() -> None:
-    from test_asking import MEETS, job
-
-    arrived = job(MEETS, MEETS, target="", mode="attach")
+    arrived = job(ARRIVES, ARRIVES, target="", mode="attach")
     assert "watch" not in diagnose(arrived).fix
-    for told in ("`hangdoc attach 7 --inject` reads it", advice.NEXT_TIME):
-        notes = tuple(Unavailable("journal", "there is no probe in this process", told, rank) for rank in (0, 1))
-        assert diagnose(replace(arrived, unavailable=notes)).fix == f"{told[:1].upper()}{told[1:]}."
+    for advised in ("`hangdoc attach 7 --inject` reads it", advice.NEXT_TIME):
+        notes = tuple(Unavailable("journal", "there is no probe in this process", advised, rank) for rank in (0, 1))
+        assert diagnose(replace(arrived, unavailable=notes)).fix == f"{advised[:1].upper()}{advised[1:]}."

@@ -44,3 +44,33 @@ def test_the_child_is_named_where_nothing_leads_back_to_the_rank(job):
 
 def test_a_dataloader_worker_is_called_one(job):
     assert named(with_child(job, blocking_files=(), role="dataloader-worker"))[1] == (0, "dataloader-worker")
+
+
+@pytest.fixture
+def suspended() -> JobSnapshot:
+    """torchrun is in state T, serves the ranks' store, and the ranks are in init_process_group."""
+    return api.load(case("suspended_torchrun_attach"))
+
+
+def with_launcher(job: JobSnapshot, **changes) -> JobSnapshot:
+    """The job, with every look at its launcher changed."""
+    looks = tuple(dataclasses.replace(look, **changes) for look in job.launcher.looks)
+    return dataclasses.replace(job, launcher=dataclasses.replace(job.launcher, looks=looks))
+
+
+def test_a_stopped_launcher_is_the_culprit_where_the_ranks_wait_on_its_store(suspended):
+    found = api.diagnose(suspended)
+    (culprit,) = found.culprit_processes
+    assert (culprit.rank, culprit.pid, culprit.role) == (None, suspended.launcher.pid, "launcher")
+    assert (found.outcome, found.cause.code, found.culprits) == ("hang", "HD403", ())
+    traced = api.diagnose(with_launcher(suspended, state="t", tracer_pid=99))
+    assert "held by a debugger" in traced.verdict
+    assert "certain" not in traced.confidence
+
+
+def test_a_launcher_that_runs_or_serves_no_store_is_no_culprit(suspended):
+    assert named(with_launcher(suspended, state="S")) == []
+    (host,) = suspended.hosts
+    elsewhere = tuple(dataclasses.replace(entry, port=entry.port + 1) for entry in host.listening)
+    served = dataclasses.replace(suspended, hosts=(dataclasses.replace(host, listening=elsewhere),))
+    assert named(served) == []

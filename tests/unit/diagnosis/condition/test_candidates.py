@@ -6,13 +6,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.candidates import (
-    Parting,
-    counter_values,
-    describe,
-    diverging_guards,
-    wrapped_for_one_rank,
-)
+from hangdoc.diagnosis.condition.branch_values import counter_values, describe
+from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards, wrapped_for_one_rank
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread
@@ -42,7 +37,7 @@ class Program:
             found.append(Frame(FILE, number, name))
         return (Frame(C10D, 9, "barrier"), *found)
 
-    def diverging(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[Parting]:
+    def diverging(self, mine: Stack, theirs: Stack, seen: JobSnapshot = NOTHING_SEEN) -> list[BranchPoint]:
         """The guards at which rank 0 can have diverged from ranks 1 and 2."""
         return diverging_guards(self.sources, Values(seen), (mine, theirs), ((0,), (1, 2)))
 
@@ -52,7 +47,7 @@ def seen(function: str, **names: tuple[str, ...]) -> JobSnapshot:
     ranks = []
     for rank in range(3):
         values = tuple(Local(name, per_rank[rank]) for name, per_rank in names.items())
-        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 99, function, values),))  # behind all of it
+        thread = Thread(rank, "MainThread", "S", frames=(Frame(FILE, 99, function, values),))  # after all of it
         ranks.append(
             RankSnapshot(
                 rank, "n", "p", process=Process(rank, 1, "rank", looks=(ProcessState(1.0, "S", threads=(thread,)),))
@@ -190,7 +185,7 @@ def test_the_most_telling_first():
     assert [p.guard.condition for p in found] == ["if rank == 0:", "if cfg.distributed:"]
 
 
-def test_the_name_of_the_module_parts_nobody():
+def test_the_name_of_the_module_is_no_branch_point():
     program = Program("""
         if __name__ == "__main__":
             main()  # A

@@ -1,4 +1,4 @@
-"""Runs of equal calls in a group: the order over all groups tells which of them is missing or too many."""
+"""Runs of equal calls in a group: the order over all groups shows which of them is missing or too many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of names and operations, and the small mechanisms that read stacks and sizes by them."""
+"""The tables of names, and the small mechanisms that read stacks and sizes by them."""
 
 from __future__ import annotations
 
@@ -7,46 +7,15 @@ import pytest
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_wait
-from hangdoc.diagnosis.frames.operations import Operation, is_explicit, message_way, operation
 from hangdoc.diagnosis.frames.stacks import fork, same_line
-from hangdoc.diagnosis.frames.tables import table
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
-
-
-@pytest.mark.parametrize(
-    ("name", "sized", "rooted", "message"),
-    [
-        ("all_reduce", True, False, ""),
-        ("all_gather_into_tensor_coalesced", True, False, ""),
-        ("_reduce_scatter_base", False, False, ""),
-        ("allgather_coalesced", False, True, ""),
-        ("_broadcast_oop", True, True, ""),
-        ("scatter_object_list", False, True, ""),
-        ("reduce_scatter_tensor_coalesced", True, False, ""),
-        ("alltoall_base", False, False, ""),
-        ("recv_anysource", False, False, "recv"),
-        ("batch_isend_irecv", False, False, "send"),
-        ("DDP forward broadcasting module buffers", True, False, ""),
-        ("broadcasting parameters and buffers from rank 0", True, True, ""),
-        ("nobody_knows", True, False, ""),
-    ],
-)
-def test_operations_are_known_by_their_names(name: str, sized: bool, rooted: bool, message: str) -> None:
-    found = operation(name)
-    assert (found.sized, found.rooted, message_way(name)) == (sized, rooted, message)
-
-
-def test_only_a_name_in_the_table_asks_for_communication() -> None:
-    assert is_explicit("all_reduce")
-    assert not is_explicit("all_reduce_my_metrics")
-    assert not is_explicit("send_object_list")
-    assert operation("nobody_knows") == Operation()
+from hangdoc.model.tables import table
 
 
 @pytest.mark.parametrize("of", ["names", "native", "kernel"])
 def test_every_entry_says_where_it_comes_from(of: str) -> None:
-    for name, entry in table(of).items():
+    for name, entry in table("hangdoc.diagnosis.frames", of).items():
         for each in entry if isinstance(entry, list) else [entry]:
             assert each["source"], name
         if isinstance(entry, dict):

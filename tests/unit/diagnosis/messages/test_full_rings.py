@@ -53,13 +53,13 @@ def test_a_journal_that_is_complete_gives_exact_counts() -> None:
 @pytest.mark.parametrize("ring", [1, 7, 12, 15])
 def test_a_full_ring_gives_no_counts(ring: int) -> None:
     found = verdict(BATCHES - 1, ring)
-    told = f"{found.verdict} {found.why} {found.fix} {found.sure}"
+    text = f"{found.verdict} {found.why} {found.fix} {found.sure}"
     assert found.culprits == (0,)
     assert found.cause is not None
     assert found.cause.code == "HD202"
-    assert "fewer" not in told
-    assert not re.search(r"\d+(st|nd|rd|th) recv|has issued", told)
-    assert f"of the last {ring} messages of rank" in told
+    assert "fewer" not in text
+    assert not re.search(r"\d+(st|nd|rd|th) recv|has issued", text)
+    assert f"of the last {ring} messages of rank" in text
 
 
 @pytest.mark.parametrize("ring", [None, 7])

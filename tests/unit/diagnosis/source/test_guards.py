@@ -1,4 +1,4 @@
-"""What a line of source stands under."""
+"""Which conditions, loops and handlers a line of source is under."""
 
 from __future__ import annotations
 
@@ -62,6 +62,28 @@ def test_a_line_beside_an_if_is_not_under_it():
 def test_loops(head, condition):
     assert under(f"def f():\n    {head}\n        step()  # here\n    done()") == [("loop", condition, True)]
     assert under(f"def f():\n    {head}\n        step()\n    done()  # here") == []
+
+
+def test_all_kinds_of_guards_on_the_way_outermost_first():
+    """Earlier statements of one block, any of which can leave it, are equally far in."""
+    source = """
+        for batch in loader:
+            if batch is None:
+                continue
+            if done:
+                break
+            if rank == 0:
+                batch.ok and save(batch)  # here
+    """
+    text = textwrap.dedent(source).strip("\n")
+    found = guards(ast.parse(text), 7)
+    assert [(g.kind, g.condition, g.taken, g.depth) for g in found] == [
+        ("loop", "for batch in loader:", True, 0),
+        ("return", "if batch is None:", False, 1),
+        ("return", "if done:", False, 1),
+        ("if", "if rank == 0:", True, 3),
+        ("expression", "batch.ok", True, 4),
+    ]
 
 
 def test_loop_counters():

@@ -55,7 +55,7 @@ def test_what_is_held_by_hand(line: int, names: set[str]) -> None:
 def test_what_is_held_around_a_line() -> None:
     found = held((Frame(FILE, 4, "Metrics.run"), Frame("/elsewhere.py", 4, "f")), SOURCES)
     assert found == [("self.lock", Frame(FILE, 2, "Metrics.run"))]
-    assert held((Frame(FILE, 2, "Metrics.run"),), SOURCES) == []  # it stands at the `with` itself
+    assert held((Frame(FILE, 2, "Metrics.run"),), SOURCES) == []  # it is at the `with` itself
 
 
 def test_two_objects_of_one_name_are_not_one_lock() -> None:

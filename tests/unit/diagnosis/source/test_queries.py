@@ -1,4 +1,4 @@
-"""What a piece of source tells besides its guards."""
+"""What a piece of source shows besides its guards."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_names_that_count_rounds_alike_on_every_rank(head: str, rounds: tuple[st
 
 
 @pytest.mark.parametrize(
-    ("decorator", "tells"),
+    ("decorator", "decides"),
     [
         ("functools.lru_cache(maxsize=None)", True),
         ("cache", True),
@@ -83,9 +83,9 @@ def test_names_that_count_rounds_alike_on_every_rank(head: str, rounds: tuple[st
         ("uncached", False),
     ],
 )
-def test_decorators_that_decide_whether_the_function_runs(decorator: str, tells: bool) -> None:
+def test_decorators_that_decide_whether_the_function_runs(decorator: str, decides: bool) -> None:
     tree, line = parse(f"@{decorator}\ndef f():\n    barrier()  # here")
-    assert [g.condition for g in guards(tree, line)] == ([f"@{decorator}"] if tells else [])
+    assert [g.condition for g in guards(tree, line)] == ([f"@{decorator}"] if decides else [])
 
 
 def test_a_suppressed_exception_is_a_try() -> None:

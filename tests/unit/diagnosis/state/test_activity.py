@@ -139,9 +139,21 @@ def test_waiting_on_the_store():
         Frame(TORCH + "distributed/rendezvous.py", 9, "_create_c10d_store"), Frame(C10D, 3, "init_process_group")
     )
     assert activity(process(frames)).kind == "store-wait"
-    wait = StoreWait("get", ("server/1",), 0)
+
+
+@pytest.mark.parametrize(
+    ("operation", "keys", "text"),
+    [
+        ("get", ("server/1",), "store.get(server/1)"),
+        ("wait", tuple(f"done{i}" for i in range(4)), "store.wait(done0, done1, done2, …)"),
+        ("connect", ("127.0.0.1", "29500"), "TCPStore(127.0.0.1, 29500)"),
+        ("group", ("2",), "the set-up of process group 2"),
+    ],
+)
+def test_a_wait_on_the_store_that_only_the_journal_shows(operation, keys, text):
+    wait = StoreWait(operation, keys, 0)
     found = activity(process(), journal_of(stacks=((USER, MAIN),), store_waits=(wait,)))
-    assert (found.kind, found.text) == ("store-wait", "get of server/1")
+    assert (found.kind, found.text) == ("store-wait", text)
 
 
 def test_a_thread_that_communicates_for_the_main_thread():

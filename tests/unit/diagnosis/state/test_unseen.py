@@ -35,12 +35,12 @@ def part(job: JobSnapshot, ranks: Collection[int]) -> JobSnapshot:
 def started_by_hand(job: JobSnapshot, address: str = "127.0.0.1", **variables: str) -> JobSnapshot:
     """Nothing in the environment says where the ranks run, but ``address``."""
 
-    def told(rank: RankSnapshot) -> RankSnapshot:
+    def launched(rank: RankSnapshot) -> RankSnapshot:
         kept = {n: v for n, v in rank.environment if n not in NODES and not n.startswith("TORCHELASTIC")}
-        told = {**kept, "MASTER_ADDR": address, **variables}
-        return replace(rank, local_rank=None, environment=tuple(sorted(told.items())))
+        environment = {**kept, "MASTER_ADDR": address, **variables}
+        return replace(rank, local_rank=None, environment=tuple(sorted(environment.items())))
 
-    return replace(job, ranks=tuple(map(told, job.ranks)))
+    return replace(job, ranks=tuple(map(launched, job.ranks)))
 
 
 def with_missing(job: JobSnapshot, *missing: RankSnapshot) -> JobSnapshot:
@@ -83,7 +83,7 @@ def test_without_histories_stacks_of_a_part_blame_nobody(job: JobSnapshot, ranks
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "node-1"])
 def test_unseen_is_not_ended(job: JobSnapshot, address: str) -> None:
-    """Ranks started by hand, each under a watch of its own: others have met the one that is not seen."""
+    """Ranks started by hand, each under a watch of its own: others have completed calls with the unseen one."""
     found = api.diagnose(with_missing(started_by_hand(part(job, (0, 1, 2)), address), expected(3)))
     assert (found.culprits, found.confidence, found.unseen) == ((), "possible", (3,))
     assert "Rank 3 was not seen" in found.verdict

@@ -5,29 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hangdoc.diagnosis.frames.tables import table
+from hangdoc.model.tables import table
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """What its name says of an operation; the defaults hold for one that nobody knows."""
+    """What its name says of an operation; the defaults hold for an unknown one."""
 
     sized: bool = True
-    """Must all ranks agree on the sizes?"""
+    """True if all ranks must agree on the sizes."""
     rooted: bool = False
-    """Is a member through as soon as its own part is done?"""
+    """True if a member returns as soon as its own part is done."""
     message: str = ""
     """'send' or 'recv' where one rank passes something to another."""
     explicit: bool = True
+    """False for one that the library calls, not its user."""
 
 
 @lru_cache(maxsize=1)
 def _known() -> dict[str, Operation]:
+    entries = table("hangdoc.model", "operations")["operation"]
     return {
         name: Operation(
             entry.get("sized", True), entry.get("rooted", False), entry.get("message", ""), entry.get("explicit", True)
         )
-        for entry in table("operations")["operation"]
+        for entry in entries
         for name in entry["names"]
     }
 
@@ -48,7 +50,7 @@ def operation(name: str) -> Operation:
 
 
 def is_explicit(function: str) -> bool:
-    """Does a call of this function ask for communication by its very name?"""
+    """True if a call of this function asks for communication by its name."""
     found = _known().get(function)
     return found is not None and found.explicit
 

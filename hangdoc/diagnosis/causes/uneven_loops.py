@@ -1,0 +1,210 @@
+"""HD102 and HD103 of loops: the sides left a loop in different rounds, or one side ran a round once more."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.branch_values import counter_values
+from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.choice import skipped_round
+from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import is_implicit
+from hangdoc.diagnosis.frames.stacks import lines_of
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
+from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.process import Frame
+
+
+@cause("HD103", explains=Diverged, order=165)
+def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD103: the culprits are in another round of a loop that only an exception repeats."""
+    loop = blame.found.branch_point
+    if blame.found.gap is None or loop is None or not loop.uneven or loop.guarded == 1:
+        return None
+    counts = _calls_in_loop(case, blame)
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if (counts is not None and not counts.theirs) or tree is None or not is_retry_loop(tree, loop.guard.line):
+        return None
+    culprits, where = blame.culprits, Place(loop.file, loop.guard.line)
+    return Finding(
+        "HD103",
+        sentence(
+            [Does(culprits, "retries", "retry"), " a block that communicates (", where, ")"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        [
+            ["only an exception starts another round of ", cited(loop.guard, loop.file)],
+            [", and only ", Ranks(culprits), " had one", _compared(counts)],
+        ],
+        "retry only what does not communicate, or let all ranks agree to retry (all_reduce a flag)",
+    )
+
+
+@cause("HD102", explains=Diverged, order=170)
+def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference.
+
+    Example: rank 1 waits in the all_reduce of round 8, rank 0 left the loop after round 7 → rank 0 left it early.
+    """
+    loop, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or loop is None or not loop.uneven:
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    early = loop.guarded == 1  # the others' call is the one inside the loop
+    counts = _calls_in_loop(case, blame)
+    if early and fell_out(case, loop, culprits, gap.mine):
+        return None
+    if not early and counts is not None and not counts.theirs:
+        return None  # the others have no such call in any of their rounds
+    left, inside = (culprits, others) if early else (others, culprits)
+    other = _round_without_call(case, blame, loop, gap)
+    out = _way_out(case, loop, left)
+    return Finding(
+        "HD102",
+        sentence(
+            [
+                [Ranks(culprits), " ", _how_it_differs(culprits, early, bool(other.doubt))],
+                [" (", Place(loop.file, loop.guard.line), ")"],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined([_ended(loop, left, inside), _compared(counts), _counters(case, loop)], other.why, out),
+        [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
+        other.doubt,
+    )
+
+
+def _how_it_differs(culprits: tuple[int, ...], early: bool, doubted: bool) -> Message:
+    if not early:
+        return [Verb(culprits, "runs", "run"), " the loop once more"]
+    return "left the loop with fewer calls" if doubted else "left the loop early"
+
+
+@dataclass(frozen=True, slots=True)
+class _RoundWithoutCall:
+    """The other explanation of fewer calls: as many rounds, one of them without the call. Empty where there is none."""
+
+    why: Message = ""
+    fix: str = ""
+    doubt: str = ""
+
+
+_EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
+
+
+def _round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> _RoundWithoutCall:
+    """What the report adds where the culprits may have been in the loop just as often, and made no call in a round."""
+    if loop.guarded != 1:
+        return _RoundWithoutCall()
+    skip = skipped_round(blame.found.branch_points)
+    if skip is not None:
+        why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
+        return _RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
+    if is_implicit(gap.token.stack) and _has_quiet_rounds(case, loop):
+        return _RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
+    return _RoundWithoutCall()
+
+
+def _has_quiet_rounds(case: Case, loop: BranchPoint) -> bool:
+    """True if a library may have made no call in some of the loop's rounds, as DDP under ``no_sync()``."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    return tree is not None and has_quiet_rounds(tree, loop.guard.line)
+
+
+def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
+    return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
+
+
+def _counters(case: Case, loop: BranchPoint) -> Message:
+    """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
+    counts = counter_values(loop, case.values)
+    shown: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
+    return [" (", Joined(shown), ")"] if shown else ""
+
+
+def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
+    """At which conditions the ranks ``left`` may have left the loop, or must have; '' where it only ends by itself."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    out = ways_out(tree, loop.guard.line) if tree is not None else []
+    if tree is None or not out:
+        return ""
+    conditions = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
+    left_at = " left it at " if ends_alike(tree, loop.guard.line) else " may have left it at "
+    return [Ranks(left), left_at, conditions]
+
+
+def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
+    stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
+    if loop.guard.condition.startswith("while "):
+        return stop
+    join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
+    count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
+    return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
+
+
+def _fix_skip(skip: BranchPoint) -> str:
+    if skip.guard.kind not in CONDITIONS:
+        return "; or make sure that no rank skips the call in one of its rounds"
+    condition = skip.guard.condition.removeprefix("if ").removesuffix(":")
+    return f"; or let all ranks agree on `{condition}` in every round"
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """How many calls from the line at ``at`` the culprits (``mine``) and the others (``theirs``) have made."""
+
+    mine: int
+    theirs: int
+    at: Frame | None
+
+
+def call_counts(case: Case, blame: Blame[Diverged]) -> Message:
+    """': 7 calls from train.py:61 against 8' of the call that is one too many or too few; '' where a side never made
+    it, or the journal does not reach back to the first call."""
+    gap = blame.found.gap
+    if gap is None or blame.found.alignment.history.first > 1:
+        return ""
+    counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
+    return _compared(counts) if counts is not None and counts.mine and counts.theirs else ""
+
+
+def _compared(counts: _Counts | None) -> Message:
+    """': 7 calls from train.py:61 against 8', the culprits' number first."""
+    if counts is None:
+        return ""
+    calls = "call" if counts.mine == 1 else "calls"
+    return [f": {counts.mine} {calls} from ", line_of(counts.at), f" against {counts.theirs}"]
+
+
+def _calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:
+    """The calls from inside the loop that the sides left differently; None where the journal does not reach back to
+    the first call, or the sides made equally many."""
+    gap = blame.found.gap
+    if gap is None or blame.found.alignment.history.first > 1:
+        return None
+    loop = blame.found.branch_point
+    inside = gap.theirs if loop is not None and loop.guarded == 1 else gap.mine
+    return _calls_from(case, blame, blame.found.alignment.history, inside)
+
+
+def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, call: Token | None) -> _Counts | None:
+    """How often each side made ``call`` from its line; None where that is unknown or equal."""
+    if call is None or not call.site:
+        return None
+    lines = lines_of(call.site)
+    counts = [
+        sum(lines_of(t.site) == lines and t.op == call.op for t in history.tokens.get(ranks[0], ()))
+        for ranks in (blame.culprits, others_of(case, blame))
+        if ranks
+    ]
+    if len(counts) < 2 or counts[0] == counts[1] or history.inferred:
+        return None
+    return _Counts(counts[0], counts[1], call.frame)

@@ -1,0 +1,76 @@
+"""Small questions about syntax trees: what holds a line, how an expression reads, which names it has."""
+
+from __future__ import annotations
+
+import ast
+
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+"""Whatever has a body of its own, which a walk through the statements around it must not enter."""
+
+
+def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
+    """The innermost function around the line. The conditions of its caller belong to the caller's frame."""
+    best = tree
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node, line):
+            body_start = node.body[0].lineno
+            if body_start <= line and (best is tree or node.lineno >= getattr(best, "lineno", 0)):
+                best = node
+    return best
+
+
+def holds(node: ast.AST, line: int) -> bool:
+    """True if the line is within the statement or expression, decorators included."""
+    first = getattr(node, "lineno", None)
+    last = getattr(node, "end_lineno", None)
+    if first is None or last is None:
+        return False
+    # A definition's line is that of its name; its decorators are above.
+    above = min((d.lineno for d in getattr(node, "decorator_list", ())), default=first)
+    return bool(min(first, above) <= line <= last)
+
+
+def has_blocks(node: ast.stmt) -> bool:
+    """True for a compound statement: one with a body."""
+    return any(isinstance(getattr(node, name, None), list) and getattr(node, name) for name in ("body", "orelse"))
+
+
+def dotted(node: ast.AST) -> str:
+    """'self.warm' of a name or of attributes of one; '' of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        base = dotted(node.value)
+        return f"{base}.{node.attr}" if base else ""
+    return ""
+
+
+def names_in(test: ast.AST | None) -> tuple[str, ...]:
+    """Plain and dotted names in reading order: ('self.warm', 'rank')."""
+    found: list[str] = []
+
+    def visit(node: ast.AST) -> None:
+        name = dotted(node)
+        if name:
+            found.append(name)
+            return
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+
+    if test is not None:
+        visit(test)
+    return tuple(dict.fromkeys(found))
+
+
+def text_of(node: ast.AST | None, limit: int = 80) -> str:
+    """The source on one line, shortened to ``limit`` characters: by hand, what fits on a line of the report."""
+    if node is None:
+        return ""
+    text = " ".join(ast.unparse(node).split())
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def target_text(node: ast.expr) -> str:
+    """The loop's target as people write it: `i, (x, y)`, without the outer brackets that ast adds."""
+    return ", ".join(map(text_of, node.elts)) if isinstance(node, ast.Tuple) and len(node.elts) > 1 else text_of(node)
