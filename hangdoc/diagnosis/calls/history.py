@@ -48,6 +48,8 @@ class Token:
     root: int | None = None
     named: bool = True
     """False: it waits for a collective or a message, and no source shows which."""
+    state: str = ""
+    """'scheduled', 'started' or 'completed' where a device executes the calls; else ''."""
 
     @property
     def frame(self) -> Frame | None:
@@ -70,11 +72,13 @@ class GroupHistory:
     """Made from stacks alone: one call of each rank, without a past; its numbers mean nothing."""
     open: bool = False
     """The journals do not list its members: there may be others."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """Rank → the last number that its backend says it has issued, where its journal may lack completed calls."""
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""
         calls = self.tokens.get(rank)
-        return calls[-1].sequence if calls else 0
+        return max(calls[-1].sequence if calls else 0, self.counted.get(rank, 0))
 
     def arrived(self, sequence: int) -> bool:
         """True if every member has issued the call with that number."""
@@ -127,6 +131,13 @@ class RankProgram:
         self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
 
     @cached_property
+    def counted(self) -> dict[str, int]:
+        """Group → the last number issued, as a backend counts it whose device executes the calls."""
+        if not self.recording.runs_ahead and self.journal.calls:
+            return {}
+        return {name: issued for name, issued, _, _ in self.journal.status if issued > 0}
+
+    @cached_property
     def tokens(self) -> list[Token]:
         """All calls; made on first use, as only a few ranks' are needed."""
         return [self.token(place) for place in range(len(self.journal.calls))]
@@ -168,6 +179,7 @@ class RankProgram:
             thread=call.thread_name or "MainThread",
             thread_id=call.thread_id,
             root=call.root,
+            state=call.state,
         )
 
 
@@ -208,6 +220,9 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
                 group = program.groups.get(name)
                 label = group_label(name, group.description if group else "")
                 history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
+            counted = program.counted.get(name, 0)
+            if counted:
+                history.counted[rank] = counted
             places = program.recording.by_group.get(name)
             if places is None:
                 continue
