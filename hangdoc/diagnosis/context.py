@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
@@ -100,6 +101,11 @@ class Case:
     def streams(self) -> Streams:
         """Where the devices stand that execute the ranks' calls; empty where none does (gloo)."""
         return Streams(self.programs)
+
+    @cached_property
+    def times(self) -> DumpTimes:
+        """What the times in dumps say; for a job that only dumps show."""
+        return dump_times(self.programs, self.histories, self.streams)
 
     @cached_property
     def histories(self) -> list[GroupHistory]:

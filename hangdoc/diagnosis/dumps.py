@@ -1,20 +1,115 @@
 """Dumps of flight recorders: only calls are known, and of a rank whose dump is missing, nothing.
 
 gloo's dumps do not even say who belongs to a group (torch 2.13): then the ranks that are here may not be all.
+
+The outcome is a hang where a dump shows that PyTorch timed out, where no future call can repair what the ranks issued,
+or where calls were pending for longer than a running job explains. Dumps of different moments of a running job tell
+nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.calls.dump_times import DumpTimes, Moment
+from hangdoc.diagnosis.calls.history import unlike_calls_paired
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.diagnosis import Evidence
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the dumps of a folder come to. ``said``: what there is to say where no rank can be blamed."""
+
+    outcome: Outcome
+    found: Blame[Explanation]
+    said: Finding | None = None
+
+
+def read(case: Case, found: Blame[Explanation]) -> Reading:
+    """The outcome of a job that only dumps show, and its blame no surer than they allow."""
+    found = no_surer_than_its_group(found)
+    moment = case.times.moment
+    if moment is Moment.COMPLETE:
+        return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
+    clash = any(unlike_calls_paired(history) for history in case.histories)
+    # A circle of ranks that wait for each other is none if the dumps are of different moments.
+    proved = clash or (found.proved and moment is not Moment.APART)
+    if not proved and moment in (Moment.APART, Moment.FRESH):
+        return Reading(Outcome.BLIND, found, _still_running(case, case.times))
+    said = too_little(case, found)
+    if said is not None:
+        waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
+        return Reading(Outcome.HANG if waited or clash else Outcome.BLIND, found, said)
+    if moment is not Moment.TIMED_OUT and not proved and found.confidence == Confidence.CERTAIN:
+        found = replace(found, confidence=Confidence.LIKELY)
+    return Reading(Outcome.HANG, found)
+
+
+def _blind(case: Case, found: Blame[Explanation]) -> Reading:
+    nothing = Finding("", "No call is recorded in these dumps.", "the recorders were off, or had kept no call", _FIX)
+    return Reading(Outcome.BLIND, found, too_little(case, found) or nothing)
+
+
+def _all_complete(case: Case) -> Finding:
+    """Every call that the dumps show had completed, on all ranks alike."""
+    here = tuple(sorted(case.programs))
+    stand: Message = ["every call that ", Ranks(here), " had issued has completed"]
+    missing = tuple(sorted(case.hidden))
+    gone: Message = [_dumps_of(missing), " missing"] if missing else ""
+    return Finding("", sentence(["no hang: ", stand], gone), "no rank waited for another when the dumps were written", "")
+
+
+def _still_running(case: Case, times: DumpTimes) -> Finding:
+    """The dumps may be of different moments of a job that runs."""
+    if times.ahead is not None:
+        ahead, late = times.ahead
+        told: Message = f"rank {ahead} has completed a call that rank {late} had not issued when its dump was written"
+    else:
+        longest = times.longest
+        seconds = longest.seconds if longest is not None else 0.0
+        told = f"no call had been under way for longer than {name_duration(max(1.0, seconds))}"
+    apart = f", {name_duration(times.skew)} apart" if times.skew >= 1 else ""
+    return Finding(
+        "",
+        sentence(f"these dumps may be of different moments of a running job{apart}", "so nothing shows that it hangs"),
+        told,
+        "write the dumps again when the job has not moved for a minute, or let PyTorch's watchdog write them "
+        "(TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
+    )
+
+
+def timed_out(case: Case, culprits: tuple[int, ...]) -> list[Evidence]:
+    """Who timed out first, in which call, and that it is not the reason."""
+    first = case.times.first_out if case.job.mode == "dump" else None
+    if first is None:
+        return []
+    activity = case.activities[first.rank]
+    where = f" in {single_spaced(activity.text)}" if activity.kind in COMMUNICATING else ""
+    text = f"rank {first.rank} timed out first, after {name_duration(first.timeout or first.seconds)}{where}"
+    if culprits and first.rank not in culprits:
+        text += f"; the reason is {name_ranks(culprits)}"
+    return [Evidence("journal", (first.rank,), text)]
+
+
+def end_of_wait(case: Case) -> str:
+    """'PyTorch timed out after 600 s.', as a sentence behind the verdict; '' where no dump says so."""
+    first = case.times.first_out
+    if first is None:
+        return ""
+    return f"PyTorch timed out after {round(first.timeout or first.seconds)} s, first on rank {first.rank}."
+
+
+def _dumps_of(ranks: tuple[int, ...]) -> Message:
+    return [Ranks(ranks), "'s dump is"] if len(ranks) == 1 else ["the dumps of ", Ranks(ranks), " are"]
 
 
 def no_surer_than_its_group(found: Blame[Explanation]) -> Blame[Explanation]:

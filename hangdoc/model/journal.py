@@ -45,8 +45,8 @@ class Call:
     root: int | None = None
     """A rooted operation's src or dst as its place among the group's members, where the probe saw it."""
     state: str = ""
-    """'scheduled', 'started' (its kernel runs) or 'completed', of a backend whose CPU runs ahead of its device; '' where
-    the backend knows only whether a call has completed (gloo)."""
+    """'scheduled', 'started' (its kernel runs) or 'completed', where a device executes the calls; '' where the backend
+    knows only whether a call has completed (gloo)."""
     started_ns: int = 0
     """When the recorder noticed that the kernel runs; 0 where it did not, or was not asked to time kernels."""
 

@@ -16,6 +16,7 @@ from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, dec
 from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
@@ -93,7 +94,15 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     found = inquiry.divergence
     if found is None or inquiry.disagreement is not None:
         return None
-    return found if found.proved or not inquiry.case.graph.roots else None
+    case = inquiry.case
+    if case.job.mode == "dump" and case.streams:
+        return found  # what a root does now, its dump does not show: it may be at its end
+    return found if found.proved or not case.graph.roots else None
+
+
+def stuck_on_a_device(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A call that all its members have issued and stand at. Before the graph's roots, who are these ranks."""
+    return stuck_device(inquiry.case)
 
 
 def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
@@ -246,6 +255,7 @@ DECIDERS: tuple[Decider, ...] = (
     differing_arguments,
     stuck_ranks,
     unseen_message,
+    stuck_on_a_device,
     waiting_roots,
     all_arrived,
     held_up_unseen,

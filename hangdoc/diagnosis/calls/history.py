@@ -80,6 +80,11 @@ class GroupHistory:
         calls = self.tokens.get(rank)
         return max(calls[-1].sequence if calls else 0, self.counted.get(rank, 0))
 
+    def first_pending(self, rank: int) -> int:
+        """The number of the first call that the rank's device has not completed; 0: none, or no device has them."""
+        calls = self.tokens.get(rank, [])
+        return next((t.sequence for t in calls if t.pending), 0) if calls and calls[-1].state else 0
+
     def arrived(self, sequence: int) -> bool:
         """True if every member has issued the call with that number."""
         return not self.blind and all(self.issued(rank) >= sequence for rank in self.members)
@@ -103,6 +108,9 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     all_reduce → True.
     """
     waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
+    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
+        waiting.update(call.sequence for call in calls if call.pending)
     for sequence in waiting:
         calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
