@@ -44,7 +44,7 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     # A circle of ranks that wait for each other is none if the dumps are of different moments.
     proved = clash or (found.proved and moment is not Moment.APART)
     if not proved and moment in (Moment.APART, Moment.FRESH):
-        return Reading(Outcome.BLIND, found, _still_running(case, case.times))
+        return Reading(Outcome.BLIND, found, _still_running(case.times))
     said = too_little(case, found)
     if said is not None:
         waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
@@ -65,10 +65,10 @@ def _all_complete(case: Case) -> Finding:
     stand: Message = ["every call that ", Ranks(here), " had issued has completed"]
     missing = tuple(sorted(case.hidden))
     gone: Message = [_dumps_of(missing), " missing"] if missing else ""
-    return Finding("", sentence(["no hang: ", stand], gone), "no rank waited for another when the dumps were written", "")
+    return Finding("", sentence(["no hang: ", stand], gone), "no rank waited when the dumps were written", "")
 
 
-def _still_running(case: Case, times: DumpTimes) -> Finding:
+def _still_running(times: DumpTimes) -> Finding:
     """The dumps may be of different moments of a job that runs."""
     if times.ahead is not None:
         ahead, late = times.ahead

@@ -90,7 +90,9 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
 
 def _blamed(case: Case, found: DeviceStuck) -> Blame[DeviceStuck]:
     if found.running and found.waiting:
-        sure = f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
+        sure = (
+            f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
+        )
         return Blame(found, found.waiting, confidence=Confidence.LIKELY, sure=sure)
     if found.running and len(found.untold) == 1:
         sure = f"all other kernels of the call run; whether that of {ranks_text(found.untold)} does was not recorded"
@@ -99,4 +101,3 @@ def _blamed(case: Case, found: DeviceStuck) -> Blame[DeviceStuck]:
         return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
     open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
     return Blame(found, (), tuple((rank,) for rank in (found.untold or found.waiting)[:8]), sure=open_)
-

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import pairwise
 
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
 from hangdoc.diagnosis.calls.streams import Streams
@@ -141,7 +142,7 @@ def _gave_up(program: RankProgram, seconds: float, timeout: float) -> bool:
 def _longest_pause(program: RankProgram) -> float:
     """The longest time between two calls of the rank, the first ones left out: they make the communicators."""
     times = sorted(call.created_ns for call in program.journal.calls)[2:]
-    return max((b - a for a, b in zip(times, times[1:], strict=False)), default=0) / 1e9
+    return max((b - a for a, b in pairwise(times)), default=0) / 1e9
 
 
 def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory]) -> tuple[int, int] | None:

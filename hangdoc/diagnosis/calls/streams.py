@@ -85,7 +85,7 @@ class Streams:
             return Kernel.DONE
         if token.state == "started":
             return Kernel.RUNNING
-        if self._is_behind(history, rank, token):
+        if self._is_behind(rank, token):
             return Kernel.WAITING
         return Kernel.WAITING if rank in self.timed else Kernel.UNTOLD
 
@@ -96,7 +96,7 @@ class Streams:
             found = []
             for rank in history.members:
                 token = history.at(rank, sequence) if rank in self._programs else None
-                if token is not None and token.pending and self._is_behind(history, rank, token):
+                if token is not None and token.pending and self._is_behind(rank, token):
                     found.append(rank)
             self._behind[key] = tuple(found)
         return self._behind[key]
@@ -126,7 +126,7 @@ class Streams:
         journals = {rank: program.journal for rank, program in self._programs.items()}
         return frozenset(id(each.message) for each in alone(journals))
 
-    def _is_behind(self, history: GroupHistory, rank: int, token: Token) -> bool:
+    def _is_behind(self, rank: int, token: Token) -> bool:
         """True if the rank stands before that pending call, in its own order."""
         front = self.fronts.get(rank)
         if front is None or token.state == "started":

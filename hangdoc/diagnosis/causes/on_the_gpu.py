@@ -36,7 +36,7 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
     if found.running and not (found.untold or found.waiting):
         return Finding(
             "HD602",
-            sentence(["the kernels of ", Ranks(found.running), " all run in ", what, ", and the call does not complete"]),
+            sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
             "every rank of the call is in it with equal arguments, so no rank's code is to blame",
             _DEVICE,
         )
