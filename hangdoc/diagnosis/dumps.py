@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.calls.dump_times import DumpTimes, Moment
+from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.history import unlike_calls_paired
+from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
 from hangdoc.model.diagnosis import Evidence
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind, Confidence, Outcome
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
 from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 
@@ -41,10 +42,10 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     if moment is Moment.COMPLETE:
         return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
     clash = any(unlike_calls_paired(history) for history in case.histories)
-    # A circle of ranks that wait for each other is none if the dumps are of different moments.
-    proved = clash or (found.proved and moment is not Moment.APART)
-    if not proved and moment in (Moment.APART, Moment.FRESH):
-        return Reading(Outcome.BLIND, found, _still_running(case.times))
+    proved = clash or (found.proved and moment is not Moment.APART and not _only_on_their_way(case))
+    open_ = {Moment.APART, Moment.FRESH} | ({Moment.TIMELESS} if case.streams else set())
+    if not proved and moment in open_:
+        return Reading(Outcome.BLIND, found, _still_running(case, found))
     said = too_little(case, found)
     if said is not None:
         waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
@@ -52,6 +53,12 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     if moment is not Moment.TIMED_OUT and not proved and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
+
+
+def _only_on_their_way(case: Case) -> bool:
+    """True if ranks that wait for each other may be on their way: a device takes messages in an order of its own, so a
+    circle with messages is none for sure."""
+    return bool(case.streams) and any(case.activities[r].kind in MESSAGES for r in case.graph.stuck)
 
 
 def _blind(case: Case, found: Blame[Explanation]) -> Reading:
@@ -68,8 +75,21 @@ def _all_complete(case: Case) -> Finding:
     return Finding("", sentence(["no hang: ", stand], gone), "no rank waited when the dumps were written", "")
 
 
-def _still_running(times: DumpTimes) -> Finding:
-    """The dumps may be of different moments of a job that runs."""
+def _still_running(case: Case, found: Blame[Explanation]) -> Finding:
+    """The dumps may be of different moments of a job that runs; what they would say of a hang."""
+    times = case.times
+    if times.moment is Moment.TIMELESS:
+        named = too_little(case, found) or name_cause(case, found)
+        return Finding(
+            "",
+            joined(
+                sentence("these dumps do not show for how long their calls were under way, so the job may have run on"),
+                joined("If it hung", named.verdict, between=": "),
+                between=" ",
+            ),
+            "no call clashes with another, and the files have the times at which they were copied",
+            joined("copy the dumps with their times (`cp -p`, `scp -p`, `rsync -t`)", named.fix),
+        )
     if times.ahead is not None:
         ahead, late = times.ahead
         told: Message = f"rank {ahead} has completed a call that rank {late} had not issued when its dump was written"

@@ -98,4 +98,5 @@ def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: i
         written_ns=written_ns,
         gave_up=recorded.gave_up,
         status=recorded.status,
+        latest_ns=recorded.latest_ns,
     )

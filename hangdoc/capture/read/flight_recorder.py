@@ -125,6 +125,7 @@ class Recorded:
     gave_up: tuple[int, ...] = ()
     """As in ``Journal``, and so is ``status``."""
     status: tuple[tuple[str, int, int, int], ...] = ()
+    latest_ns: int = 0
 
 
 def parse(
@@ -165,6 +166,7 @@ def parse(
         _forgotten(entries[-most_calls:]),
         tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
         _status(dump.get("pg_status"), reader.names),
+        reader.latest_ns,
     )
 
 
@@ -181,6 +183,7 @@ class _Reader:
         self.names: dict[str, str] = {}
         self.groups: dict[str, ProcessGroup] = {}
         self.gave_up: set[tuple[str, int]] = set()
+        self.latest_ns = 0
         self._table = table
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
@@ -202,6 +205,10 @@ class _Reader:
         completed = state == "completed" or (retired and not state)
         thread_id = _whole(entry.get("thread_id"))
         created_ns = _whole(entry.get("time_created_ns"))
+        started_ns = _whole(entry.get("time_discovered_started_ns"))
+        self.latest_ns = max(
+            self.latest_ns, created_ns, started_ns, _whole(entry.get("time_discovered_completed_ns"))
+        )
         op_id = _whole(entry.get("op_id"))
         if entry.get("is_p2p") is True or op in _POINT_TO_POINT:
             self.point_to_points.append(
@@ -216,7 +223,7 @@ class _Reader:
                     completed=completed,
                     thread_id=thread_id,
                     state=state,
-                    started_ns=_whole(entry.get("time_discovered_started_ns")),
+                    started_ns=started_ns,
                     batch=_whole(entry.get("p2p_seq_id")) if state else 0,
                     timeout_ms=_whole(entry.get("timeout_ms")),
                     sizes=self._once(_sizes, entry.get("output_sizes" if op == "recv" else "input_sizes")),
@@ -240,7 +247,7 @@ class _Reader:
                 thread_name=self._text(entry.get("thread_name")),
                 timeout_ms=_whole(entry.get("timeout_ms")),
                 state=state,
-                started_ns=_whole(entry.get("time_discovered_started_ns")),
+                started_ns=started_ns,
             )
         )
 

@@ -111,7 +111,7 @@ def _latest(program: RankProgram) -> float:
     """The latest time in the dump."""
     journal = program.journal
     issued = max((call.created_ns for call in journal.calls), default=0)
-    return max(issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
+    return max(journal.latest_ns, issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
 
 
 def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | None:
