@@ -42,7 +42,7 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     if moment is Moment.COMPLETE:
         return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
     clash = any(unlike_calls_paired(history) for history in case.histories)
-    proved = clash or (found.proved and moment is not Moment.APART and not _only_on_their_way(case))
+    proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
     open_ = {Moment.APART, Moment.FRESH} | ({Moment.TIMELESS} if case.streams else set())
     if not proved and moment in open_:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
@@ -55,10 +55,11 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     return Reading(Outcome.HANG, found)
 
 
-def _only_on_their_way(case: Case) -> bool:
-    """True if ranks that wait for each other may be on their way: a device takes messages in an order of its own, so a
+def _for_good(case: Case) -> bool:
+    """True if ranks wait for each other, whatever the moment. A device takes messages in an order of its own, so a
     circle with messages is none for sure."""
-    return bool(case.streams) and any(case.activities[r].kind in MESSAGES for r in case.graph.stuck)
+    stuck = case.graph.stuck
+    return not case.streams or (bool(stuck) and all(case.activities[r].kind not in MESSAGES for r in stuck))
 
 
 def _blind(case: Case, found: Blame[Explanation]) -> Reading:

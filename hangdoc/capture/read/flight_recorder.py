@@ -184,6 +184,8 @@ class _Reader:
         self.groups: dict[str, ProcessGroup] = {}
         self.gave_up: set[tuple[str, int]] = set()
         self.latest_ns = 0
+        self._batches: dict[tuple[str, int, int], int] = {}
+        self._taken: dict[str, int] = {}
         self._table = table
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
@@ -210,7 +212,13 @@ class _Reader:
             self.latest_ns, created_ns, started_ns, _whole(entry.get("time_discovered_completed_ns"))
         )
         op_id = _whole(entry.get("op_id"))
-        if entry.get("is_p2p") is True or op in _POINT_TO_POINT:
+        numbers = (name, _whole(entry["collective_seq_id"]), _whole(entry.get("p2p_seq_id")))
+        closes = op == "coalesced" and numbers in self._batches
+        if entry.get("is_p2p") is True or op in _POINT_TO_POINT or closes:
+            batch = self._batches.setdefault(numbers, len(self._batches) + 1)
+            if entry.get("is_p2p") is not True and closes:
+                # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
+                self._taken[name] = self._taken.get(name, 0) + 1
             self.point_to_points.append(
                 PointToPoint(
                     group=name,
@@ -224,18 +232,18 @@ class _Reader:
                     thread_id=thread_id,
                     state=state,
                     started_ns=started_ns,
-                    batch=_whole(entry.get("p2p_seq_id")) if state else 0,
+                    batch=batch if state else 0,
                     timeout_ms=_whole(entry.get("timeout_ms")),
                     sizes=self._once(_sizes, entry.get("output_sizes" if op == "recv" else "input_sizes")),
                 )
             )
             return
         if retired and not completed:
-            self.gave_up.add((name, _whole(entry["collective_seq_id"])))
+            self.gave_up.add((name, numbers[1] - self._taken.get(name, 0)))
         self.calls.append(
             Call(
                 group=name,
-                sequence=_whole(entry["collective_seq_id"]),
+                sequence=numbers[1] - self._taken.get(name, 0),
                 op_id=op_id,
                 op=op,
                 stack=stack,

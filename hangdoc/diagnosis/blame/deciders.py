@@ -133,7 +133,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
-    return unseen_partner(inquiry.case)
+    return unseen_partner(inquiry.case) if not inquiry.case.streams else None
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
