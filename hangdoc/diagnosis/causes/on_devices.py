@@ -6,8 +6,10 @@ the recorder kept no stacks, operations and sizes are all there is, and the sent
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, GroupKey, Token
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
@@ -57,18 +59,38 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
         return None
     merged = alignment.history.key not in {h.key for h in case.histories}
-    if not merged or _is_exchanged(alignment.gaps) or not _goes_on(case, blame, gap):
+    if not merged or _is_swapped(case, gap):
         return None
     return _alone(case, blame, gap)
 
 
-def _goes_on(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
-    """True if the culprits have issued calls behind the divergence, beside the one that they are in."""
-    program = case.programs.get(gap.ranks[0])
-    if program is None or gap.mine is None:
+def _is_swapped(case: Case, gap: Gap) -> bool:
+    """True if the culprits make the others' call later, and what follows the two agrees: only their order differs.
+
+    Example: culprits [B, A, C], others [A, B, C] → True; culprits [B, C, A], others [A, B, C] → False: there an A is
+    missing, and theirs is the next one.
+    """
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or mine.group == theirs.group:
         return False
-    shared = {t.group for t in (gap.mine, gap.theirs) if t is not None}
-    return sum(t.group in shared for t in program.tokens[gap.mine.order + 1 :]) > 1
+    here, there = _from(case, mine, theirs.group), _from(case, theirs, mine.group)
+    if there[0] not in here:
+        return False
+    again = here.index(there[0])
+    swapped = _agree([there[0], *here[:again], *here[again + 1 :]], there)
+    return swapped >= max(_agree(here, there[1:]) + 1, _agree(here[1:], there))
+
+
+def _from(case: Case, call: Token, other: GroupKey) -> list[Hashable]:
+    """What the rank issues from that call on in its group and the other one."""
+    calls = case.programs[call.rank].tokens[call.order :] if call.rank in case.programs else [call]
+    return [(t.group, t.op, t.sizes, t.site) for t in calls if t.group in (call.group, other)]
+
+
+def _agree(some: list[Hashable], others: list[Hashable]) -> int:
+    """How many are the same from the start on."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))
 
 
 @cause("HD101", explains=Diverged, order=231)
