@@ -208,9 +208,7 @@ class _Reader:
         thread_id = _whole(entry.get("thread_id"))
         created_ns = _whole(entry.get("time_created_ns"))
         started_ns = _whole(entry.get("time_discovered_started_ns"))
-        self.latest_ns = max(
-            self.latest_ns, created_ns, started_ns, _whole(entry.get("time_discovered_completed_ns"))
-        )
+        self.latest_ns = max(self.latest_ns, created_ns, started_ns, _whole(entry.get("time_discovered_completed_ns")))
         op_id = _whole(entry.get("op_id"))
         numbers = (name, _whole(entry["collective_seq_id"]), _whole(entry.get("p2p_seq_id")))
         closes = op == "coalesced" and numbers in self._batches

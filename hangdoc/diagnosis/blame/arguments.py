@@ -73,8 +73,8 @@ def _disagreement_in(
     if not ended and not any(waiting):
         return None
     for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
-        # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one that
-        # has the least data may have completed its call.
+        # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one
+        # that has the least data may have completed its call.
         on_device = any(t.state for t in tokens.values())
         if what == "arguments" and not ended and not all(waiting) and not on_device:
             continue

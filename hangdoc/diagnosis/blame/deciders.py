@@ -18,6 +18,7 @@ from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -98,6 +99,12 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     if case.job.mode == "dump" and case.streams:
         return found  # what a root does now, its dump does not show: it may be at its end
     return found if found.proved or not case.graph.roots else None
+
+
+def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that left its own loop's order, among devices that pass messages. Before the divergence: ranks that pass
+    messages have different calls by nature."""
+    return left_own_loop(inquiry.case)
 
 
 def stuck_on_a_device(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -250,6 +257,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 
 DECIDERS: tuple[Decider, ...] = (
     missing_group,
+    own_loop,
     divergence,
     gone_roots,
     differing_arguments,

@@ -109,17 +109,17 @@ class Streams:
         unseen = {m.peer for m in messages if m.peer >= 0 and m.peer not in self._programs}
         missing = {m.peer for m in messages if id(m) in self._alone}
         return tuple(sorted(unseen | missing)) or tuple(
-            sorted({m.peer for m in messages if not self._answers(m.peer, rank)})
+            sorted({m.peer for m in messages if not self._answers(m.peer, rank, m.op)})
         )
 
     def is_alone(self, message: PointToPoint) -> bool:
         """True if the peer has not issued the other side of the message."""
         return id(message) in self._alone
 
-    def _answers(self, peer: int, rank: int) -> bool:
-        """True if the peer's device does not stand before its messages with the rank."""
+    def _answers(self, peer: int, rank: int, op: str) -> bool:
+        """True if the peer's device does not stand before the other side of a message of the rank's."""
         front = self.fronts.get(peer)
-        return front is None or any(m.peer == rank for m in front.messages)
+        return front is None or any(m.peer == rank and m.op != op for m in front.messages)
 
     @cached_property
     def _alone(self) -> frozenset[int]:

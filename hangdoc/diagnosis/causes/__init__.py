@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes import (
     on_devices,
     on_the_gpu,
     ordering,
+    own_loop,
     starting,
     unnamed,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "on_devices",
     "on_the_gpu",
     "ordering",
+    "own_loop",
     "starting",
     "unnamed",
 ]

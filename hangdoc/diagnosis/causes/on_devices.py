@@ -1,7 +1,7 @@
 """HD101, HD106 and HD107 of jobs whose devices run behind: the calls behind the divergence are there to be compared.
 
-The CPU of such a job goes on issuing calls, so whether a call is missing, replaced or only made later can be seen. Where
-the recorder kept no stacks, operations and sizes are all there is, and the sentences name calls by their numbers.
+The CPU of such a job goes on issuing calls, so it can be seen whether a call is missing, replaced or only made later.
+Where the recorder kept no stacks, operations and sizes are all there is, and the sentences name calls by their numbers.
 """
 
 from __future__ import annotations
