@@ -102,6 +102,11 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
     return None
 
 
+def arguments_of(token: Token) -> Hashable:
+    """Operation, sizes and dtypes of a call."""
+    return token.op, token.sizes, token.dtypes
+
+
 def _arguments(_rank: int, token: Token) -> Hashable | None:
     if token.sizes is None:
         return None

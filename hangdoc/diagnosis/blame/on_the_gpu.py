@@ -47,7 +47,7 @@ def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
         return None
     first = min(at, key=lambda rank: (case.streams.fronts[rank].created_ns, rank))
     found = _in_messages(case, first) if case.activities[first].kind in MESSAGES else _in_call(case, first)
-    return _blamed(case, found) if found is not None else None
+    return _blamed(found) if found is not None else None
 
 
 def _in_call(case: Case, rank: int) -> DeviceStuck | None:
@@ -88,7 +88,7 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
     return _sorted(ranks, None, kernels)
 
 
-def _blamed(case: Case, found: DeviceStuck) -> Blame[DeviceStuck]:
+def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
     if found.running and found.waiting:
         sure = (
             f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
