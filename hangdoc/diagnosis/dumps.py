@@ -50,7 +50,7 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     if said is not None:
         waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
         return Reading(Outcome.HANG if waited or clash else Outcome.BLIND, found, said)
-    if moment is not Moment.TIMED_OUT and not clash and found.confidence == Confidence.CERTAIN:
+    if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
 

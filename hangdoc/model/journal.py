@@ -133,6 +133,8 @@ class Journal:
     """Of a dump: the time of its file, in Unix ns. A copy may carry the time of the copying; 0: unknown."""
     latest_ns: int = 0
     """Of a dump: the latest time in it (a call issued, or found to have started or completed), in Unix ns."""
+    moved_ns: int = 0
+    """Of a dump: when the last call was issued, or completed and was retired, in Unix ns."""
     gave_up: tuple[int, ...] = ()
     """Places in ``calls`` of those that PyTorch gave up on: its watchdog retired them though they had not completed."""
     status: tuple[tuple[str, int, int, int], ...] = ()

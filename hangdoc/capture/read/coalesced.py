@@ -6,7 +6,7 @@ carries it; an uneven all_gather is one number with a broadcast for each rank. S
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import replace
 from typing import TypeVar
 
@@ -16,8 +16,11 @@ _ORDER = ("", "scheduled", "started", "completed")
 _Entry = TypeVar("_Entry", Call, PointToPoint)
 
 
-def one_for_each_number(calls: Sequence[Call]) -> list[Call]:
+def one_for_each_number(calls: Sequence[Call], closed: Set[tuple[str, int]] = frozenset()) -> list[Call]:
     """``calls`` with the entries of one number in a group as one call.
+
+    ``closed``: the (group, number) of calls behind which an entry was left out that had completed. Of a call in parts
+    it was the one that carries the state.
 
     Example: all_reduce #4 (scheduled), all_reduce #4 (scheduled), coalesced #4 (completed) → all_reduce #4 of the sizes
     of both, completed.
@@ -34,13 +37,18 @@ def one_for_each_number(calls: Sequence[Call]) -> list[Call]:
     for place, entries in parts.values():
         if len(entries) > 1 or _closes(entries[0]):
             found[place] = _joined(entries)
+            if (entries[0].group, entries[0].sequence) in closed and not any(map(_closes, entries)):
+                found[place] = replace(found[place], state="completed", completed=True)
     return found
 
 
-def with_the_state_of_their_batch(messages: Sequence[PointToPoint]) -> list[PointToPoint]:
+def with_the_state_of_their_batch(
+    messages: Sequence[PointToPoint], closed: Set[int] = frozenset()
+) -> list[PointToPoint]:
     """``messages`` without the entries that close a batch; those of a batch have the state of the entry that closes it.
 
-    Of a batch that nothing closes the program was still issuing messages.
+    Of a batch that nothing closes the program was still issuing messages, unless the entry that closes it was left out
+    because it had completed: ``closed`` are the numbers of those.
     """
     batches: dict[tuple[str, int], list[PointToPoint]] = {}
     for message in messages:
@@ -52,7 +60,9 @@ def with_the_state_of_their_batch(messages: Sequence[PointToPoint]) -> list[Poin
         if _closes(message):
             continue
         last = states.get((message.group, message.batch)) if message.batch else None
-        if last is None:
+        if message.batch in closed and not (last is not None and _closes(last)):
+            found.append(replace(message, state="completed", completed=True))
+        elif last is None:
             found.append(replace(message, batch=0) if message.batch else message)
         else:
             state, started = last.state, last.started_ns

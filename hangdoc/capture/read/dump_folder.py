@@ -99,4 +99,5 @@ def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: i
         gave_up=recorded.gave_up,
         status=recorded.status,
         latest_ns=recorded.latest_ns,
+        moved_ns=recorded.moved_ns,
     )

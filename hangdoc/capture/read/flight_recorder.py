@@ -126,6 +126,7 @@ class Recorded:
     """As in ``Journal``, and so is ``status``."""
     status: tuple[tuple[str, int, int, int], ...] = ()
     latest_ns: int = 0
+    moved_ns: int = 0
 
 
 def parse(
@@ -148,16 +149,17 @@ def parse(
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
     reader = _Reader(table)
-    for entry in entries[-most_calls:]:
+    kept = entries[-most_calls:]
+    for entry, following in itertools.zip_longest(kept, kept[1:]):
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                reader.read(entry)
+                reader.read(entry, closed=_leaves_a_gap(entry, following))
     groups = _groups(dump.get("pg_config"), members_of or Members())
     named = {group.name for group in groups}
     groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
-    calls = tuple(one_for_each_number(reader.calls))
-    messages = with_the_state_of_their_batch(reader.point_to_points)
+    calls = tuple(one_for_each_number(reader.calls, reader.closed_calls))
+    messages = with_the_state_of_their_batch(reader.point_to_points, reader.closed_batches)
     return Recorded(
         calls,
         tuple(_global(call, members.get(call.group, ())) for call in messages),
@@ -167,7 +169,15 @@ def parse(
         tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
         _status(dump.get("pg_status"), reader.names),
         reader.latest_ns,
+        reader.moved_ns,
     )
+
+
+def _leaves_a_gap(entry: dict[Any, Any], following: Any) -> bool:
+    """True if entries are missing between the two: the dump has only calls that had not completed
+    (TORCH_INCLUDE_ONLY_ACTIVE)."""
+    here, there = entry.get("record_id"), following.get("record_id") if isinstance(following, dict) else None
+    return type(here) is int and type(there) is int and there > here + 1
 
 
 def _forgotten(entries: list[Any]) -> int:
@@ -184,6 +194,9 @@ class _Reader:
         self.groups: dict[str, ProcessGroup] = {}
         self.gave_up: set[tuple[str, int]] = set()
         self.latest_ns = 0
+        self.moved_ns = 0
+        self.closed_batches: set[int] = set()
+        self.closed_calls: set[tuple[str, int]] = set()
         self._batches: dict[tuple[str, int, int], int] = {}
         self._taken: dict[str, int] = {}
         self._table = table
@@ -191,7 +204,8 @@ class _Reader:
         self._stacks: dict[int | tuple[int, ...], int] = {}
         self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
 
-    def read(self, entry: dict[Any, Any]) -> None:
+    def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
+        """Read one entry. ``closed``: the one behind it had completed and was left out."""
         group = entry["process_group"]
         name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
         number = self._text(entry.get("pg_id"))
@@ -208,12 +222,16 @@ class _Reader:
         thread_id = _whole(entry.get("thread_id"))
         created_ns = _whole(entry.get("time_created_ns"))
         started_ns = _whole(entry.get("time_discovered_started_ns"))
-        self.latest_ns = max(self.latest_ns, created_ns, started_ns, _whole(entry.get("time_discovered_completed_ns")))
+        completed_ns = _whole(entry.get("time_discovered_completed_ns"))
+        self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
+        self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
         op_id = _whole(entry.get("op_id"))
         numbers = (name, _whole(entry["collective_seq_id"]), _whole(entry.get("p2p_seq_id")))
         closes = op == "coalesced" and numbers in self._batches
         if entry.get("is_p2p") is True or op in _POINT_TO_POINT or closes:
             batch = self._batches.setdefault(numbers, len(self._batches) + 1)
+            if closed:
+                self.closed_batches.add(batch)
             if entry.get("is_p2p") is not True and closes:
                 # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
                 self._taken[name] = self._taken.get(name, 0) + 1
@@ -236,6 +254,8 @@ class _Reader:
                 )
             )
             return
+        if closed:
+            self.closed_calls.add((name, numbers[1] - self._taken.get(name, 0)))
         if retired and not completed:
             self.gave_up.add((name, numbers[1] - self._taken.get(name, 0)))
         self.calls.append(

@@ -83,10 +83,12 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     newest = max(latest.values(), default=0.0)
     pending = {rank: found for rank, program in programs.items() if (found := _pending(program, streams)) is not None}
     apart = _apart(programs, histories)
-    if not pending:
-        return DumpTimes(Moment.COMPLETE if apart is None else Moment.APART, ahead=apart)
     written = {rank: program.journal.written_ns / 1e9 for rank, program in programs.items()}
     trusted = _are_of_the_dumps(written, latest, pending)
+    if apart is not None and trusted and written[apart[1]] > programs[apart[0]].journal.moved_ns / 1e9 > 0:
+        apart = None  # the job had come to rest before either dump: their numbers do not mean the same
+    if not pending:
+        return DumpTimes(Moment.COMPLETE if apart is None else Moment.APART, ahead=apart)
     # Without the files' times, the last thing that any dump shows is the earliest that they can have been written.
     now = written if trusted else dict.fromkeys(programs, newest)
     skew = max(written.values()) - min(written.values()) if trusted else 0.0

@@ -115,7 +115,7 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
         calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
         counted = [t for t in calls_of_number if arrived or (t.pending and not history.inferred)]
-        if len({(t.op, t.sizes) for t in counted}) > 1:
+        if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
     return False
 
@@ -220,6 +220,8 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
     found: dict[GroupKey, GroupHistory] = {}
     shared: dict[tuple[int, int], list[Token]] = {}
     everyone = dumped or tuple(sorted(program_of))
+    # A backend counts messages and collectives of a group in one place: the last number may be of either.
+    with_messages = any(program.journal.point_to_points for program in program_of.values())
     for rank, program in program_of.items():
         for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
             key = program.key(name)
@@ -229,7 +231,7 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
                 label = group_label(name, group.description if group else "")
                 history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
             counted = program.counted.get(name, 0)
-            if counted:
+            if counted and not with_messages:
                 history.counted[rank] = counted
             places = program.recording.by_group.get(name)
             if places is None:
