@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.dump_times import Moment
-from hangdoc.diagnosis.calls.history import unlike_calls_paired
+from hangdoc.diagnosis.calls.history import distinct, unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
@@ -37,7 +37,7 @@ class Reading:
 
 def read(case: Case, found: Blame[Explanation]) -> Reading:
     """The outcome of a job that only dumps show, and its blame no surer than they allow."""
-    found = no_surer_than_its_group(found)
+    found = no_surer_than_its_group(case, found)
     moment = case.times.moment
     if moment is Moment.COMPLETE:
         return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
@@ -133,13 +133,18 @@ def _dumps_of(ranks: tuple[int, ...]) -> Message:
     return [Ranks(ranks), "'s dump is"] if len(ranks) == 1 else ["the dumps of ", Ranks(ranks), " are"]
 
 
-def no_surer_than_its_group(found: Blame[Explanation]) -> Blame[Explanation]:
-    """The blame, at most "likely" where the dumps do not say who else is in the group: more ranks may do as the
-    culprits do."""
+def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Explanation]:
+    """The blame, at most "likely" where the dumps do not say who else is in the group, as more ranks may do as the
+    culprits do, or where two threads of a rank share a group on a device."""
     history = found.diverged.alignment.history if found.diverged is not None else None
-    if history is None or not history.open or found.confidence != Confidence.CERTAIN:
+    if history is None or found.confidence != Confidence.CERTAIN:
         return found
-    more = "the dumps do not say who else is in the group"
+    if case.streams and any(p.threads(history.key[0]) > 1 for p, _ in distinct(case.programs)):
+        more = "several threads call on the group, in an order that nothing fixes"
+    elif history.open:
+        more = "the dumps do not say who else is in the group"
+    else:
+        return found
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
 
 

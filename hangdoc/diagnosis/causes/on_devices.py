@@ -19,13 +19,15 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 
 
-@cause("HD106", explains=Diverged, order=186)
+@cause("HD106", explains=Diverged, order=145)
 def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one call is another on the culprits, or comes at another place, and what follows agrees again."""
     alignment, gap = blame.found.alignment, blame.found.gap
     if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
         return None
-    if alignment.history.key not in {h.key for h in case.histories} or not _is_exchanged(alignment.gaps):
+    if alignment.history.key not in {h.key for h in case.histories}:
+        return None
+    if not _is_exchanged(alignment.gaps) and not _is_swapped(case, gap):
         return None
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
@@ -64,6 +66,10 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     return _alone(case, blame, gap)
 
 
+_MOST_BETWEEN = 16
+"""Calls between two that changed places, at most; chosen by hand."""
+
+
 def _is_swapped(case: Case, gap: Gap) -> bool:
     """True if the culprits make the others' call later, and what follows the two agrees: only their order differs.
 
@@ -71,10 +77,10 @@ def _is_swapped(case: Case, gap: Gap) -> bool:
     missing, and theirs is the next one.
     """
     mine, theirs = gap.mine, gap.theirs
-    if mine is None or theirs is None or mine.group == theirs.group:
+    if mine is None or theirs is None:
         return False
     here, there = _from(case, mine, theirs.group), _from(case, theirs, mine.group)
-    if there[0] not in here:
+    if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
         return False
     again = here.index(there[0])
     swapped = _agree([there[0], *here[:again], *here[again + 1 :]], there)
