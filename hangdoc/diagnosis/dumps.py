@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.dump_times import Moment
+from hangdoc.diagnosis.calls.exchanged import is_swapped
 from hangdoc.diagnosis.calls.history import distinct, unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
@@ -139,8 +140,11 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
     history = found.diverged.alignment.history if found.diverged is not None else None
     if history is None or found.confidence != Confidence.CERTAIN:
         return found
-    if case.streams and any(p.threads(history.key[0]) > 1 for p, _ in distinct(case.programs)):
-        more = "several threads call on the group, in an order that nothing fixes"
+    gap = found.diverged.gap if found.diverged is not None else None
+    swapped = gap is not None and is_swapped(case.programs, gap.mine, gap.theirs)
+    unknown = swapped and gap is not None and gap.mine is not None and not gap.mine.thread_id
+    if case.streams and (unknown or any(p.threads(history.key[0]) > 1 for p, _ in distinct(case.programs))):
+        more = "several threads may call on the group, in an order that nothing fixes"
     elif history.open:
         more = "the dumps do not say who else is in the group"
     else:

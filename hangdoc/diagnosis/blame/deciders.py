@@ -12,6 +12,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
@@ -105,6 +106,11 @@ def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left its own loop's order, among devices that pass messages. Before the divergence: ranks that pass
     messages have different calls by nature."""
     return left_own_loop(inquiry.case)
+
+
+def groups_crossed(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """Devices that use two groups in opposite order. Before the divergence, which sees every group by itself."""
+    return crossed_groups(inquiry.case)
 
 
 def stuck_on_a_device(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -258,6 +264,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 DECIDERS: tuple[Decider, ...] = (
     missing_group,
     own_loop,
+    groups_crossed,
     divergence,
     gone_roots,
     differing_arguments,

@@ -114,7 +114,7 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     for sequence in waiting:
         calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
-        counted = [t for t in calls_of_number if arrived or (t.pending and not history.inferred)]
+        counted = [t for t in calls_of_number if arrived or t.state or (t.pending and not history.inferred)]
         if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
     return False

@@ -6,10 +6,10 @@ Where the recorder kept no stacks, operations and sizes are all there is, and th
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupKey, Token
+from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
+from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
@@ -19,7 +19,34 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 
 
-@cause("HD106", explains=Diverged, order=145)
+@cause("HD107", explains=CrossedGroups, order=191)
+def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
+    """HD107: all have issued both calls, in another order."""
+    found, culprits = blame.found, blame.culprits
+    first, second = (_label(case, t) for t in (found.mine, found.theirs))
+    return Finding(
+        "HD107",
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), f" `{first}` before `{second}`, "],
+                [Ranks(found.others), " the other way round"],
+            ],
+            "each side waits for the other",
+        ),
+        [
+            [Does(culprits, "waits", "wait"), " in ", _named(case, found.mine), ", "],
+            [Ranks(found.others), " in ", _named(case, found.theirs)],
+        ],
+        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
+        "not iterate over sets)",
+    )
+
+
+def _label(case: Case, call: Token) -> str:
+    return next((h.label for h in case.histories if h.key == call.group), call.group[0])
+
+
+@cause("HD106", "HD108", explains=Diverged, order=145)
 def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one call is another on the culprits, or comes at another place, and what follows agrees again."""
     alignment, gap = blame.found.alignment, blame.found.gap
@@ -27,12 +54,26 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if alignment.history.key not in {h.key for h in case.histories}:
         return None
-    if not _is_exchanged(alignment.gaps) and not _is_swapped(case, gap):
+    if not _is_exchanged(alignment.gaps) and not is_swapped(case.programs, gap.mine, gap.theirs):
         return None
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
         return None
     culprits, others = blame.culprits, others_of(case, blame)
+    if issued_by_another_thread(case.programs, mine, theirs):
+        return Finding(
+            "HD108",
+            sentence(
+                [
+                    "two threads of each rank communicate on one group, and their order differs between ranks: ",
+                    [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                    [Does(others, "calls", "call"), " ", _named(case, theirs)],
+                ]
+            ),
+            "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
+            "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+            "whether one of the threads waits for the other was not seen",
+        )
     return Finding(
         "HD106",
         sentence(
@@ -61,42 +102,9 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
         return None
     merged = alignment.history.key not in {h.key for h in case.histories}
-    if not merged or _is_swapped(case, gap):
+    if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
         return None
     return _alone(case, blame, gap)
-
-
-_MOST_BETWEEN = 16
-"""Calls between two that changed places, at most; chosen by hand."""
-
-
-def _is_swapped(case: Case, gap: Gap) -> bool:
-    """True if the culprits make the others' call later, and what follows the two agrees: only their order differs.
-
-    Example: culprits [B, A, C], others [A, B, C] → True; culprits [B, C, A], others [A, B, C] → False: there an A is
-    missing, and theirs is the next one.
-    """
-    mine, theirs = gap.mine, gap.theirs
-    if mine is None or theirs is None:
-        return False
-    here, there = _from(case, mine, theirs.group), _from(case, theirs, mine.group)
-    if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
-        return False
-    again = here.index(there[0])
-    swapped = _agree([there[0], *here[:again], *here[again + 1 :]], there)
-    return swapped >= max(_agree(here, there[1:]) + 1, _agree(here[1:], there))
-
-
-def _from(case: Case, call: Token, other: GroupKey) -> list[Hashable]:
-    """What the rank issues from that call on in its group and the other one."""
-    calls = case.programs[call.rank].tokens[call.order :] if call.rank in case.programs else [call]
-    return [(t.group, t.op, t.sizes, t.site) for t in calls if t.group in (call.group, other)]
-
-
-def _agree(some: list[Hashable], others: list[Hashable]) -> int:
-    """How many are the same from the start on."""
-    pairs = enumerate(zip(some, others, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))
 
 
 @cause("HD101", explains=Diverged, order=231)
@@ -138,5 +146,4 @@ def _named(case: Case, call: Token | None) -> Message:
     """'all_reduce #5 of default_pg at train.py:61 train()'."""
     if call is None:
         return "nothing more"
-    label = next((h.label for h in case.histories if h.key == call.group), call.group[0])
-    return [f"{call_name(call)} #{call.sequence} of {label}", at(call.frame)]
+    return [f"{call_name(call)} #{call.sequence} of {_label(case, call)}", at(call.frame)]

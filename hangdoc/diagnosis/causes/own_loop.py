@@ -21,7 +21,7 @@ def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     what: Message = [f"rank {rank} {verb} ", _named(odd)]
     if found.what == "changed":
         what = [what, " in place of ", _named(found.usual)]
-    code = "HD202" if odd.is_message or found.usual.is_message else "HD106" if found.what == "changed" else "HD101"
+    code = "HD202" if odd.is_message else "HD106" if found.what == "changed" else "HD101"
     fix: Message = (
         "give every send its recv: the same number of messages and the same partner on both sides, in every round"
         if code == "HD202"
