@@ -27,7 +27,9 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
         return False
     again = here.index(there[0])
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
-    return swapped >= max(agreement(here, there[1:]) + 1, agreement(here[1:], there))
+    # The farther apart the two, the more a call left out is the simpler story.
+    left_out = agreement(here, there[1:]) + (1 if again == 1 else 2)
+    return swapped >= max(left_out, agreement(here[1:], there))
 
 
 def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:

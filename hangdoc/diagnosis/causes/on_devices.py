@@ -6,8 +6,11 @@ Where the recorder kept no stacks, operations and sizes are all there is, and th
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
+from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
+from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
@@ -16,7 +19,33 @@ from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+
+
+@cause("HD101", explains=Disagreement, order=109)
+def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
+    """HD101: without stacks, other sizes that such calls have had before: it is another call, and not a wrong size."""
+    found, culprits = blame.found, blame.culprits
+    if not case.streams or found.what != "arguments" or found.site is not None or not culprits:
+        return None
+    others = tuple(r for r in found.tokens if r not in culprits)
+    if not others or given_for_the_first_time(case, found, [culprits, others]):
+        return None
+    mine = found.tokens[culprits[0]]
+    return Finding(
+        "HD101",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
+                Values(found.values),
+            ]
+        ),
+        "calls of both sizes were made before, so one side made an extra call, or skipped one",
+        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
+        "(TORCH_INCLUDE_STACK_TRACE=true)",
+        "which lines issued the calls was not seen",
+    )
 
 
 @cause("HD107", explains=CrossedGroups, order=191)
@@ -40,6 +69,18 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",
     )
+
+
+def told_further(case: Case, fault: Further) -> Message:
+    """A fault beside the one that the verdict is about."""
+    culprits, call = fault.culprits, _named(case, fault.call)
+    how: dict[str, list[Message]] = {
+        "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],
+        "root": [Does(culprits, "calls", "call"), " ", call, " with another root than the rest of the group"],
+        "calls": [Does(culprits, "issues", "issue"), " other calls than the rest of the group, from ", call, " on"],
+        "late": [Does(culprits, "has", "have"), " not issued ", call, ", in which the rest of the group waits"],
+    }
+    return sentence(["independently of that, ", *how[fault.what]])
 
 
 def _label(case: Case, call: Token) -> str:
@@ -70,7 +111,7 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
                     [Does(others, "calls", "call"), " ", _named(case, theirs)],
                 ]
             ),
-            "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
+            "the calls of two threads reach the group in whatever order the threads run",
             "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
             "whether one of the threads waits for the other was not seen",
         )
