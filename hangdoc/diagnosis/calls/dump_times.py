@@ -20,6 +20,8 @@ _EARLY = 1.0
 _LONGEST_AFTER = 900.0
 """Seconds from a time-out to the end of the job, at most; chosen by hand (the watchdog writes its dump within a minute,
 and ends the job). A file that is younger was copied."""
+_USUAL_TIMEOUT = 1800.0
+"""Seconds of a call whose dump does not say its own (schema 2.0): the longer of torch's defaults, 10 and 30 min."""
 _SHORTEST_STALL = 10.0
 """Seconds for which a call must be pending to tell a hang from a slow step; chosen by hand."""
 _TIMES_USUAL = 3.0
@@ -133,7 +135,8 @@ def _are_of_the_dumps(
     if any(not at or at + _EARLY < latest[rank] for rank, at in written.items()):
         return False
     return all(
-        written[rank] - since < (timeout or float("inf")) + _LONGEST_AFTER for rank, (since, timeout) in pending.items()
+        written[rank] - since < (timeout or _USUAL_TIMEOUT) + _LONGEST_AFTER
+        for rank, (since, timeout) in pending.items()
     )
 
 

@@ -46,7 +46,7 @@ def agreement(some: list[Hashable], others: list[Hashable]) -> int:
 
 
 def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool | None:
-    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads were not recorded."""
+    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads are not known."""
     program = programs.get(mine.rank)
     if program is None or not mine.thread_id:
         return None

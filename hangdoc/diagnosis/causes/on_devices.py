@@ -10,9 +10,11 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
 from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
 from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
@@ -146,6 +148,36 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
         return None
     return _alone(case, blame, gap)
+
+
+@cause("HD101", explains=WaitCycle, order=285)
+def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD101: the culprits stand at a call that no other member has issued, while those wait for them elsewhere."""
+    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
+    call = front.call if front is not None else None
+    history = next((h for h in case.histories if call is not None and h.key == call.group), None)
+    if call is None or history is None:
+        return None
+    others = tuple(r for r in history.members if r in case.programs and r not in blame.culprits)
+    if not others or any(case.streams.kernel(history, r, call.sequence) is not Kernel.MISSING for r in others):
+        return None
+    culprits = blame.culprits
+    return Finding(
+        "HD101",
+        sentence(
+            [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, call)],
+            where_they_wait(case, others),
+        ),
+        [
+            "no other rank of the group has issued it, and ",
+            Ranks(others),
+            " ",
+            Verb(others, "waits", "wait"),
+            " elsewhere",
+        ],
+        "call it on every rank of the group, or on none; where it is part of a loop, give all ranks as many rounds",
+        "the others may have left it out, or may have left its loop",
+    )
 
 
 @cause("HD101", explains=Diverged, order=231)
