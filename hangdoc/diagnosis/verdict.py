@@ -23,6 +23,7 @@ from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
+from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.on_devices import told_further
@@ -55,7 +56,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _ended_if_all_ranks_have(job)
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
+    case = Case(with_native_frames(with_every_member(with_shared_members(with_aligned_numbers(job)))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:

@@ -100,4 +100,5 @@ def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: i
         status=recorded.status,
         latest_ns=recorded.latest_ns,
         moved_ns=recorded.moved_ns,
+        unsure_numbers=recorded.unsure_numbers,
     )

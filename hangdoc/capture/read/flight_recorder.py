@@ -127,6 +127,7 @@ class Recorded:
     status: tuple[tuple[str, int, int, int], ...] = ()
     latest_ns: int = 0
     moved_ns: int = 0
+    unsure_numbers: tuple[str, ...] = ()
 
 
 def parse(
@@ -170,6 +171,7 @@ def parse(
         _status(dump.get("pg_status"), reader.names),
         reader.latest_ns,
         reader.moved_ns,
+        reader.taken_from if _forgotten(kept) else (),
     )
 
 
@@ -203,6 +205,11 @@ class _Reader:
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
         self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
+
+    @property
+    def taken_from(self) -> tuple[str, ...]:
+        """The groups of whose collectives batches took numbers."""
+        return tuple(self._taken)
 
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
         """Read one entry. ``closed``: the one behind it had completed and was left out."""

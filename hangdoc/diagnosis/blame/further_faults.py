@@ -13,6 +13,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
 from hangdoc.diagnosis.blame.divergences import blamed_by_precedent
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
+from hangdoc.diagnosis.calls.same_program import strays
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, Confidence
@@ -39,9 +40,10 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
         return []
     taken = set(_concerned(found))
     further: list[Further] = []
+    left = strays(case.programs)
     for history in sorted(case.histories, key=lambda h: (-len(h.members), h.key)):
         if taken.isdisjoint(history.members) and len(further) < _MOST:
-            for each in _of_group(case, history):
+            for each in (*_of_group(case, history), *_strayed(history, left)):
                 further.append(each)
                 taken.update(history.members)
                 break
@@ -87,3 +89,13 @@ def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
     )
     if late:
         yield Further(late, "late", call, history.label)
+
+
+def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:
+    """The members that left the program of most ranks, where the group waits and the others of it kept to it."""
+    if not any(history.first_pending(rank) for rank in history.members):
+        return
+    # A group that all its members use otherwise than the rest of the job is the program's own way.
+    ranks = tuple(r for r in history.members if r in left and not left.keys() >= set(left[r].group[1]))
+    if ranks and 2 * len(ranks) < len(history.members):
+        yield Further(ranks, "calls", left[ranks[0]], history.label)

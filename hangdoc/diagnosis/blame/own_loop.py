@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.model.journal import Journal, PointToPoint
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.process import Frame
 
 _MOST_EVENTS = 600
@@ -54,7 +54,7 @@ class LeftOwnLoop(Explanation):
 
     rank: int
     what: str
-    """'left out', 'added' or 'changed'."""
+    """'left out', 'added', 'changed' or 'swapped' with the next one."""
     usual: Event
     """What comes there in its other rounds."""
     found: Event
@@ -79,12 +79,19 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
             found.append(odd)
     if not found:
         return None
+    if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
+        return None  # nobody's order is the right one
     first = min(found, key=lambda each: (each.found.created_ns, each.rank))
     others = tuple((each.rank,) for each in found if each is not first)
     if others:
         return None
     sure = f"rank {first.rank} alone left the order that its own loop had before"
     return Blame(first, (first.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _all_send(case: Case) -> bool:
+    """True if all that wait for each other send first."""
+    return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
 
 
 def _events(journal: Journal) -> list[Event]:
@@ -128,6 +135,8 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
         "added": _agree(keys[at + 1 :], keys[at - length :]) if at + 1 < len(keys) else 0,
         "changed": _agree(keys[at + 1 :], keys[at - length + 1 :]) if at + 1 < len(keys) else 0,
     }
+    if at + 1 < len(keys) and (keys[at + 1], keys[at]) == (keys[at - length], keys[at - length + 1]):
+        fits["swapped"] = 1 + _agree(keys[at + 2 :], keys[at - length + 2 :])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
     if not fits[what]:
