@@ -208,8 +208,13 @@ class _Reader:
 
     @property
     def taken_from(self) -> tuple[str, ...]:
-        """The groups of whose collectives batches took numbers."""
-        return tuple(self._taken)
+        """The groups of whose collectives batches took numbers: their own counter stands still."""
+        numbers: dict[tuple[str, int], set[int]] = {}
+        for name, collective, message in self._batches:
+            numbers.setdefault((name, message), set()).add(collective)
+        return tuple(
+            {name: None for (name, _), found in numbers.items() if len(found) > 1} | dict.fromkeys(self._taken)
+        )
 
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
         """Read one entry. ``closed``: the one behind it had completed and was left out."""
