@@ -59,8 +59,8 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
         "HD107",
         sentence(
             [
-                [Does(culprits, "uses", "use"), f" `{first}` before `{second}`, "],
-                [Ranks(found.others), " the other way round"],
+                [Does(culprits, "uses", "use"), f" `{first}`", at(found.mine.frame), f" before `{second}`"],
+                [at(found.theirs.frame), ", ", Ranks(found.others), " the other way round"],
             ],
             "each side waits for the other",
         ),
