@@ -23,6 +23,8 @@ _MOST_EVENTS = 600
 """Of each rank, the newest; chosen by hand: a loop's round has some dozens."""
 _MOST_PERIODS = 64
 """Lengths of a round that are tried; chosen by hand."""
+_LEAST_REPEATED = 4
+"""Events that have to repeat an earlier round; chosen by hand."""
 _MOST_RANKS = 256
 """That are searched, those that wait in messages first; chosen by hand."""
 _FOLLOWING = 12
@@ -124,11 +126,8 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
     """The first event that its loop never had at that place; None where it kept its order, or none can be seen."""
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(event.key, len(numbers)) for event in events]
-    length = _round(keys)
-    if not length:
-        return None
-    at = _first_difference(keys, length)
-    if at is None:
+    length, at = _round(keys)
+    if not length or at >= len(keys):
         return None
     fits = {
         "left out": _agree(keys[at:], keys[at - length + 1 :]),
@@ -144,32 +143,25 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
     return LeftOwnLoop(rank, what, events[at - length], events[at])
 
 
-def _round(keys: list[int]) -> int:
-    """The length of a round: of those that fit most, the shortest; 0 where nothing repeats."""
+def _round(keys: list[int]) -> tuple[int, int]:
+    """(the length of a round, the first place that differs from the round before): of the lengths that are tried, the
+    one by which the events repeat themselves longest. (0, 0) where nothing repeats.
+
+    Example: a b b a b b a b a → (3, 8).
+    """
     anchors = [at for at, key in enumerate(keys) if key == keys[len(keys) // 3]] if keys else []
     lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:_MOST_PERIODS]
-    scored = [
-        (sum(a == b for a, b in zip(keys[length:], keys, strict=False)), -length)
-        for length in lengths
-        if 2 * length < len(keys)
-    ]
-    if not scored:
-        return 0
-    best = max(scored)
-    return -best[1] if best[0] >= (len(keys) + best[1]) // 2 else 0
-
-
-def _first_difference(keys: list[int], length: int) -> int | None:
-    """The first place behind a whole repeated round that differs from the round before."""
-    run = 0
-    for at in range(length, len(keys)):
-        if keys[at] == keys[at - length]:
-            run += 1
-        elif run >= length // 2:
-            return at
-        else:
+    best = (_LEAST_REPEATED - 1, 0, 0)
+    for length in lengths:
+        run = 0
+        for at in range(length, len(keys) + 1):
+            if at < len(keys) and keys[at] == keys[at - length]:
+                run += 1
+                continue
+            if run >= length // 2 and run > best[0]:
+                best = (run, length, at)
             run = 0
-    return None
+    return best[1], best[2]
 
 
 def _agree(some: list[int], others: list[int]) -> int:
