@@ -24,6 +24,8 @@ _USUAL_TIMEOUT = 1800.0
 """Seconds of a call whose dump does not say its own (schema 2.0): the longer of torch's defaults, 10 and 30 min."""
 _SHORTEST_STALL = 10.0
 """Seconds for which a call must be pending to tell a hang from a slow step; chosen by hand."""
+_STALL_UNSEEN = 20.0
+"""The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
 """Times the longest pause that the job made before; chosen by hand."""
 
@@ -104,11 +106,20 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
         moment = Moment.TIMED_OUT
     elif apart is not None:
         moment = Moment.APART
-    elif longest > max(_SHORTEST_STALL, 2 * skew, _TIMES_USUAL * usual):
+    elif longest > max(_SHORTEST_STALL, 2 * skew, _TIMES_USUAL * usual) and _is_quiet(programs, now, longest):
         moment = Moment.STALLED
     else:
         moment = Moment.FRESH if trusted else Moment.TIMELESS
     return DumpTimes(moment, waits, skew, apart)
+
+
+def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:
+    """True if nothing had moved for a while when the first dump was written: a CPU may be far ahead of its device, and
+    its calls old before their turn comes."""
+    if not any(call.completed for program in programs.values() for call in program.journal.calls):
+        return longest > _STALL_UNSEEN  # what completed, and when, was left out
+    moved = max((p.journal.moved_ns for p in programs.values()), default=0) / 1e9
+    return not moved or min(now.values()) - moved > _SHORTEST_STALL / 2
 
 
 def _latest(program: RankProgram) -> float:
