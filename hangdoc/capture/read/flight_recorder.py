@@ -168,7 +168,7 @@ def parse(
         counters(dump.get("pg_status"), reader.names),
         _forgotten(entries[-most_calls:]),
         tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
-        _status(dump.get("pg_status"), reader.names),
+        _status(dump.get("pg_status"), _numbered(groups) | reader.names),
         reader.latest_ns,
         reader.moved_ns,
         reader.taken_from if _forgotten(kept) else (),
@@ -361,6 +361,14 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
                 completed = _whole(values.get("last_completed_collective"))
                 found.append((names.get(_text(number), _text(number)), enqueued, completed))
     return tuple(found)
+
+
+def _numbered(groups: tuple[ProcessGroup, ...]) -> dict[str, str]:
+    """``pg_id`` → group, for a dump whose entries do not tell: the ids count a rank's groups as their names do."""
+    names = [group.name for group in groups]
+    if not all(name.isdigit() for name in names):
+        return {}
+    return {str(number): name for number, name in enumerate(sorted(names, key=int))}
 
 
 def _status(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int, int], ...]:
