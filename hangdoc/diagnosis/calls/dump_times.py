@@ -22,8 +22,9 @@ _LONGEST_AFTER = 900.0
 and ends the job). A file that is younger was copied."""
 _USUAL_TIMEOUT = 1800.0
 """Seconds of a call whose dump does not say its own (schema 2.0): the longer of torch's defaults, 10 and 30 min."""
-_SHORTEST_STALL = 10.0
-"""Seconds for which a call must be pending to tell a hang from a slow step; chosen by hand."""
+_SHORTEST_STALL = {True: 10.0, False: 5.0}
+"""Seconds for which a call must be pending to tell a hang from a slow step, with devices and without: there the CPU
+runs ahead, and calls are old before their turn comes. Chosen by hand."""
 _STALL_UNSEEN = 20.0
 """The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
@@ -106,7 +107,9 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
         moment = Moment.TIMED_OUT
     elif apart is not None:
         moment = Moment.APART
-    elif longest > max(_SHORTEST_STALL, 2 * skew, _TIMES_USUAL * usual) and _is_quiet(programs, now, longest):
+    elif longest > max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual) and (
+        _is_quiet(programs, now, longest) or not streams
+    ):
         moment = Moment.STALLED
     else:
         moment = Moment.FRESH if trusted else Moment.TIMELESS
@@ -119,7 +122,7 @@ def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], lon
     if not any(call.completed for program in programs.values() for call in program.journal.calls):
         return longest > _STALL_UNSEEN  # what completed, and when, was left out
     moved = max((p.journal.moved_ns for p in programs.values()), default=0) / 1e9
-    return not moved or min(now.values()) - moved > _SHORTEST_STALL / 2
+    return not moved or min(now.values()) - moved > _SHORTEST_STALL[True] / 2
 
 
 def _latest(program: RankProgram) -> float:
