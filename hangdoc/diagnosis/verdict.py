@@ -30,8 +30,8 @@ from hangdoc.diagnosis.causes.on_devices import told_further
 from hangdoc.diagnosis.causes.unnamed import parted_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
-from hangdoc.diagnosis.dumps import end_of_wait, read, timed_out
-from hangdoc.diagnosis.evidence import gather
+from hangdoc.diagnosis.dumps import end_of_wait, read
+from hangdoc.diagnosis.evidence import gather, timed_out
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
