@@ -136,9 +136,11 @@ def _clash(seen: dict[int, list[Seen]], dumping: Dumping) -> tuple[Call, Call] |
     for entries in seen.values():
         for each in entries:
             call, kernel = each.entry.call, each.entry.kernel
-            if kernel is None or call.is_p2p or call.uneven:
+            if kernel is None or call.is_p2p:
                 continue
             first = met.setdefault((each.entry.group.name, kernel.number), call)
+            if first.uneven and call.uneven and first.op == call.op:
+                continue  # its members give different sizes, rightly
             if _recorded(first, dumping) != _recorded(call, dumping):
                 return first, call
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -76,6 +77,7 @@ def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: i
     try:
         with path.open("rb") as file:
             data = file.read(MOST_BYTES + 1)
+            written_ns = os.fstat(file.fileno()).st_mtime_ns
     except OSError as error:
         return Unavailable("journal", error.strerror or type(error).__name__, "check the file and its permissions")
     dump = unpickle(data, worker)
@@ -93,4 +95,10 @@ def _read_dump(path: Path, worker: PickleWorker, members: Members, most_calls: i
         forgotten=recorded.forgotten,
         stacks=tuple(table.stacks),
         counters=recorded.counters,
+        written_ns=written_ns,
+        gave_up=recorded.gave_up,
+        status=recorded.status,
+        latest_ns=recorded.latest_ns,
+        moved_ns=recorded.moved_ns,
+        unsure_numbers=recorded.unsure_numbers,
     )

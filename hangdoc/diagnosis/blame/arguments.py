@@ -10,6 +10,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import Site
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.operations import operation
 
@@ -22,6 +23,12 @@ class Disagreement(Explanation):
     history: GroupHistory
     tokens: dict[int, Token]
     values: dict[int, str]
+
+    @property
+    def site(self) -> Site | None:
+        """The site that all ranks called from; None where it differs, or was not seen."""
+        sites = {token.site for token in self.tokens.values()}
+        return next(iter(sites)) or None if len(sites) == 1 else None
 
     @property
     def sides(self) -> list[tuple[int, ...]]:
@@ -38,15 +45,15 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
     ``ended``: the job is over, so the last call of each group counts even if it returned. Example: all ranks are in
     broadcast #4, with root 0 on ranks 0 and 1 and root 2 on rank 2 → 'root', values {0: '0', 1: '0', 2: '2'}.
     """
-    for history in case.histories:
-        if history.inferred:
-            found = _different_roots(case, history)
-        else:
-            calls = _common_calls(history, ended=ended)
-            found = next((d for tokens in calls if (d := _disagreement_in(case, history, tokens, ended=ended))), None)
-        if found is not None:
-            return found
-    return None
+    return next((d for history in case.histories if (d := disagreement_of(case, history, ended=ended))), None)
+
+
+def disagreement_of(case: Case, history: GroupHistory, *, ended: bool = False) -> Disagreement | None:
+    """The same of one group."""
+    if history.inferred:
+        return _different_roots(case, history)
+    calls = _common_calls(history, ended=ended)
+    return next((d for tokens in calls if (d := _disagreement_in(case, history, tokens, ended=ended))), None)
 
 
 def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, Token]]:
@@ -63,6 +70,8 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
     if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
         return
     last = min(history.issued(rank) for rank in seen)
+    # A device gets to no call after its first that has not completed: those after it hold nobody up yet.
+    last = min([last, *(number for rank in seen if (number := history.first_pending(rank)))])
     # Ranks of equal programs share one list of tokens.
     lists = {id(calls): calls for rank in seen if (calls := history.tokens.get(rank))}.values()
     numbers = {t.sequence for calls in lists for t in calls if (ended or t.pending) and t.sequence <= last}
@@ -80,8 +89,10 @@ def _disagreement_in(
     if not ended and not any(waiting):
         return None
     for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
-        # A rank that has done its part of a rooted call may have returned, and wait elsewhere.
-        if what == "arguments" and not ended and not all(waiting):
+        # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one
+        # that has the least data may have completed its call.
+        on_device = any(t.state for t in tokens.values())
+        if what == "arguments" and not ended and not all(waiting) and not on_device:
             continue
         values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
         # A rank that has done its part of a rooted call need not show its root any more.
@@ -105,6 +116,11 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
         if len(set(values.values())) > 1:
             return Disagreement("root", history, alike, values)
     return None
+
+
+def arguments_of(token: Token) -> Hashable:
+    """Operation, sizes and dtypes of a call."""
+    return token.op, token.sizes, token.dtypes
 
 
 def _arguments(_rank: int, token: Token) -> Hashable | None:

@@ -153,7 +153,7 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", where]
     if gap.mine is None or gap.mine.frame is None or past:
         return what
-    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
+    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op}", at(telling(gap)[0])]
 
 
 def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
@@ -215,8 +215,8 @@ def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """'rank 0 is in barrier at …, rank 1 is in broadcast at …: …', where either side may be the culprit."""
     here, there = telling(gap)
     others = others_of(case, blame)
-    mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)
-    theirs = [call_name(gap.theirs), " at ", place(there)] if gap.theirs else _now(case, others)
+    mine = [call_name(gap.mine), at(here)] if gap.mine else _now(case, blame.culprits)
+    theirs = [call_name(gap.theirs), at(there)] if gap.theirs else _now(case, others)
     return [
         [Does(blame.culprits, "is", "are"), " in ", mine, ", ", Does(others, "is", "are"), " in ", theirs],
         ": one side made an extra call, or the other skipped one",

@@ -48,8 +48,14 @@ def test_equal_arguments_are_not(tmp_path: Path) -> None:
 
 
 def test_two_ranks_that_disagree_are_blamed_in_turn(tmp_path: Path) -> None:
-    found = api.diagnose(dumps(tmp_path, (4, "Float"), (8, "Float")))
+    found = api.diagnose(dumps(tmp_path, (6, "Float"), (8, "Float")))
     assert found.cause is not None
     assert found.cause.code == "HD104"
     assert found.confidence == "possible"
     assert {found.culprits, *found.alternatives} == {(0,), (1,)}
+
+
+def test_of_two_the_one_that_never_gave_such_a_size_is_blamed(tmp_path: Path) -> None:
+    """The call before had size 4 on both."""
+    found = api.diagnose(dumps(tmp_path, (4, "Float"), (8, "Float")))
+    assert (found.culprits, found.confidence) == ((1,), "likely")

@@ -1,0 +1,222 @@
+"""HD101, HD106 and HD107 of jobs whose devices run behind: the calls behind the divergence are there to be compared.
+
+The CPU of such a job goes on issuing calls, so it can be seen whether a call is missing, replaced or only made later.
+Where the recorder kept no stacks, operations and sizes are all there is, and the sentences name calls by their numbers.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
+from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
+from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
+from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.streams import Kernel
+from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+
+
+@cause("HD101", explains=Disagreement, order=109)
+def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
+    """HD101: without stacks, other sizes that such calls have had before: it is another call, and not a wrong size."""
+    found, culprits = blame.found, blame.culprits
+    if not case.streams or found.what != "arguments" or found.site is not None or not culprits:
+        return None
+    others = tuple(r for r in found.tokens if r not in culprits)
+    if not others or given_for_the_first_time(case, found, [culprits, others]):
+        return None
+    mine = found.tokens[culprits[0]]
+    return Finding(
+        "HD101",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
+                Values(found.values),
+            ]
+        ),
+        "calls of both sizes were made before, so one side made an extra call, or skipped one",
+        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
+        "(TORCH_INCLUDE_STACK_TRACE=true)",
+        "which lines issued the calls was not seen",
+    )
+
+
+@cause("HD107", explains=CrossedGroups, order=191)
+def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
+    """HD107: all have issued both calls, in another order."""
+    found, culprits = blame.found, blame.culprits
+    first, second = (_label(case, t) for t in (found.mine, found.theirs))
+    return Finding(
+        "HD107",
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), f" `{first}`", at(found.mine.frame), f" before `{second}`"],
+                [at(found.theirs.frame), ", ", Ranks(found.others), " the other way round"],
+            ],
+            "each side waits for the other",
+        ),
+        [
+            [Does(culprits, "waits", "wait"), " in ", _named(case, found.mine), ", "],
+            [Ranks(found.others), " in ", _named(case, found.theirs)],
+        ],
+        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
+        "not iterate over sets)",
+    )
+
+
+def told_further(case: Case, fault: Further) -> Message:
+    """A fault beside the one that the verdict is about."""
+    culprits, call = fault.culprits, _named(case, fault.call)
+    how: dict[str, list[Message]] = {
+        "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],
+        "root": [Does(culprits, "calls", "call"), " ", call, " with another root than the rest of the group"],
+        "calls": [Does(culprits, "issues", "issue"), " other calls than the rest of the group, from ", call, " on"],
+        "late": [Does(culprits, "has", "have"), " not issued ", call, ", in which the rest of the group waits"],
+    }
+    return sentence(["independently of that, ", *how[fault.what]])
+
+
+def _label(case: Case, call: Token) -> str:
+    return next((h.label for h in case.histories if h.key == call.group), call.group[0])
+
+
+@cause("HD106", "HD108", explains=Diverged, order=145)
+def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD106: one call is another on the culprits, or comes at another place, and what follows agrees again."""
+    alignment, gap = blame.found.alignment, blame.found.gap
+    if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
+        return None
+    if alignment.history.key not in {h.key for h in case.histories}:
+        return None
+    if not _is_exchanged(alignment.gaps) and not is_swapped(case.programs, gap.mine, gap.theirs):
+        return None
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    if issued_by_another_thread(case.programs, mine, theirs):
+        return Finding(
+            "HD108",
+            sentence(
+                [
+                    "two threads of each rank communicate on one group, and their order differs between ranks: ",
+                    [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                    [Does(others, "calls", "call"), " ", _named(case, theirs)],
+                ]
+            ),
+            "the calls of two threads reach the group in whatever order the threads run",
+            "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+            "whether one of the threads waits for the other was not seen",
+        )
+    return Finding(
+        "HD106",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Does(others, "calls", "call"), " ", _named(case, theirs)],
+            ]
+        ),
+        no_condition(case, blame, gap),
+        "issue the same operation, in the same order, on every rank of the group",
+    )
+
+
+def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
+    """True if each set of ranks has as many calls too many as too few."""
+    balance: dict[tuple[int, ...], int] = {}
+    for gap in gaps:
+        balance[gap.ranks] = balance.get(gap.ranks, 0) + (1 if gap.kind == "delete" else -1)
+    return len(gaps) > 1 and not any(balance.values())
+
+
+@cause("HD101", explains=Diverged, order=188)
+def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD101: the order across groups shows that a call is missing, or one too many: what follows agrees again."""
+    alignment, gap = blame.found.alignment, blame.found.gap
+    if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
+        return None
+    merged = alignment.history.key not in {h.key for h in case.histories}
+    if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
+        return None
+    return _alone(case, blame, gap)
+
+
+@cause("HD101", explains=WaitCycle, order=285)
+def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD101: the culprits stand at a call that no other member has issued, while those wait for them elsewhere."""
+    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
+    call = front.call if front is not None else None
+    history = next((h for h in case.histories if call is not None and h.key == call.group), None)
+    if call is None or history is None:
+        return None
+    others = tuple(r for r in history.members if r in case.programs and r not in blame.culprits)
+    if not others or any(case.streams.kernel(history, r, call.sequence) is not Kernel.MISSING for r in others):
+        return None
+    culprits = blame.culprits
+    return Finding(
+        "HD101",
+        sentence(
+            [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, call)],
+            where_they_wait(case, others),
+        ),
+        [
+            "no other rank of the group has issued it, and ",
+            Ranks(others),
+            " ",
+            Verb(others, "waits", "wait"),
+            " elsewhere",
+        ],
+        "call it on every rank of the group, or on none; where it is part of a loop, give all ranks as many rounds",
+        "the others may have left it out, or may have left its loop",
+    )
+
+
+@cause("HD101", explains=Diverged, order=231)
+def left_out_or_extra(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD101: a call that no stack tells apart is missing on some ranks, or one too many."""
+    gap = blame.found.gap
+    if not case.streams or gap is None or gap.token.op == END:
+        return None
+    return _alone(case, blame, gap)
+
+
+def _alone(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
+    if gap.token.frame is not None:
+        return extra_or_missing_call(case, blame, gap)
+    culprits, others = blame.culprits, others_of(case, blame)
+    extra = gap.kind == "delete"
+    what: Message = (
+        [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, gap.token)]
+        if extra
+        else [Does(culprits, "skips", "skip"), " ", _named(case, gap.token)]
+    )
+    return Finding(
+        "HD101",
+        sentence(what, where_they_wait(case, others)),
+        joined(
+            [
+                [Ranks(culprits), " issued ", _named(case, gap.mine), ", "],
+                [Ranks(others), " ", _named(case, gap.theirs)],
+            ],
+            "the dumps have no stacks, so the line is not known",
+        ),
+        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
+        "(TORCH_INCLUDE_STACK_TRACE=true)",
+        "which line issued the call was not seen",
+    )
+
+
+def _named(case: Case, call: Token | None) -> Message:
+    """'all_reduce #5 of default_pg at train.py:61 train()'."""
+    if call is None:
+        return "nothing more"
+    return [f"{call_name(call)} #{call.sequence} of {_label(case, call)}", at(call.frame)]
