@@ -96,6 +96,14 @@ def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]
     if not any(history.first_pending(rank) for rank in history.members):
         return
     # A group that all its members use otherwise than the rest of the job is the program's own way.
-    ranks = tuple(r for r in history.members if r in left and not left.keys() >= set(left[r].group[1]))
+    ranks = tuple(r for r in history.members if r in left and not _left_together(left, left[r]))
     if ranks and 2 * len(ranks) < len(history.members):
         yield Further(ranks, "calls", left[ranks[0]], history.label)
+
+
+def _left_together(left: dict[int, Token], at: Token) -> bool:
+    """True if all members of the call's group left the others' program at that same call."""
+    calls = [left.get(member) for member in at.group[1]]
+    return all(
+        c is not None and (c.group, c.op, c.sizes, c.site) == (at.group, at.op, at.sizes, at.site) for c in calls
+    )

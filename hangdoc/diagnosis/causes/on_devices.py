@@ -140,12 +140,14 @@ def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
 
 @cause("HD101", explains=Diverged, order=188)
 def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD101: the order across groups shows that a call is missing, or one too many: what follows agrees again."""
+    """HD101: one group's calls, or the order across groups, show that a call is missing, or one too many: what follows
+    agrees again. In place of it the culprits made one of another group, and that is no order across groups yet."""
     alignment, gap = blame.found.alignment, blame.found.gap
     if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
         return None
     merged = alignment.history.key not in {h.key for h in case.histories}
-    if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
+    across = gap.mine is not None and gap.theirs is not None and gap.mine.group != gap.theirs.group
+    if not (merged or across) or (merged and is_swapped(case.programs, gap.mine, gap.theirs)):
         return None
     return _alone(case, blame, gap)
 
