@@ -37,9 +37,7 @@ class WholeJob:
     store: RendezvousStore | None = None
 
 
-def whole_job(
-    targets: Sequence[RankTarget], ended: frozenset[int] = frozenset(), root: int | None = None
-) -> WholeJob:
+def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset(), root: int | None = None) -> WholeJob:
     """``targets``, which a watch knows, and the ranks of its job that others started.
 
     ``ended``: pids of dead ranks. ``root``: the watched command.
@@ -117,9 +115,7 @@ def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list
     ]
 
 
-def _after_the_store(
-    table: ProcessTable, found: WholeJob, living: Sequence[RankTarget], root: int | None
-) -> WholeJob:
+def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget], root: int | None) -> WholeJob:
     """``found`` with what the job's store says of ranks without a process: whether their published ports are in use."""
     present = tuple(target for target in found.targets if target.pid is None or target.pid in table)
     store = read_store(table, Job("watched", root, present)).store

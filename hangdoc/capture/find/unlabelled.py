@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job, common_parent, unlabelled_targets
+from hangdoc.capture.find.job_ranks import spawned_targets
 from hangdoc.capture.find.launchers import Carrier
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.rendezvous import Meeting
@@ -82,11 +83,7 @@ def lone_process(table: ProcessTable, pid: int) -> Job | None:
 
 
 def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> Job:
-    count = max(family.ranks.values()) + 1
-    nodes = (node.world_size or 1) if node is not None else 1
-    first = node.rank * count if node is not None else 0
-    ranks = {pid: first + rank for pid, rank in family.ranks.items()}
-    targets = unlabelled_targets(table, ranks, "locals", world=count * nodes, complete=nodes == 1)
+    targets = spawned_targets(table, family, node)
     launcher = "spawn" if family.by_torch else "multiprocessing"
     inside = frozenset(family.ranks)
     if any("multiprocessing.forkserver" in word for word in table[family.parent].argv[:6]):
