@@ -53,7 +53,7 @@ def jobs_of_stores(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
         members = (meeting.clients | {meeting.host}) & left
         if members:
             left -= members
-            jobs.append(_job_of_store(table, sorted(pid for pid in members if pid is not None), meeting, sockets))
+            jobs.append(_job_of_store(table, [pid for pid in pids if pid in members], meeting, sockets))
     return jobs
 
 
@@ -92,7 +92,7 @@ def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> 
 
 
 def _job_of_store(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
-    """The job of ``pids``, the processes that are connected to one store."""
+    """The job of ``pids``, the processes that are connected to one store, the oldest first."""
     ranks = _ranks_in_store(pids, meeting, sockets)
     believed = _from_locals(table, [pid for pid in pids if pid not in ranks])
     ranks |= {pid: rank for pid, (rank, _) in believed.items() if rank not in ranks.values()}
