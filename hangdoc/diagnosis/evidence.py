@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory
@@ -27,7 +28,7 @@ _MOST_COUNTS = 4
 def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evidence, ...]:
     """All evidence, the most telling first."""
     return (
-        *_launcher(found),
+        *_outside_of_ranks(found),
         *_processes(case, found),
         *_journal(case, found),
         *_nccl(case, found),
@@ -39,11 +40,15 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
     )
 
 
-def _launcher(found: Blame[Explanation]) -> list[Evidence]:
+def _outside_of_ranks(found: Blame[Explanation]) -> list[Evidence]:
     if isinstance(found.found, WaitingForNodes):
         return [Evidence("stack", (), f"the agent (process {found.found.agent}) waits in torchrun's rendezvous")]
     if isinstance(found.found, StoppedLauncher):
         return [Evidence("port", found.found.waiting, f"process {found.found.pid} listens on port {found.found.port}")]
+    if isinstance(found.found, ForeignStore):
+        pid, ranks = found.found.server.pid, found.found.connected
+        who = f"process {pid}" if pid is not None else "a process that hangdoc may not read"
+        return [Evidence("port", ranks, f"{name_ranks(ranks)}: connected to port {found.found.port} of {who}")]
     return []
 
 

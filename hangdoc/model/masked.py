@@ -10,6 +10,7 @@ from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, Proces
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
 from hangdoc.model.process import Frame, Local, Process
 from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot, SourceText
+from hangdoc.model.store import ForeignServer
 
 _T = TypeVar("_T")
 
@@ -71,6 +72,7 @@ _OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
     Attribute: {"value": lambda attribute: mask_named(attribute.name, attribute.value)},
     LogTail: {"lines": lambda log: mask_lines(log.lines)},
     Process: {"argv": lambda process: mask_words(process.argv)},
+    ForeignServer: {"argv": lambda server: mask_words(server.argv)},
     JobSnapshot: {"command": lambda job: mask_words(job.command)},
     RankSnapshot: {
         "environment": lambda rank: tuple(

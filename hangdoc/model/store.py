@@ -8,6 +8,19 @@ from hangdoc.model.journal import ProcessGroup
 
 
 @dataclass(frozen=True, slots=True)
+class ForeignServer:
+    """A process that serves a job's store and does not belong to the job."""
+
+    pid: int | None = None
+    """None: it runs on this host, and hangdoc may not read which process it is."""
+    argv: tuple[str, ...] = ()
+    rank: int | None = None
+    """Which rank of another job it is, by its environment."""
+    world_size: int | None = None
+    """Of that job."""
+
+
+@dataclass(frozen=True, slots=True)
 class RendezvousStore:
     """The TCPStore through which the ranks found each other."""
 
@@ -23,3 +36,5 @@ class RendezvousStore:
     """gloo groups all of whose members have published themselves."""
     keys: tuple[str, ...] = ()
     """Names of its keys, some hundreds at most; never values."""
+    foreign: ForeignServer | None = None
+    """The process that serves it, where that one belongs to another job: what the store holds is then not read."""

@@ -40,7 +40,7 @@ def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | Non
 
 def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:
     dead = frozenset(m.process.pid for m in roster.members().values() if roster.has_ended(m.process.pid))
-    job = whole_job(roster.targets(), dead)
+    job = whole_job(roster.targets(), dead, run.launcher)
     return CaptureRequest(
         targets=job.targets,
         launcher_pid=run.launcher,

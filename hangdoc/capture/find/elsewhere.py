@@ -37,12 +37,17 @@ class WholeJob:
     store: RendezvousStore | None = None
 
 
-def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()) -> WholeJob:
-    """``targets``, which a watch knows, and the ranks of its job that others started. ``ended``: pids of dead ranks."""
+def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset(), root: int | None = None) -> WholeJob:
+    """``targets``, which a watch knows, and the ranks of its job that others started.
+
+    ``ended``: pids of dead ranks. ``root``: the watched command.
+    """
     seen = {target.rank for target in targets if target.pid is not None}
     world = max((target.world_size or 0 for target in targets), default=0)
-    if not seen or len(seen) >= world or world > _LARGEST_WORLD:
+    if not seen or world > _LARGEST_WORLD:
         return WholeJob(tuple(targets))
+    if len(seen) >= world:
+        return WholeJob(tuple(targets), store=_foreign_store(targets, ended, root))
     table = read_table()
     living = _living(table, targets, ended)
     if not living:
@@ -50,7 +55,16 @@ def whole_job(targets: Sequence[RankTarget], ended: frozenset[int] = frozenset()
     found = _with_ranks_of_this_host(table, targets, living)
     if all(target.pid is not None for target in found.targets):
         return found
-    return _after_the_store(table, found, living)
+    return _after_the_store(table, found, living, root)
+
+
+def _foreign_store(targets: Sequence[RankTarget], ended: frozenset[int], root: int | None) -> RendezvousStore | None:
+    """The store of a job whose rank 0, which should have served it, has ended, if another process serves it."""
+    if not any(target.rank == 0 and target.pid in ended for target in targets):
+        return None
+    table = read_table()
+    store = read_store(table, Job("watched", root, tuple(_living(table, targets, ended)))).store
+    return store if store is not None and store.foreign is not None else None
 
 
 def _living(table: ProcessTable, targets: Sequence[RankTarget], ended: frozenset[int]) -> list[RankTarget]:
@@ -101,10 +115,10 @@ def _others(table: ProcessTable, job: Job, living: Sequence[RankTarget]) -> list
     ]
 
 
-def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget]) -> WholeJob:
+def _after_the_store(table: ProcessTable, found: WholeJob, living: Sequence[RankTarget], root: int | None) -> WholeJob:
     """``found`` with what the job's store says of ranks without a process: whether their published ports are in use."""
-    present = tuple(target for target in found.targets if target.pid in table)
-    store = read_store(table, Job("watched", None, present)).store
+    present = tuple(target for target in found.targets if target.pid is None or target.pid in table)
+    store = read_store(table, Job("watched", root, present)).store
     if store is None:
         return found
     variables = [dict(target.environment) for target in living]

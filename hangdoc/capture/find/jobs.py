@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import takewhile
 
 from hangdoc.capture.find.job import LAUNCHER_NAMES, Job, common_parent, probe_socket
+from hangdoc.capture.find.job_ranks import targets_of
 from hangdoc.capture.find.launchers import Carrier, carriers
 from hangdoc.capture.find.process_table import ProcessTable
-from hangdoc.capture.find.promised import absent, may_be_elsewhere, one_per_rank
+from hangdoc.capture.find.promised import absent, may_be_elsewhere
 from hangdoc.capture.find.spawned import find_spawned
-from hangdoc.capture.find.target import RankTarget, host_name, target_of
+from hangdoc.capture.find.target import host_name
 from hangdoc.capture.find.unlabelled import agents_job, jobs_of_stores, spawned_jobs
 
 _AGENT_NAMES = ("pt_elastic",)
@@ -198,10 +199,8 @@ def _fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[tuple[i
 def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
     """The job of a group of carriers; None if it is no job of torch."""
     launcher = group[0].launcher
-    oldest_first = sorted(group, key=lambda carrier: (table[carrier.top].started, carrier.top))
-    carried = [(carrier, _target(table, carrier)) for carrier in oldest_first]
-    started_by = {target.pid: carrier.parent for carrier, target in carried if target.pid is not None}
-    targets = one_per_rank((target for _, target in carried), started_by)
+    carried = [replace(carrier, pid=_with_torch(table, carrier.pid)) for carrier in group]
+    targets = targets_of(table, carried, partial(probe_socket, table))
     if launcher != "torchrun" and all(table.has_torch(target.pid) is False for target in targets if target.pid):
         return None
     if launcher != "environment" or not may_be_elsewhere(targets):
@@ -209,7 +208,7 @@ def _job(table: ProcessTable, group: Sequence[Carrier]) -> Job | None:
     chosen = {target.pid for target in targets}
     return Job(
         _launcher_name(table, launcher, group),
-        _root(table, [carrier for carrier, target in carried if target.pid in chosen]),
+        _root(table, [carrier for carrier in carried if carrier.pid in chosen]),
         tuple(sorted(targets, key=lambda target: target.rank)),
         _inside(table, launcher, group),
     )
@@ -221,12 +220,6 @@ def _inside(table: ProcessTable, launcher: str, group: Sequence[Carrier]) -> fro
     if launcher == "torchrun":
         inside |= {carrier.parent for carrier in group if _is_agent(table, carrier)}
     return frozenset(inside)
-
-
-def _target(table: ProcessTable, carrier: Carrier) -> RankTarget:
-    pid = _with_torch(table, carrier.pid)
-    found = target_of(carrier, table[pid].variables)
-    return replace(found, pid=pid, host=host_name(), socket=probe_socket(table, pid))
 
 
 def _with_torch(table: ProcessTable, pid: int) -> int:

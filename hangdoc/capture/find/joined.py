@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.capture.find import rendezvous
+from hangdoc.capture.find.foreign_server import foreign_server
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.target import RankTarget
@@ -49,14 +50,19 @@ def read_store(table: ProcessTable, job: Job) -> StoreReading:
     if table.network_namespace(witness) != table.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
         return StoreReading(job, None, (Unavailable("store", why, "run hangdoc inside its container"),))
+    foreign = foreign_server(table, job, store_at, sockets)
+    if foreign is not None and foreign.pid is not None:
+        # Its keys are of the other job's ranks.
+        return StoreReading(job, RendezvousStore(store_at.address, store_at.port, foreign=foreign))
     answer = rendezvous.read(store_at, sockets, witness)
     if isinstance(answer, Unavailable):
-        return StoreReading(job, None, (answer,))
+        unread = RendezvousStore(store_at.address, store_at.port, foreign=foreign) if foreign is not None else None
+        return StoreReading(job, unread, (answer,))
     content, ranks = answer
     if ranks.keys() == pids:
         job = _renumbered(job, ranks)
     known = {target.pid: target.rank for target in job.targets if target.pid is not None}
-    return StoreReading(job, rendezvous.described(store_at, content, sockets, known))
+    return StoreReading(job, replace(rendezvous.described(store_at, content, sockets, known), foreign=foreign))
 
 
 def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:

@@ -13,9 +13,10 @@ from functools import cached_property
 
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read import stacks as py_spy
-from hangdoc.capture.read.sockets import Sockets, read_sockets
+from hangdoc.capture.read.sockets import Sockets, other_ends, read_sockets, socket_inodes
 from hangdoc.capture.read.stacks import PythonThread
 from hangdoc.capture.safe.text import read_bytes, read_link
+from hangdoc.model.network import Connection
 from hangdoc.model.snapshot import Unavailable
 
 _MAPS_BYTES = 4 << 20
@@ -150,6 +151,14 @@ class ProcessTable:
     def sockets(self, pids: Iterable[int]) -> Sockets:
         """The TCP sockets of the processes."""
         return read_sockets(pids)
+
+    def other_ends(self, pid: int, connections: Iterable[Connection]) -> Mapping[int, int]:
+        """Inode → user of the sockets on this host at the other end of connections of ``pid``."""
+        return other_ends(pid, connections)
+
+    def socket_inodes(self, pid: int) -> Iterable[int]:
+        """The sockets that the process has open; none where that cannot be read."""
+        return socket_inodes(pid) or ()
 
     def network_namespace(self, pid: int) -> str:
         """Names the network that the process sees; '' where it cannot be read."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job, common_parent, unlabelled_targets
+from hangdoc.capture.find.job_ranks import spawned_targets
 from hangdoc.capture.find.launchers import Carrier
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.rendezvous import Meeting
@@ -52,7 +53,7 @@ def jobs_of_stores(table: ProcessTable, strangers: Sequence[int]) -> list[Job]:
         members = (meeting.clients | {meeting.host}) & left
         if members:
             left -= members
-            jobs.append(_job_of_store(table, sorted(pid for pid in members if pid is not None), meeting, sockets))
+            jobs.append(_job_of_store(table, [pid for pid in pids if pid in members], meeting, sockets))
     return jobs
 
 
@@ -82,11 +83,7 @@ def lone_process(table: ProcessTable, pid: int) -> Job | None:
 
 
 def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> Job:
-    count = max(family.ranks.values()) + 1
-    nodes = (node.world_size or 1) if node is not None else 1
-    first = node.rank * count if node is not None else 0
-    ranks = {pid: first + rank for pid, rank in family.ranks.items()}
-    targets = unlabelled_targets(table, ranks, "locals", world=count * nodes, complete=nodes == 1)
+    targets = spawned_targets(table, family, node)
     launcher = "spawn" if family.by_torch else "multiprocessing"
     inside = frozenset(family.ranks)
     if any("multiprocessing.forkserver" in word for word in table[family.parent].argv[:6]):
@@ -95,7 +92,7 @@ def _spawned_job(table: ProcessTable, family: Spawned, node: Carrier | None) -> 
 
 
 def _job_of_store(table: ProcessTable, pids: Sequence[int], meeting: Meeting, sockets: Sockets) -> Job:
-    """The job of ``pids``, the processes that are connected to one store."""
+    """The job of ``pids``, the processes that are connected to one store, the oldest first."""
     ranks = _ranks_in_store(pids, meeting, sockets)
     believed = _from_locals(table, [pid for pid in pids if pid not in ranks])
     ranks |= {pid: rank for pid, (rank, _) in believed.items() if rank not in ranks.values()}

@@ -108,6 +108,31 @@ def _listening_rows(pid: int) -> list[list[str]] | None:
     return [row for row in rows if len(row) > 3 and row[3] == listen]
 
 
+def other_ends(pid: int, connections: Iterable[Connection]) -> dict[int, int]:
+    """Inode → user of the sockets at the other end of ``connections``, as far as they are in this process's network.
+
+    ``connections`` are its own. 127.0.0.1:40000 to 127.0.0.1:29500 → the socket 127.0.0.1:29500 to 127.0.0.1:40000.
+    """
+    wanted = {(end.remote_address, end.remote_port, end.local_address, end.local_port) for end in connections}
+    marks = tuple(f":{port:04X} " for _, port, _, _ in wanted)
+    found: dict[int, int] = {}
+    for table in ("tcp", "tcp6"):
+        lines = (read_text(f"/proc/{pid}/net/{table}", _MAX_TABLE) or "").splitlines()
+        near = [line for line in lines[1:] if any(mark in line for mark in marks)]
+        rows = [words for line in near if len(words := line.split()) > 9 and words[7].isdigit() and words[9].isdigit()]
+        users = {int(words[9]): int(words[7]) for words in rows if words[9] != "0"}
+        for inode, entry in parse_table("\n".join(["", *near]), users):
+            ends = isinstance(entry, Connection) and (
+                entry.local_address,
+                entry.local_port,
+                entry.remote_address,
+                entry.remote_port,
+            )
+            if ends in wanted:
+                found[inode] = users[inode]
+    return found
+
+
 def socket_inodes(pid: int) -> list[int] | None:
     """Inode numbers of the process's open sockets; None where they cannot be read."""
     try:

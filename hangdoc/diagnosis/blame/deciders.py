@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
+from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
@@ -75,8 +76,15 @@ def blame(case: Case) -> Blame[Explanation]:
     return only_seen(found, case.hidden, case.seen)
 
 
+def store_of_others(inquiry: Inquiry) -> Blame[ForeignStore] | None:
+    """Another job's process that serves the store. First: the ranks that joined through it have calls that rank 0,
+    which ended because of that process, never made."""
+    return foreign_store(inquiry.case)
+
+
 def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
-    """A group that some ranks never made. First: no call of such a group can match, whatever else differs."""
+    """A group that some ranks never made. Before all other calls: no call of such a group can match, whatever else
+    differs."""
     case = inquiry.case
     created = missing_creations(case)
     if not created:
@@ -279,6 +287,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 
 
 DECIDERS: tuple[Decider, ...] = (
+    store_of_others,
     missing_group,
     own_loop,
     groups_crossed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -169,6 +170,36 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
         ),
         "the ranks were given different addresses for the rendezvous, so they wait on different stores",
         "give every rank the same MASTER_ADDR and MASTER_PORT, or the same init_method",
+    )
+
+
+@cause("HD302", explains=ForeignStore, order=55)
+def port_of_another_job(case: Case, blame: Blame[ForeignStore]) -> Finding:
+    """HD302: the ranks are connected to the store of another job."""
+    found, server = blame.found, blame.found.server
+    known = " ".join(word.rpartition("/")[2] for word in server.argv[:2])
+    rank = f", rank {server.rank} of another job" if server.rank is not None else ""
+    who = "a process that hangdoc may not read"
+    if server.pid is not None:
+        who = f"another process (pid {server.pid}{f', {known}' if known else ''}{rank})"
+    waiting = tuple(r for r in found.connected if case.activities[r].kind == ActivityKind.STORE_WAIT)
+    joined_there = tuple(r for r in found.connected if r not in waiting)
+    return Finding(
+        "HD302",
+        sentence(
+            [
+                f"port {found.port} belongs to {who}: ",
+                ["this job's ", Does(waiting, "waits", "wait"), " at its store"] if waiting else "",
+                [" and " if waiting else "this job's ", Does(joined_there, "has", "have"), " joined through its store"]
+                if joined_there
+                else "",
+            ],
+        ),
+        [
+            f"rank 0 should serve the store at port {found.port} and ",
+            "could not listen there" if found.refused else "no process of rank 0 is there",
+        ],
+        f"give this job a MASTER_PORT of its own{f', or end process {server.pid}' if server.pid is not None else ''}",
     )
 
 

@@ -91,6 +91,17 @@ def test_both_find_the_same_ranks_and_rivals(build: Build, monkeypatch: pytest.M
     assert len(watched) >= 3
 
 
+def test_a_watched_command_is_one_job_where_a_machine_has_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks that were given different ports, and a third that is gone: the faulty start of one job, or two jobs."""
+    machine = Machine()
+    parent = machine.add(machine.shell(), "bash", ("bash", "run.sh"), python=False)
+    for rank, port in enumerate(("29500", "29501")):
+        machine.add(parent, RANK=str(rank), WORLD_SIZE="3", MASTER_ADDR="localhost", MASTER_PORT=port)
+    monkeypatch.setattr(ranks, "read_table", machine.table)
+    assert [target.pid is not None for target in find_ranks(parent)] == [True, True, False]
+    assert len(Jobs(machine.table()).all) == 2
+
+
 def test_a_stranger_may_be_the_rank_that_nobody_is() -> None:
     machine = Machine()
     parent, pids = machine.spawn(1, 3)

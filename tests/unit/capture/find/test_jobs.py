@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine import Machine
 
+from hangdoc.capture.find import rendezvous
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.unlabelled import lone_process
+from hangdoc.capture.find.rendezvous import Meeting
+from hangdoc.capture.find.unlabelled import jobs_of_stores, lone_process
 from hangdoc.model.process import Frame, Local
+from hangdoc.model.snapshot import Unavailable
 
 
 def job_of(machine: Machine, pid: int) -> Job:
@@ -376,3 +379,16 @@ def test_a_rank_told_to_two_processes() -> None:
     job = job_of(machine, pids[2])
     assert ranks_of(job) == {0: pids[0], 1: pids[1], 2: None}
     assert [target.rivals for target in job.targets] == [(), (pids[2],), ()]
+
+
+def test_ranks_that_nothing_shows_are_numbered_by_age(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine()
+    parent = machine.add(1)
+    oldest_first = [machine.add(parent) for _ in range(4)]
+    assert oldest_first != sorted(oldest_first)
+    meeting = Meeting("127.0.0.1", 29500, None, frozenset(oldest_first))
+    monkeypatch.setattr(rendezvous, "meetings", lambda *_: [meeting])
+    monkeypatch.setattr(rendezvous, "read", lambda *_: Unavailable("store", "no answer"))
+    (job,) = jobs_of_stores(machine.table(), oldest_first)
+    assert ranks_of(job) == dict(enumerate(oldest_first))
+    assert "in the order they started" in job.notes[0].why

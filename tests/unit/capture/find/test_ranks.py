@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.find import promised, ranks
+from hangdoc.capture.find import job_ranks, promised, ranks
 from hangdoc.capture.find.ranks import find_ranks
 from hangdoc.capture.find.spawned import Spawned, spawned_rank
 from hangdoc.capture.find.target import RankTarget
@@ -227,7 +227,7 @@ def test_siblings_before_their_first_store(tree: Tree, monkeypatch: pytest.Monke
     for pid in (20, 21, 22):
         tree.add(pid, 10)
     families = [Spawned(10, {20: 0, 21: 1, 22: 2}, by_torch=False)]
-    monkeypatch.setattr(ranks, "find_spawned", lambda table, parents: families if set(parents) == {10} else [])
+    monkeypatch.setattr(job_ranks, "find_spawned", lambda table, parents: families if set(parents) == {10} else [])
     monkeypatch.setattr(promised, "siblings", lambda *_: [20, 21, 22])
     monkeypatch.setattr(promised, "unreaped", lambda *_: [])
     answers = {pid: counters(pid, pid - 20, 3) for pid in (20, 22)}
@@ -245,7 +245,7 @@ def test_a_family_whose_arguments_say_other_ranks_is_not_believed(tree: Tree, mo
     tree.add(10, 1)
     for pid in (20, 21):
         tree.add(pid, 10)
-    monkeypatch.setattr(ranks, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
+    monkeypatch.setattr(job_ranks, "find_spawned", lambda *_: [Spawned(10, {20: 0, 21: 1}, by_torch=False)])
     monkeypatch.setattr(promised, "siblings", lambda *_: [20, 21])
     monkeypatch.setattr(promised, "unreaped", lambda *_: [])
     found = find_ranks(10, counters={20: counters(20, 1)}, deep=True)

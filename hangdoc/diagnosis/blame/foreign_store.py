@@ -1,0 +1,78 @@
+"""Another job to blame: its process has this job's port, and the ranks are connected to its store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.model.diagnosis import CulpritProcess
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind, Confidence
+from hangdoc.model.snapshot import RankSnapshot
+from hangdoc.model.store import ForeignServer
+
+_PORT_TAKEN = "DistNetworkError"
+"""What the rank that should serve the store raises where the port is in use (torch 2.0 to 2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForeignStore(Explanation):
+    """Ranks are connected to a store that a process outside of the job serves; rank 0, which should, is gone."""
+
+    server: ForeignServer
+    port: int
+    connected: tuple[int, ...]
+    """The ranks that wait for others and are connected to that store."""
+    refused: bool
+    """Rank 0 ended because its port was taken."""
+
+
+def foreign_store(case: Case) -> Blame[ForeignStore] | None:
+    """The blame of the process that serves the ranks' store in place of rank 0; None if rank 0 may serve one.
+
+    A rank 0 that lives or has made calls was given that store by design, and torchrun's agents may share one. Example:
+    pid 4711 of another job has port 29500, rank 0 could not listen there and ended, rank 1 waits for it → pid 4711.
+    """
+    store = case.job.store
+    first = case.ranks.get(0)
+    if store is None or store.foreign is None or first is None or not _is_gone(case, first):
+        return None
+    connected = tuple(sorted(rank for rank in case.seen if _waits_there(case, case.ranks[rank], store.port)))
+    refused = first.exit is not None and first.exit.exception == _PORT_TAKEN
+    joining = any(case.activities[rank].kind == ActivityKind.STORE_WAIT for rank in connected)
+    server = store.foreign
+    # A store of no job may be meant for ranks that have joined; a process that cannot be read may be the job's own.
+    proven = refused or (joining if server.rank is None else True)
+    if not connected or not proven or (server.pid is None and not refused):
+        return None
+    return Blame(
+        ForeignStore(server, store.port, connected, refused),
+        proved=True,
+        confidence=Confidence.CERTAIN if refused else Confidence.LIKELY,
+        sure="seen at the other end of the ranks' own connections"
+        + ("; rank 0 ended because its port was in use" if refused else ""),
+        processes=(CulpritProcess(None, server.pid, case.ranks[connected[0]].host, "foreign-job"),),
+    )
+
+
+def _is_gone(case: Case, first: RankSnapshot) -> bool:
+    """True if rank 0 ended or has no process, and never made a call."""
+    called = first.journal is not None and bool(first.journal.calls)
+    return case.activities[0].kind in GONE and not called
+
+
+def _waits_there(case: Case, rank: RankSnapshot, port: int) -> bool:
+    """True if the rank waits for others, and is connected to the port that its environment gives for the store."""
+    activity, environment = case.activities[rank.rank], dict(rank.environment)
+    if activity.kind not in COMMUNICATING or waits_for_a_key(activity) or rank.process is None:
+        return False
+    if environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or environment.get("MASTER_PORT") != str(port):
+        return False
+    pid = rank.process.pid
+    return any(
+        end.pid == pid and end.remote_port == port and end.state == "ESTABLISHED"
+        for host in case.job.hosts
+        if host.name == rank.host
+        for end in host.connections
+    )
