@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from hangdoc.errors import CannotLook
@@ -15,18 +16,22 @@ _MOST_NAMED = 64
 """Missing ranks up to this number get a note each; more get one note together."""
 
 
-def open_saved(path: Path) -> JobSnapshot:
+def open_saved(
+    path: Path, source: Path | None = None, progress: Callable[[int, int], None] | None = None
+) -> JobSnapshot:
     """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
 
-    Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is not a snapshot.
+    ``source``: where the files of the program lie that the dumps name. ``progress`` is told how many files of how many
+    have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is not a snapshot.
     """
     try:
         if not path.is_dir():
+            _refuse_one_dump(path)
             return masked(load_snapshot(path))
         latest = _latest_snapshot(path)
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
-    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path))
+    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path, source, progress))
 
 
 def _latest_snapshot(folder: Path) -> Path | None:
@@ -38,10 +43,24 @@ def _latest_snapshot(folder: Path) -> Path | None:
     return None
 
 
-def _from_dumps(folder: Path) -> JobSnapshot:
-    from hangdoc.capture.read.dump_folder import read_dump_folder
+def _refuse_one_dump(path: Path) -> None:
+    """Raise ``CannotLook`` for the dump of one rank: what the others did decides."""
+    if path.name.endswith(SNAPSHOT_SUFFIX) or not path.is_file():
+        return
+    from hangdoc.capture.dumps.read_folder import is_dump
 
-    journals, unavailable = read_dump_folder(folder)
+    if is_dump(path):
+        raise CannotLook(
+            f"{path} is the flight recorder's dump of one rank, and the dumps of all ranks are needed",
+            f"Give the directory that holds them: hangdoc diagnose {path.parent}",
+        )
+
+
+def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
+    from hangdoc.capture.dumps.read_folder import read_dump_folder
+
+    found = read_dump_folder(folder, progress)
+    journals, unavailable = found.journals, found.unavailable
     if not journals:
         why = f": {unavailable[0].why}" if unavailable else ""
         raise CannotLook(

@@ -117,6 +117,10 @@ class Journal:
     """Type name of the exception whose except or finally suite the main thread runs."""
     handled_at: Stack = ()
     """Where that one was raised, innermost first."""
+    written: float = 0.0
+    """Unix time at which a dump's file was last changed; 0 where it is no dump. A copy may have lost it."""
+    active_only: bool = False
+    """A dump without any completed call: what is not in it may have completed (TORCH_INCLUDE_ONLY_ACTIVE)."""
 
     @property
     def waiting(self) -> bool:

@@ -15,15 +15,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from hangdoc.capture.safe.pickles import DUMP_LIMITS, PickleWorker, load_builtins
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
-MOST_CALLS = 100_000
-"""Of all dumps of a folder together; of each, the newest. A recorder keeps 2,000 by default (torch 2.13)."""
+_MOST_CALLS = 100_000
+"""Of a recorder, the newest. It keeps 2,000 by default (torch 2.13)."""
 _MOST_GROUPS = 16_384
 MOST_RANKS = 1 << 17
 """Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
@@ -61,19 +60,6 @@ _OPERATIONS = {
 _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
 
 _T = TypeVar("_T")
-
-
-def unpickle(data: bytes, worker: PickleWorker | None = None) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``, once ``worker`` (default: a new one) could load it in limited memory and time."""
-    if len(data) > MOST_BYTES:
-        return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
-    with contextlib.nullcontext(worker) if worker is not None else PickleWorker() as trial:
-        if not trial.ends(data):
-            return _unavailable(f"it takes more than {DUMP_LIMITS.memory >> 20} MiB of memory, or too long")
-    try:
-        return load_builtins(data)
-    except (ValueError, MemoryError) as error:
-        return _unavailable(str(error) or type(error).__name__)
 
 
 def _unavailable(why: str) -> Unavailable:
@@ -124,37 +110,38 @@ def parse(
     dump: dict[Any, Any],
     table: StackTable,
     known_groups: tuple[ProcessGroup, ...] = (),
-    *,
-    most_calls: int = MOST_CALLS,
-    members_of: Members | None = None,
 ) -> Recorded | Unavailable:
     """Dump → calls in the order they were issued. Entries that make no sense are left out.
 
     ``known_groups`` translate the peers of point-to-point calls; without them the dump's own groups do.
-    ``most_calls``: the newest of them; ``members_of``: what the dumps of one folder share.
     """
     version = dump.get("version")
-    if not isinstance(version, str) or not _SCHEMA.match(version):
+    if not isinstance(version, str) or not has_known_schema(version):
         return _unavailable(f"its schema is {str(version)[:40]!r}; this hangdoc knows 2.x")
     entries = dump.get("entries", [])
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
-    reader = _Reader(table)
-    for entry in entries[-most_calls:]:
+    reader = Reader(table)
+    for entry in entries[-_MOST_CALLS:]:
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 reader.read(entry)
-    groups = _groups(dump.get("pg_config"), members_of or Members())
+    groups = groups_of(dump.get("pg_config"), Members())
     named = {group.name for group in groups}
     groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
     return Recorded(
         tuple(reader.calls),
-        tuple(_global(call, members.get(call.group, ())) for call in reader.point_to_points),
+        tuple(to_global_rank(call, members.get(call.group, ())) for call in reader.point_to_points),
         groups,
         counters(dump.get("pg_status"), reader.names),
-        _forgotten(entries[-most_calls:]),
+        _forgotten(entries[-_MOST_CALLS:]),
     )
+
+
+def has_known_schema(version: str) -> bool:
+    """True for the versions of dumps that this hangdoc knows."""
+    return _SCHEMA.match(version) is not None
 
 
 def _forgotten(entries: list[Any]) -> int:
@@ -163,8 +150,11 @@ def _forgotten(entries: list[Any]) -> int:
     return first if type(first) is int and 0 < first < 1 << 63 else 0
 
 
-class _Reader:
+class Reader:
+    """Entries of one dump, made calls one by one. The dump has to outlive it."""
+
     def __init__(self, table: StackTable) -> None:
+        """``table`` takes the stacks."""
         self.calls: list[Call] = []
         self.point_to_points: list[PointToPoint] = []
         self.names: dict[str, str] = {}
@@ -175,6 +165,7 @@ class _Reader:
         self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
 
     def read(self, entry: dict[Any, Any]) -> None:
+        """Append the entry's call to ``calls`` or ``point_to_points``. Raises for one that makes no sense."""
         group = entry["process_group"]
         name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
         number = self._text(entry.get("pg_id"))
@@ -197,7 +188,7 @@ class _Reader:
         self.calls.append(
             Call(
                 group=name,
-                sequence=_whole(entry["collective_seq_id"]),
+                sequence=_whole(entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]),
                 op_id=op_id,
                 op=op,
                 stack=stack,
@@ -243,7 +234,8 @@ class _Reader:
         return known
 
 
-def _global(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
+def to_global_rank(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
+    """``call`` with its peer as a global rank, where the group's members are known."""
     known = 0 <= call.peer < len(members)
     return replace(call, peer=members[call.peer]) if known else call
 
@@ -279,7 +271,7 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
     return tuple(found)
 
 
-def _groups(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
+def groups_of(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
     """Groups of ``pg_config``; not gloo's, which has one entry without a name."""
     if not isinstance(config, dict):
         return ()

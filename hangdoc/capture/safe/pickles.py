@@ -205,7 +205,7 @@ def main() -> None:
     limit_memory(memory)
     lower_limit(resource.RLIMIT_FSIZE, 0)
     while len(head := sys.stdin.buffer.read(_HEADER.size)) == _HEADER.size:
-        _allow_cpu(cpu_seconds)
+        allow_cpu(cpu_seconds)
         request, length = _HEADER.unpack(head)
         status, text = _answer(request, sys.stdin.buffer.read(length))
         if len(text) > longest:
@@ -227,7 +227,7 @@ def _answer(request: bytes, data: bytes) -> tuple[bytes, bytes]:
         return (_DONE if request == _TRY else _BAD), (str(error)[:300] or type(error).__name__).encode()
 
 
-def _allow_cpu(seconds: int) -> None:
+def allow_cpu(seconds: int) -> None:
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = int(used.ru_utime + used.ru_stime) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

@@ -1,0 +1,266 @@
+"""One dump, made as small as what is new in it. Runs in a worker, under its limits.
+
+The calls of a rank are rows of a few *templates* (group, operation, sizes, stack, state), each with numbers of its own.
+Ranks of one behaviour have equal rows: their times, threads, and names of groups apart, which their answers carry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import Any
+
+from hangdoc.capture.read.flight_recorder import Members, Reader, StackTable, counters, groups_of, has_known_schema
+from hangdoc.model.journal import Call, PointToPoint
+
+MOST_ENTRIES = 50_000
+"""Of a dump, the newest: 25 times what a recorder keeps by default (TORCH_FR_BUFFER_SIZE, torch 2.13)."""
+
+_NUMBERS = {"collective_seq_id": "sequence", "op_id": "op_id", "time_created_ns": "created_ns"}
+"""Keys of an entry that count, and the fields of ``Call`` that they become: the columns of the rows."""
+_OF_EACH = {
+    *_NUMBERS,
+    "seq_id",
+    "record_id",
+    "p2p_seq_id",
+    "time_discovered_started_ns",
+    "time_discovered_completed_ns",
+    "duration_ms",
+}
+"""Keys whose values differ from call to call; whatever else an entry has belongs to its template."""
+_OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)\d+$")
+
+
+@dataclass(slots=True)
+class Tables:
+    """What one worker has seen so far: a later answer refers to it by number."""
+
+    stacks: StackTable = field(default_factory=StackTable.new)
+    templates: dict[tuple[int, Call | PointToPoint], int] = field(default_factory=dict)
+    members: dict[tuple[int, ...], int] = field(default_factory=dict)
+    bodies: dict[bytes, int] = field(default_factory=dict)
+    lists: Members = field(default_factory=Members)
+    _sent: list[int] = field(default_factory=lambda: [0, 0, 0])
+
+    def news(self) -> dict[str, Any]:
+        """The rows that were added since this was asked last."""
+        tables = (self.stacks.stacks, list(self.templates), list(self.members))
+        stacks, templates, members = (
+            table[sent:] for table, sent in zip(tables, self._sent, strict=True)
+        )
+        self._sent = [len(table) for table in tables]
+        return {
+            "stacks": [[(frame.file, frame.line, frame.function) for frame in stack] for stack in stacks],
+            "templates": [[group, *_row(call)] for group, call in templates],
+            "members": members,
+        }
+
+
+def _row(call: Call | PointToPoint) -> list[Any]:
+    return [isinstance(call, Call), [getattr(call, name) for name in type(call).__match_args__]]
+
+
+def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
+    """What the parent has to know of ``dump``, as JSON has it. Raises ``ValueError`` for what is no dump."""
+    version, entries = dump.get("version"), dump.get("entries", [])
+    if not isinstance(version, str) or not isinstance(entries, list):
+        raise NoDumpError("it has no version and no list of entries")
+    if not has_known_schema(version):
+        raise ValueError(f"its schema is {version[:40]!r}; this hangdoc knows 2.x")
+    forgotten = max(0, len(entries) - MOST_ENTRIES)
+    rows = _Rows(Reader(tables.stacks), tables, [entry for entry in entries[forgotten:] if isinstance(entry, dict)])
+    rows.read()
+    groups = groups_of(dump.get("pg_config"), tables.lists)
+    configured = {group.name for group in groups}
+    groups += tuple(group for name, group in rows.reader.groups.items() if name not in configured)
+    records = rows.column("record_id")
+    completed = rows.completed
+    status = counters(dump.get("pg_status"), rows.reader.names)
+    return {
+        "groups": [[g.name, g.description, tables.members.setdefault(g.members, len(tables.members))] for g in groups],
+        "names": list(rows.names),
+        "places": sorted(rows.places),
+        "counters": status,
+        "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
+        "first": min(filter(None, rows.created), default=0),
+        "last": max((*rows.created, *rows.column("time_discovered_completed_ns")), default=0),
+        "active": not completed and bool((records and records[0] > 0) or (not records and any(s[1] > 0 for s in status))),
+        "frames": rows.with_frames,
+        "calls": len(rows.templates),
+        "own": rows.own(),
+        **rows.body(),
+    }
+
+
+class NoDumpError(ValueError):
+    """A file of another kind."""
+
+
+class _Rows:
+    """The entries of a dump as numbers of templates, with columns beside them."""
+
+    def __init__(self, reader: Reader, tables: Tables, entries: list[dict[Any, Any]]) -> None:
+        self.reader = reader
+        self.templates: list[int] = []
+        self.names: dict[str, int] = {}
+        """Group → its number, as they appear: ranks call groups of other names alike."""
+        self.places: set[tuple[int, int]] = set()
+        """(number of a group, this rank's place in it), as point-to-point calls give it."""
+        self.created: list[int] = []
+        self.completed = False
+        self.with_frames = False
+        self._tables = tables
+        self._entries = entries
+        self._threads: dict[int, int] = {0: 0}
+        self._pending: dict[int, bool] = {}
+        """Template → is it one of a call that has not completed?"""
+        self._is_call: dict[int, bool] = {}
+
+    def read(self) -> None:
+        """Find each entry's template.
+
+        Most entries are what followed the one before them the last time: so they are compared with that, and only where
+        they differ is the table asked, which takes longer.
+        """
+        entries = self._entries
+        if not entries:
+            return
+        get = _getter(entries[0])
+        found: list[int] = []
+        number_of: dict[Any, int] = {}
+        shapes: list[Any] = []
+        templates: list[int] = []
+        follows: dict[int, int] = {}
+        last = 0
+        for entry in entries:
+            try:
+                shape = get(entry)
+                number = follows.get(last, -1)
+                if number < 0 or shapes[number] != shape:
+                    key = _key(shape)
+                    number = number_of.get(key, -1)
+                    if number < 0:
+                        templates.append(self._template(entry))
+                        number = number_of[key] = len(shapes)
+                        shapes.append(shape)
+                    follows[last] = number
+            except (KeyError, TypeError, ValueError, RecursionError):
+                number = self._odd(entry, shapes, templates)
+            last = number
+            found.append(templates[number])
+        if -1 in found:
+            kept = [(entry, number) for entry, number in zip(entries, found, strict=True) if number >= 0]
+            self._entries = [entry for entry, _ in kept]
+            found = [number for _, number in kept]
+        self.templates = found
+        self.created = self.column("time_created_ns")
+
+    def _odd(self, entry: dict[Any, Any], shapes: list[Any], templates: list[int]) -> int:
+        """Number of the shape of an entry that is not like the first one; one of template -1 if it makes no sense."""
+        template = -1
+        with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
+            template = self._template(entry)
+        shapes.append(None)
+        templates.append(template)
+        return len(shapes) - 1
+
+    def _call(self, entry: dict[Any, Any]) -> Call | PointToPoint:
+        reader = self.reader
+        reader.read(entry)
+        call: Call | PointToPoint = reader.calls.pop() if reader.calls else reader.point_to_points.pop()
+        return replace(call, thread_id=self._threads.setdefault(call.thread_id, len(self._threads)))
+
+    def _template(self, entry: dict[Any, Any]) -> int:
+        call = self._call(entry)
+        group = self.names.setdefault(call.group, len(self.names))
+        if isinstance(call, Call):
+            call = replace(call, group="", sequence=0, op_id=0, created_ns=0)
+        else:
+            call = replace(call, group="", op_id=0, created_ns=0)
+            name = entry.get("profiling_name")
+            if isinstance(name, str) and (match := _OWN_PLACE.search(name)):
+                self.places.add((group, int(match[1])))
+        number = self._tables.templates.setdefault((group, call), len(self._tables.templates))
+        self.completed = self.completed or call.completed
+        self.with_frames = self.with_frames or call.stack >= 0
+        self._pending[number] = not call.completed
+        self._is_call[number] = isinstance(call, Call)
+        return number
+
+    def column(self, key: str) -> list[int]:
+        """The numbers under ``key``; 0 for what is none."""
+        values = [entry.get(key) for entry in self._entries]
+        if all(type(value) is int and -_LARGEST < value < _LARGEST for value in values):
+            return values  # type: ignore[return-value]
+        return [value if type(value) is int and -_LARGEST < value < _LARGEST else 0 for value in values]
+
+    def own(self) -> list[Any]:
+        """The calls whose times are told although others share their row: those that a group waits for, and the last.
+
+        Each with the number of collectives, or of point-to-point calls, that follow it.
+        """
+        waiting = {number for number, pending in self._pending.items() if pending}
+        places: dict[Any, int] = {}
+        if waiting:
+            groups = {number: (group, kind) for group, kind, number in self._groups_of(waiting)}
+            for place, number in enumerate(self.templates):
+                if number in waiting and groups[number] not in places:
+                    places[groups[number]] = place
+                    if len(places) == len(set(groups.values())):
+                        break
+        chosen = sorted({*places.values(), len(self.templates) - 1}) if self.templates else []
+        only_one_kind = len(set(self._is_call.values())) == 1
+        found = []
+        for place in chosen:
+            call = self._call(self._entries[place])
+            kind = isinstance(call, Call)
+            later = self.templates[place + 1 :]
+            after = len(later) if only_one_kind else sum(self._is_call[number] == kind for number in later)
+            found.append([after, self.names[call.group], *_row(replace(call, group=""))])
+        return found
+
+    def _groups_of(self, numbers: set[int]) -> list[tuple[int, bool, int]]:
+        rows = list(self._tables.templates)
+        return [(rows[number][0], self._is_call[number], number) for number in numbers]
+
+    def body(self) -> dict[str, Any]:
+        """The number of these rows in the worker's table, and the rows themselves where they are new there."""
+        columns = [self.column(key) for key in ("collective_seq_id", "op_id")]
+        if self._entries and "collective_seq_id" not in self._entries[0]:
+            columns[0] = self.column("seq_id")
+        hashed = hashlib.blake2b(array("q", self.templates).tobytes(), digest_size=16)
+        for column in columns:
+            hashed.update(array("q", column).tobytes())
+        key, known = hashed.digest(), self._tables.bodies
+        if key in known:
+            return {"body": known[key]}
+        known[key] = len(known)
+        return {"body": known[key], "rows": [self.templates, *columns, self.created]}
+
+
+_LARGEST = 1 << 63
+
+
+def _getter(first: dict[Any, Any]) -> Callable[[dict[Any, Any]], Any]:
+    """What takes the values out of an entry that belong to its template."""
+    keys = [key for key in first if key not in _OF_EACH]
+    if len(keys) < 2:
+        return lambda entry: tuple(entry[key] for key in keys)
+    return itemgetter(*keys)
+
+
+def _key(shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    """``shape`` as a key. A frame is one object however often it occurs in a dump, lists of frames are many."""
+    return tuple(
+        [
+            (tuple(map(id, value)) if value and type(value[0]) is dict else repr(value))
+            if type(value) is list
+            else value
+            for value in shape
+        ]
+    )
