@@ -33,6 +33,8 @@ _OF_EACH = {
     "duration_ms",
 }
 """Keys whose values differ from call to call; whatever else an entry has belongs to its template."""
+_OF_A_RANK = ("process_group", "pg_id", "thread_id")
+"""Keys whose values are a rank's own: groups and threads are numbered as they appear instead."""
 _OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)\d+$")
 
 
@@ -44,6 +46,11 @@ class Tables:
     templates: dict[tuple[int, Call | PointToPoint], int] = field(default_factory=dict)
     members: dict[tuple[int, ...], int] = field(default_factory=dict)
     bodies: dict[bytes, int] = field(default_factory=dict)
+    known: dict[Any, int] = field(default_factory=dict)
+    """What entries show, group and thread by number → template: those of one behaviour are alike in all dumps."""
+    frames: dict[Any, int] = field(default_factory=dict)
+    facts: list[tuple[bool, bool, bool]] = field(default_factory=list)
+    """Of each template: is it a collective, has it completed, has it a stack?"""
     lists: Members = field(default_factory=Members)
     _sent: list[int] = field(default_factory=lambda: [0, 0, 0])
 
@@ -73,7 +80,10 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
     if not has_known_schema(version):
         raise ValueError(f"its schema is {version[:40]!r}; this hangdoc knows 2.x")
     forgotten = max(0, len(entries) - MOST_ENTRIES)
-    rows = _Rows(Reader(tables.stacks), tables, [entry for entry in entries[forgotten:] if isinstance(entry, dict)])
+    entries = entries[forgotten:]
+    if not set(map(type, entries)) <= {dict}:
+        entries = [entry for entry in entries if isinstance(entry, dict)]
+    rows = _Rows(Reader(tables.stacks), tables, entries)
     rows.read()
     groups = groups_of(dump.get("pg_config"), tables.lists)
     configured = {group.name for group in groups}
@@ -116,7 +126,8 @@ class _Rows:
         self.with_frames = False
         self._tables = tables
         self._entries = entries
-        self._threads: dict[int, int] = {0: 0}
+        self._threads: dict[int, int] = {}
+        self._frames: dict[int, int] = {}
         self._pending: dict[int, bool] = {}
         """Template → is it one of a call that has not completed?"""
         self._is_call: dict[int, bool] = {}
@@ -130,7 +141,7 @@ class _Rows:
         entries = self._entries
         if not entries:
             return
-        get = _getter(entries[0])
+        get, common = _getter(entries[0])
         found: list[int] = []
         number_of: dict[Any, int] = {}
         shapes: list[Any] = []
@@ -145,7 +156,7 @@ class _Rows:
                     key = _key(shape)
                     number = number_of.get(key, -1)
                     if number < 0:
-                        templates.append(self._template(entry))
+                        templates.append(self._template(entry, shape[:common]))
                         number = number_of[key] = len(shapes)
                         shapes.append(shape)
                     follows[last] = number
@@ -173,30 +184,61 @@ class _Rows:
         reader = self.reader
         reader.read(entry)
         call: Call | PointToPoint = reader.calls.pop() if reader.calls else reader.point_to_points.pop()
-        return replace(call, thread_id=self._threads.setdefault(call.thread_id, len(self._threads)))
+        return replace(call, thread_id=self._thread(call.thread_id))
 
-    def _template(self, entry: dict[Any, Any]) -> int:
-        call = self._call(entry)
-        group = self.names.setdefault(call.group, len(self.names))
-        if isinstance(call, Call):
-            call = replace(call, group="", sequence=0, op_id=0, created_ns=0)
-        else:
-            call = replace(call, group="", op_id=0, created_ns=0)
-            name = entry.get("profiling_name")
-            if isinstance(name, str) and (match := _OWN_PLACE.search(name)):
-                self.places.add((group, int(match[1])))
-        number = self._tables.templates.setdefault((group, call), len(self._tables.templates))
-        self.completed = self.completed or call.completed
-        self.with_frames = self.with_frames or call.stack >= 0
-        self._pending[number] = not call.completed
-        self._is_call[number] = isinstance(call, Call)
+    def _thread(self, thread_id: int) -> int:
+        """Threads by the order in which they appear: their ids differ from rank to rank."""
+        return self._threads.setdefault(thread_id, len(self._threads)) if thread_id else 0
+
+    def _template(self, entry: dict[Any, Any], shape: tuple[Any, ...] = ()) -> int:
+        """Number of the template; that of an entry with the ``shape`` of one in an earlier dump without reading it."""
+        tables = self._tables
+        group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
+        thread = self._thread(self.reader.thread_of(entry))
+        key = (group, thread, *map(self._comparable, shape)) if shape else None
+        number = tables.known.get(key, -1) if key else -1
+        if number < 0:
+            call = self._call(entry)
+            if isinstance(call, Call):
+                call = replace(call, group="", sequence=0, op_id=0, created_ns=0)
+            else:
+                call = replace(call, group="", op_id=0, created_ns=0)
+            number = tables.templates.setdefault((group, call), len(tables.templates))
+            if number == len(tables.facts):
+                tables.facts.append((isinstance(call, Call), call.completed, call.stack >= 0))
+            if key:
+                tables.known[key] = number
+        is_call, completed, with_frames = tables.facts[number]
+        self.completed = self.completed or completed
+        self.with_frames = self.with_frames or with_frames
+        self._pending[number] = not completed
+        self._is_call[number] = is_call
+        if not is_call and (match := _OWN_PLACE.search(str(entry.get("profiling_name")))):
+            self.places.add((group, int(match[1])))
+        return number
+
+    def _comparable(self, value: Any) -> Any:
+        """A part of a shape, comparable with those of other dumps: frames by number, other lists by their text."""
+        if type(value) is not list:
+            return value
+        return tuple(map(self._frame, value)) if value and type(value[0]) is dict else repr(value)
+
+    def _frame(self, frame: dict[Any, Any]) -> int:
+        number = self._frames.get(id(frame))
+        if number is None:
+            frames = self._tables.frames
+            number = frames.setdefault((frame["filename"], frame["line"], frame["name"]), len(frames))
+            self._frames[id(frame)] = number
         return number
 
     def column(self, key: str) -> list[int]:
         """The numbers under ``key``; 0 for what is none."""
-        values = [entry.get(key) for entry in self._entries]
-        if all(type(value) is int and -_LARGEST < value < _LARGEST for value in values):
-            return values  # type: ignore[return-value]
+        try:
+            values = list(map(itemgetter(key), self._entries))
+        except KeyError:
+            values = [entry.get(key) for entry in self._entries]
+        if set(map(type, values)) <= _INT and (not values or -_LARGEST < min(values) <= max(values) < _LARGEST):
+            return values
         return [value if type(value) is int and -_LARGEST < value < _LARGEST else 0 for value in values]
 
     def own(self) -> list[Any]:
@@ -244,14 +286,15 @@ class _Rows:
 
 
 _LARGEST = 1 << 63
+_INT = {int}
 
 
-def _getter(first: dict[Any, Any]) -> Callable[[dict[Any, Any]], Any]:
-    """What takes the values out of an entry that belong to its template."""
-    keys = [key for key in first if key not in _OF_EACH]
-    if len(keys) < 2:
-        return lambda entry: tuple(entry[key] for key in keys)
-    return itemgetter(*keys)
+def _getter(first: dict[Any, Any]) -> tuple[Callable[[dict[Any, Any]], Any], int]:
+    """What takes the values out of an entry that belong to its template, and how many of them, from the first, mean
+    the same in every dump."""
+    common = [key for key in first if key not in _OF_EACH and key not in _OF_A_RANK]
+    keys = [*common, *(key for key in _OF_A_RANK if key in first)]
+    return (itemgetter(*keys) if len(keys) > 1 else lambda entry: tuple(entry[key] for key in keys)), len(common)
 
 
 def _key(shape: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -166,18 +166,11 @@ class Reader:
 
     def read(self, entry: dict[Any, Any]) -> None:
         """Append the entry's call to ``calls`` or ``point_to_points``. Raises for one that makes no sense."""
-        group = entry["process_group"]
-        name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
-        number = self._text(entry.get("pg_id"))
-        # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
-        name = name or f"#{number}"
-        self.names[number] = name
-        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
-            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+        name = self.group_of(entry)
         op, peers = self._operation(entry["profiling_name"])
         stack = self._stack(entry.get("frames"))
         completed = entry.get("retired") is True or entry.get("state") == "completed"
-        thread_id = _whole(entry.get("thread_id"))
+        thread_id = self.thread_of(entry)
         created_ns = _whole(entry.get("time_created_ns"))
         op_id = _whole(entry.get("op_id"))
         if entry.get("is_p2p") is True or op in _POINT_TO_POINT:
@@ -201,6 +194,23 @@ class Reader:
                 timeout_ms=_whole(entry.get("timeout_ms")),
             )
         )
+
+    def group_of(self, entry: dict[Any, Any]) -> str:
+        """The name of the entry's group, which is remembered with its number and its description."""
+        group = entry["process_group"]
+        name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
+        number = self._text(entry.get("pg_id"))
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
+        name = name or f"#{number}"
+        self.names[number] = name
+        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
+            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+        return name
+
+    @staticmethod
+    def thread_of(entry: dict[Any, Any]) -> int:
+        """The thread that issued the entry's call; 0 where it is not told (before schema 2.9)."""
+        return _whole(entry.get("thread_id"))
 
     def _text(self, value: Any) -> str:
         return value if isinstance(value, str) and len(value) <= _LONGEST_TEXT else self._once(_text, value)

@@ -181,7 +181,8 @@ def load_builtins(data: bytes) -> dict[Any, Any]:
     ``MemoryError``, and ``ValueError`` for everything else that is wrong with it.
     """
     try:
-        found = _BuiltinsOnly(io.BytesIO(data)).load()
+        # Of a plain BytesIO, which cannot be peeked into, every few bytes are read by a call of their own.
+        found = _BuiltinsOnly(io.BufferedReader(io.BytesIO(data), _CHUNK)).load()
     except MemoryError:
         raise
     except Exception as error:  # a broken pickle can raise any exception
