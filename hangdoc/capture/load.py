@@ -7,7 +7,6 @@ from pathlib import Path
 
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
-from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
@@ -67,7 +66,8 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
             f"{folder} holds neither a snapshot nor dumps of a flight recorder{why}",
             "Give a run directory of `hangdoc watch`, or the directory of TORCH_FR_DUMP_TEMP_FILE.",
         )
-    size = max(_world_size(journal) for journal in journals.values())
+    lists = {id(group.members): group.members for journal in journals.values() for group in journal.groups}
+    size = max((max(members, default=-1) + 1 for members in lists.values()), default=0)
     size = max(size, max(journals) + 1)
     missing = [rank for rank in range(size) if rank not in journals]
     named = missing if len(missing) <= _MOST_NAMED else []
@@ -79,7 +79,7 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
         why = f"no dumps of {name_ranks(missing)} in {folder.name}"
         notes.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
     return JobSnapshot(
-        taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0) / 1e9,
+        taken=max((call.created_ns for journal in journals.values() for call in journal.calls[-1:]), default=0) / 1e9,
         mode="dump",
         world_size=size,
         ranks=tuple(
@@ -88,8 +88,3 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
         ),
         unavailable=(*unavailable, *notes),
     )
-
-
-def _world_size(journal: Journal) -> int:
-    lists = {id(group.members): group.members for group in journal.groups}
-    return max((max(members) + 1 for members in lists.values() if members), default=0)

@@ -6,7 +6,6 @@ Ranks of one behaviour have equal rows: their times, threads, and names of group
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 from array import array
@@ -43,28 +42,45 @@ class Tables:
     """What one worker has seen so far: a later answer refers to it by number."""
 
     stacks: StackTable = field(default_factory=StackTable.new)
-    templates: dict[tuple[int, Call | PointToPoint], int] = field(default_factory=dict)
-    members: dict[tuple[int, ...], int] = field(default_factory=dict)
+    rows: list[tuple[int, Call | PointToPoint]] = field(default_factory=list)
+    """The templates: number of the group, and the call without what is its own."""
+    facts: list[tuple[bool, bool, bool]] = field(default_factory=list)
+    """Of each template: is it a collective, has it completed, has it a stack?"""
     bodies: dict[bytes, int] = field(default_factory=dict)
     known: dict[Any, int] = field(default_factory=dict)
     """What entries show, group and thread by number → template: those of one behaviour are alike in all dumps."""
+    samples: dict[Any, tuple[Any, int]] = field(default_factory=dict)
+    """(the template before it, group and thread) → what the latest such entry showed, and its template."""
     frames: dict[Any, int] = field(default_factory=dict)
-    facts: list[tuple[bool, bool, bool]] = field(default_factory=list)
-    """Of each template: is it a collective, has it completed, has it a stack?"""
     lists: Members = field(default_factory=Members)
-    _sent: list[int] = field(default_factory=lambda: [0, 0, 0])
+    members: list[tuple[int, ...]] = field(default_factory=list)
+    _templates: dict[tuple[int, Call | PointToPoint], int] = field(default_factory=dict)
+    _members: dict[int, int] = field(default_factory=dict)
+    _sent: tuple[int, int, int] = (0, 0, 0)
+
+    def add_template(self, group: int, call: Call | PointToPoint) -> int:
+        """Its number."""
+        number = self._templates.setdefault((group, call), len(self.rows))
+        if number == len(self.rows):
+            self.rows.append((group, call))
+            self.facts.append((isinstance(call, Call), call.completed, call.stack >= 0))
+        return number
+
+    def add_members(self, members: tuple[int, ...]) -> int:
+        """Number of the list, which ``lists`` knows: equal ones are one object."""
+        number = self._members.setdefault(id(members), len(self.members))
+        if number == len(self.members):
+            self.members.append(members)
+        return number
 
     def news(self) -> dict[str, Any]:
         """The rows that were added since this was asked last."""
-        tables = (self.stacks.stacks, list(self.templates), list(self.members))
-        stacks, templates, members = (
-            table[sent:] for table, sent in zip(tables, self._sent, strict=True)
-        )
-        self._sent = [len(table) for table in tables]
+        stacks, templates, members = self._sent
+        self._sent = (len(self.stacks.stacks), len(self.rows), len(self.members))
         return {
-            "stacks": [[(frame.file, frame.line, frame.function) for frame in stack] for stack in stacks],
-            "templates": [[group, *_row(call)] for group, call in templates],
-            "members": members,
+            "stacks": [[(f.file, f.line, f.function) for f in stack] for stack in self.stacks.stacks[stacks:]],
+            "templates": [[group, *_row(call)] for group, call in self.rows[templates:]],
+            "members": self.members[members:],
         }
 
 
@@ -92,7 +108,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
     completed = rows.completed
     status = counters(dump.get("pg_status"), rows.reader.names)
     return {
-        "groups": [[g.name, g.description, tables.members.setdefault(g.members, len(tables.members))] for g in groups],
+        "groups": [[g.name, g.description, tables.add_members(g.members)] for g in groups],
         "names": list(rows.names),
         "places": sorted(rows.places),
         "counters": status,
@@ -126,6 +142,11 @@ class _Rows:
         self.with_frames = False
         self._tables = tables
         self._entries = entries
+        self._common = 0
+        """How many parts of a shape, from the first, mean the same in every dump."""
+        self._last = -1
+        self._places: dict[Any, tuple[int, int]] = {}
+        """What is a rank's own in a shape → numbers of the group and of the thread."""
         self._threads: dict[int, int] = {}
         self._frames: dict[int, int] = {}
         self._pending: dict[int, bool] = {}
@@ -141,29 +162,29 @@ class _Rows:
         entries = self._entries
         if not entries:
             return
-        get, common = _getter(entries[0])
+        get, self._common = _getter(entries[0])
         found: list[int] = []
+        shapes: dict[int, Any] = {}
         number_of: dict[Any, int] = {}
-        shapes: list[Any] = []
-        templates: list[int] = []
         follows: dict[int, int] = {}
-        last = 0
+        last = -1
         for entry in entries:
             try:
                 shape = get(entry)
                 number = follows.get(last, -1)
                 if number < 0 or shapes[number] != shape:
-                    key = _key(shape)
-                    number = number_of.get(key, -1)
+                    key = _key(shape) if number >= 0 else None
+                    number = number_of.get(key, -1) if key else -1
                     if number < 0:
-                        templates.append(self._template(entry, shape[:common]))
-                        number = number_of[key] = len(shapes)
-                        shapes.append(shape)
+                        number = self._template(entry, shape)
+                        shapes.setdefault(number, shape)
+                        if key:
+                            number_of[key] = number
                     follows[last] = number
             except (KeyError, TypeError, ValueError, RecursionError):
-                number = self._odd(entry, shapes, templates)
+                number = self._odd(entry)
             last = number
-            found.append(templates[number])
+            found.append(number)
         if -1 in found:
             kept = [(entry, number) for entry, number in zip(entries, found, strict=True) if number >= 0]
             self._entries = [entry for entry, _ in kept]
@@ -171,44 +192,58 @@ class _Rows:
         self.templates = found
         self.created = self.column("time_created_ns")
 
-    def _odd(self, entry: dict[Any, Any], shapes: list[Any], templates: list[int]) -> int:
-        """Number of the shape of an entry that is not like the first one; one of template -1 if it makes no sense."""
-        template = -1
-        with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
-            template = self._template(entry)
-        shapes.append(None)
-        templates.append(template)
-        return len(shapes) - 1
+    def _odd(self, entry: dict[Any, Any]) -> int:
+        """Template of an entry that is not like the first one; -1 if it makes no sense."""
+        try:
+            group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
+            return self._with_template(entry, self._read_template(entry, group), group)
+        except (KeyError, TypeError, ValueError, RecursionError):
+            return -1
 
     def _call(self, entry: dict[Any, Any]) -> Call | PointToPoint:
         reader = self.reader
         reader.read(entry)
         call: Call | PointToPoint = reader.calls.pop() if reader.calls else reader.point_to_points.pop()
-        return replace(call, thread_id=self._thread(call.thread_id))
+        return replace(call, group="", thread_id=self._thread(call.thread_id))
 
     def _thread(self, thread_id: int) -> int:
         """Threads by the order in which they appear: their ids differ from rank to rank."""
         return self._threads.setdefault(thread_id, len(self._threads)) if thread_id else 0
 
-    def _template(self, entry: dict[Any, Any], shape: tuple[Any, ...] = ()) -> int:
-        """Number of the template; that of an entry with the ``shape`` of one in an earlier dump without reading it."""
+    def _template(self, entry: dict[Any, Any], shape: tuple[Any, ...]) -> int:
+        """Number of the template of an entry with this shape, which is new in this dump.
+
+        Dumps of one behaviour bring the same ones in the same order: so it is first compared with the one that came at
+        this point in the dump before. Only what no dump had is read.
+        """
+        own, shared = shape[self._common :], shape[: self._common]
+        place = self._places.get(own)
+        if place is None:
+            group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
+            place = self._places[own] = (group, self._thread(self.reader.thread_of(entry)))
         tables = self._tables
-        group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
-        thread = self._thread(self.reader.thread_of(entry))
-        key = (group, thread, *map(self._comparable, shape)) if shape else None
-        number = tables.known.get(key, -1) if key else -1
-        if number < 0:
-            call = self._call(entry)
-            if isinstance(call, Call):
-                call = replace(call, group="", sequence=0, op_id=0, created_ns=0)
-            else:
-                call = replace(call, group="", op_id=0, created_ns=0)
-            number = tables.templates.setdefault((group, call), len(tables.templates))
-            if number == len(tables.facts):
-                tables.facts.append((isinstance(call, Call), call.completed, call.stack >= 0))
-            if key:
-                tables.known[key] = number
-        is_call, completed, with_frames = tables.facts[number]
+        sample = tables.samples.get((self._last, place))
+        if sample is not None and sample[0] == shared:
+            number = sample[1]
+        else:
+            key = (place, *map(self._comparable, shared))
+            number = tables.known.get(key, -1)
+            if number < 0:
+                number = tables.known[key] = self._read_template(entry, place[0])
+            tables.samples[self._last, place] = (shared, number)
+        self._last = number
+        return self._with_template(entry, number, place[0])
+
+    def _read_template(self, entry: dict[Any, Any], group: int) -> int:
+        call = self._call(entry)
+        if isinstance(call, Call):
+            call = replace(call, sequence=0, op_id=0, created_ns=0)
+        else:
+            call = replace(call, op_id=0, created_ns=0)
+        return self._tables.add_template(group, call)
+
+    def _with_template(self, entry: dict[Any, Any], number: int, group: int) -> int:
+        is_call, completed, with_frames = self._tables.facts[number]
         self.completed = self.completed or completed
         self.with_frames = self.with_frames or with_frames
         self._pending[number] = not completed
@@ -249,26 +284,24 @@ class _Rows:
         waiting = {number for number, pending in self._pending.items() if pending}
         places: dict[Any, int] = {}
         if waiting:
-            groups = {number: (group, kind) for group, kind, number in self._groups_of(waiting)}
+            groups = {number: (self._tables.rows[number][0], self._is_call[number]) for number in waiting}
+            different = len(set(groups.values()))
             for place, number in enumerate(self.templates):
                 if number in waiting and groups[number] not in places:
                     places[groups[number]] = place
-                    if len(places) == len(set(groups.values())):
+                    if len(places) == different:
                         break
         chosen = sorted({*places.values(), len(self.templates) - 1}) if self.templates else []
         only_one_kind = len(set(self._is_call.values())) == 1
         found = []
         for place in chosen:
-            call = self._call(self._entries[place])
+            entry = self._entries[place]
+            call = self._call(entry)
             kind = isinstance(call, Call)
             later = self.templates[place + 1 :]
             after = len(later) if only_one_kind else sum(self._is_call[number] == kind for number in later)
-            found.append([after, self.names[call.group], *_row(replace(call, group=""))])
+            found.append([after, self.names[self.reader.group_of(entry)], *_row(call)])
         return found
-
-    def _groups_of(self, numbers: set[int]) -> list[tuple[int, bool, int]]:
-        rows = list(self._tables.templates)
-        return [(rows[number][0], self._is_call[number], number) for number in numbers]
 
     def body(self) -> dict[str, Any]:
         """The number of these rows in the worker's table, and the rows themselves where they are new there."""

@@ -23,20 +23,27 @@ class Member:
     file: DumpFile
 
 
-def rank_of(dump: Dump, file: DumpFile) -> int | None:
+_Lists = frozenset[int]
+
+
+def rank_of(dump: Dump, file: DumpFile, sets: dict[int, _Lists]) -> int | None:
     """The rank whose dump this is; None where neither its contents nor its name say.
 
-    Members of a group know its list, so a rank is in all lists of its dump, and a point-to-point call shows its place
-    in one of them.
+    A rank is in all lists of members of its dump, and a point-to-point call shows its place in one of them. ``sets``
+    remembers those lists, by identity.
     """
     lists = {group.name: group.members for group in dump.groups if group.members}
     shown = {lists[name][place] for name, place in dump.places if place < len(lists.get(name, ()))}
     if len(shown) == 1:
         return shown.pop()
-    shortest = min(lists.values(), key=len, default=())
-    possible = set(shortest).intersection(*lists.values()) if lists else None
-    if possible is not None and len(possible) == 1:
-        return possible.pop()
+    possible: _Lists = frozenset()
+    for members in sorted(lists.values(), key=len):
+        own = sets.get(id(members))
+        if own is None:
+            own = sets[id(members)] = frozenset(members)
+        possible = possible & own if possible else own
+    if len(possible) == 1:
+        return next(iter(possible))
     numbers = [number for number in file.numbers() if number < MOST_RANKS]
     return next((number for number in numbers if not possible or number in possible), numbers[0] if numbers else None)
 

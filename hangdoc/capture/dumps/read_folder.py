@@ -80,12 +80,13 @@ def _members(
                 failed[number] = str(error)
     members = []
     notes = []
+    sets: dict[int, frozenset[int]] = {}
     for number, file in enumerate(files):
         if number in failed:
             likely = next((n for n in file.numbers() if n < MOST_RANKS), None)
             notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
         elif number in dumps:
-            rank = rank_of(dumps[number], file)
+            rank = rank_of(dumps[number], file, sets)
             if rank is None:
                 why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
                 if not file.numbers():

@@ -228,12 +228,12 @@ def call_text(token: Token, program: RankProgram | None) -> str:
 
 def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
     """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest."""
-    if program is None:
-        return None
-    pending = program.pending
-    if not pending:
+    if program is None or not program.recording.pending:
         return None
     here = site_of(stack)
+    if not here:
+        return program.token(program.recording.pending[0])
+    pending = program.pending
     return next((t for t in pending if here and t.site[: len(here)] == here), None) or next(
         (t for t in pending if here and t.site and t.site[0][:2] == here[0][:2]), pending[0]
     )
