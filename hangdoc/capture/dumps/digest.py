@@ -20,10 +20,10 @@ from hangdoc.model.journal import Call, PointToPoint
 MOST_ENTRIES = 50_000
 """Of a dump, the newest: 25 times what a recorder keeps by default (TORCH_FR_BUFFER_SIZE, torch 2.13)."""
 
-_NUMBERS = {"collective_seq_id": "sequence", "op_id": "op_id", "time_created_ns": "created_ns"}
-"""Keys of an entry that count, and the fields of ``Call`` that they become: the columns of the rows."""
 _OF_EACH = {
-    *_NUMBERS,
+    "collective_seq_id",
+    "op_id",
+    "time_created_ns",
     "seq_id",
     "record_id",
     "p2p_seq_id",
@@ -31,7 +31,8 @@ _OF_EACH = {
     "time_discovered_completed_ns",
     "duration_ms",
 }
-"""Keys whose values differ from call to call; whatever else an entry has belongs to its template."""
+"""Keys whose values differ from call to call, of which the first three are kept; whatever else an entry has belongs
+to its template."""
 _OF_A_RANK = ("process_group", "pg_id", "thread_id")
 """Keys whose values are a rank's own: groups and threads are numbered as they appear instead."""
 _OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)\d+$")
@@ -113,8 +114,8 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         "places": sorted(rows.places),
         "counters": status,
         "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
-        "first": min(filter(None, rows.created), default=0),
-        "last": max((*rows.created, *rows.column("time_discovered_completed_ns")), default=0),
+        "first": min(filter(None, rows.columns[-1]), default=0),
+        "last": max((*rows.columns[-1], *rows.column("time_discovered_completed_ns")), default=0),
         "active": not completed and bool((records and records[0] > 0) or (not records and any(s[1] > 0 for s in status))),
         "frames": rows.with_frames,
         "calls": len(rows.templates),
@@ -137,7 +138,8 @@ class _Rows:
         """Group → its number, as they appear: ranks call groups of other names alike."""
         self.places: set[tuple[int, int]] = set()
         """(number of a group, this rank's place in it), as point-to-point calls give it."""
-        self.created: list[int] = []
+        self.columns: list[list[int]] = [[], [], []]
+        """Of each row: its number in the group, its op_id, when it was issued. Equal ranks differ in the last one."""
         self.completed = False
         self.with_frames = False
         self._tables = tables
@@ -162,7 +164,8 @@ class _Rows:
         entries = self._entries
         if not entries:
             return
-        get, self._common = _getter(entries[0])
+        first = entries[0]
+        get, self._common = _getter(first)
         found: list[int] = []
         shapes: dict[int, Any] = {}
         number_of: dict[Any, int] = {}
@@ -190,7 +193,8 @@ class _Rows:
             self._entries = [entry for entry, _ in kept]
             found = [number for _, number in kept]
         self.templates = found
-        self.created = self.column("time_created_ns")
+        counted = "collective_seq_id" if "collective_seq_id" in first else "seq_id"
+        self.columns = [self.column(key) for key in (counted, "op_id", "time_created_ns")]
 
     def _odd(self, entry: dict[Any, Any]) -> int:
         """Template of an entry that is not like the first one; -1 if it makes no sense."""
@@ -295,27 +299,22 @@ class _Rows:
         only_one_kind = len(set(self._is_call.values())) == 1
         found = []
         for place in chosen:
-            entry = self._entries[place]
-            call = self._call(entry)
-            kind = isinstance(call, Call)
-            later = self.templates[place + 1 :]
-            after = len(later) if only_one_kind else sum(self._is_call[number] == kind for number in later)
-            found.append([after, self.names[self.reader.group_of(entry)], *_row(call)])
+            number, later = self.templates[place], self.templates[place + 1 :]
+            kind = self._is_call[number]
+            after = len(later) if only_one_kind else sum(self._is_call[other] == kind for other in later)
+            found.append([after, number, *(column[place] for column in self.columns)])
         return found
 
     def body(self) -> dict[str, Any]:
         """The number of these rows in the worker's table, and the rows themselves where they are new there."""
-        columns = [self.column(key) for key in ("collective_seq_id", "op_id")]
-        if self._entries and "collective_seq_id" not in self._entries[0]:
-            columns[0] = self.column("seq_id")
         hashed = hashlib.blake2b(array("q", self.templates).tobytes(), digest_size=16)
-        for column in columns:
+        for column in self.columns[:-1]:
             hashed.update(array("q", column).tobytes())
         key, known = hashed.digest(), self._tables.bodies
         if key in known:
             return {"body": known[key]}
         known[key] = len(known)
-        return {"body": known[key], "rows": [self.templates, *columns, self.created]}
+        return {"body": known[key], "rows": [self.templates, *self.columns]}
 
 
 _LARGEST = 1 << 63

@@ -131,11 +131,15 @@ class Folding:
             with_frames=answer["frames"],
             calls=answer["calls"],
             body=numbers.bodies[answer["body"]],
-            own=tuple(
-                (place, replace(self._call(numbers, is_call, fields), group=names[group]))
-                for place, group, is_call, fields in answer["own"]
-            ),
+            own=tuple((after, self._own(numbers.templates[of], names, *row)) for after, of, *row in answer["own"]),
         )
+
+    def _own(self, number: int, names: tuple[str, ...], sequence: int, op_id: int, created: int) -> Call | PointToPoint:
+        template = self._templates[number]
+        call, group = template.call, names[template.group]
+        if isinstance(call, Call):
+            return replace(call, group=group, sequence=sequence, op_id=op_id, created_ns=created)
+        return replace(call, group=group, op_id=op_id, created_ns=created)
 
     def _once(self, value: Any) -> Any:
         return self._tuples.setdefault(value, value)

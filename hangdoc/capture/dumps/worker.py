@@ -31,7 +31,7 @@ MEMORY = 384 << 20
 """Bytes of a worker's address space, including the interpreter's own (about 20 MiB)."""
 LONGEST_ANSWER = 48 << 20
 
-_HEAD = 4096
+_HEAD = 1 << 16
 _GARBAGE = 50_000
 """Containers that are left over when a file is done, and of which a cycle keeps some: then they are collected."""
 
@@ -78,13 +78,15 @@ def _answer(descriptor: int, tables: Tables) -> bytes:
 
 
 def _load(file: Any) -> dict[Any, Any]:
-    head = file.read(_HEAD)
-    if head.startswith(b"\x1f\x8b"):
-        data = _expanded(head + file.read(MOST_BYTES + 1))
-    elif head and not _may_be_a_dump(head):
+    size = os.fstat(file.fileno()).st_size
+    # A read reserves what it asks for: of a small file no more than it has, and a byte in case it grows.
+    data = file.read(size + 1 if size < _HEAD else _HEAD)
+    packed = data.startswith(b"\x1f\x8b")
+    if data and not packed and not _may_be_a_dump(data):
         raise NoDumpError("it is neither a pickle nor JSON")
-    else:
-        data = head + file.read(MOST_BYTES + 1)
+    data += file.read(min(size, MOST_BYTES) + 1)
+    if packed:
+        data = _expanded(data)
     if not data:
         raise ValueError("it is empty")
     if len(data) > MOST_BYTES:
