@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "no_source": bool,
     "json": bool,
     "save": str,
+    "source": str,
     "inject": bool,
 }
 """Every option that the table may contain, and the TOML types of its value."""

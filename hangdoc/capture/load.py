@@ -21,7 +21,7 @@ def open_saved(
     """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
 
     ``source``: where the files of the program lie that the dumps name. ``progress`` is told how many files of how many
-    have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is not a snapshot.
+    have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is no snapshot.
     """
     try:
         if not path.is_dir():
@@ -57,6 +57,7 @@ def _refuse_one_dump(path: Path) -> None:
 
 def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
     from hangdoc.capture.dumps.read_folder import read_dump_folder
+    from hangdoc.capture.dumps.sources import sources_of
 
     found = read_dump_folder(folder, progress)
     journals, unavailable = found.journals, found.unavailable
@@ -78,6 +79,11 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
     if len(missing) > len(named):
         why = f"no dumps of {name_ranks(missing)} in {folder.name}"
         notes.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
+    # Ranks of one folder share a table of stacks.
+    tables = {id(journal.stacks): journal.stacks for journal in journals.values()}
+    sources, sourceless = sources_of(
+        (stack for table in tables.values() for stack in table), source, found.ended_ns / 1e9
+    )
     return JobSnapshot(
         taken=max((call.created_ns for journal in journals.values() for call in journal.calls[-1:]), default=0) / 1e9,
         mode="dump",
@@ -86,5 +92,6 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
             RankSnapshot(rank=rank, host="", identity="dump", world_size=size, journal=journal)
             for rank, journal in sorted(journals.items())
         ),
-        unavailable=(*unavailable, *notes),
+        sources=sources,
+        unavailable=(*unavailable, *notes, *sourceless),
     )

@@ -106,8 +106,8 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
     configured = {group.name for group in groups}
     groups += tuple(group for name, group in rows.reader.groups.items() if name not in configured)
     records = rows.column("record_id")
-    completed = rows.completed
     status = counters(dump.get("pg_status"), rows.reader.names)
+    older = records[0] > 0 if records else any(enqueued > 0 for _, enqueued, _ in status)
     return {
         "groups": [[g.name, g.description, tables.add_members(g.members)] for g in groups],
         "names": list(rows.names),
@@ -116,7 +116,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
         "first": min(filter(None, rows.columns[-1]), default=0),
         "last": max((*rows.columns[-1], *rows.column("time_discovered_completed_ns")), default=0),
-        "active": not completed and bool((records and records[0] > 0) or (not records and any(s[1] > 0 for s in status))),
+        "active": older and not rows.completed,
         "frames": rows.with_frames,
         "calls": len(rows.templates),
         "own": rows.own(),

@@ -177,16 +177,16 @@ class Folding:
 
     def _body(self, *rows: list[int]) -> Body:
         columns = [array("q", row) for row in rows]
-        *same, created = columns
-        key = tuple(column.tobytes() for column in same)
+        key = tuple(column.tobytes() for column in columns[:-1])
         known = self._bodies.get(key)
         if known is None:
             dropped = 0
             if self._rows > _MOST_ROWS // 2:
-                dropped = max(0, len(created) - self._fewest)
+                dropped = max(0, len(columns[0]) - self._fewest)
                 columns = [column[dropped:] for column in columns]
             self._rows += len(columns[0])
-            known = self._bodies[key] = Body(*columns, dropped=dropped)
+            templates, sequences, op_ids, created = columns
+            known = self._bodies[key] = Body(templates, sequences, op_ids, created, dropped)
         return known
 
     def journals(self, dumps: Iterable[tuple[Dump, float]]) -> list[Journal]:

@@ -1,4 +1,4 @@
-"""Whose dump is a file, and which dumps are of one run? What the dumps say counts first, then the names of the files."""
+"""Whose dump is a file, and which dumps are of one run? What the dumps say counts first, then the files' names."""
 
 from __future__ import annotations
 

@@ -91,10 +91,7 @@ def _load(file: Any) -> dict[Any, Any]:
         raise ValueError("it is empty")
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
-    if data.lstrip()[:1] == b"{":
-        found = json.loads(data)
-    else:
-        found = load_builtins(data)
+    found = json.loads(data) if data.lstrip()[:1] == b"{" else load_builtins(data)
     if not isinstance(found, dict):
         raise NoDumpError(f"it holds {type(found).__name__}, not a dict")
     return found

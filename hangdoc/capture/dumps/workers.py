@@ -38,9 +38,7 @@ def read_all(
     with _Pool(files) as pool:
         for _ in range(count):
             pool.start()
-        finished = 0
-        for found in pool.answers():
-            finished += 1
+        for finished, found in enumerate(pool.answers(), 1):
             if done is not None:
                 done(finished)
             yield found
@@ -145,7 +143,7 @@ class _Worker:
             self._process = subprocess.Popen(
                 interpreter.command("from hangdoc.capture.dumps import worker; worker.main()", options=("-S",)),
                 env=interpreter.environment(),
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 start_new_session=True,
