@@ -149,7 +149,7 @@ class _Rows:
         self._last = -1
         self._places: dict[Any, tuple[int, int]] = {}
         """What is a rank's own in a shape → numbers of the group and of the thread."""
-        self._threads: dict[int, int] = {}
+        self._threads: dict[int, int] = {0: 0}
         self._frames: dict[int, int] = {}
         self._pending: dict[int, bool] = {}
         """Template → is it one of a call that has not completed?"""
@@ -164,8 +164,8 @@ class _Rows:
         entries = self._entries
         if not entries:
             return
-        first = entries[0]
-        get, self._common = _getter(first)
+        getters: dict[int, tuple[Callable[[dict[Any, Any]], Any], int]] = {}
+        get, length = _getter(entries[0])[0], -1
         found: list[int] = []
         shapes: dict[int, Any] = {}
         number_of: dict[Any, int] = {}
@@ -173,6 +173,11 @@ class _Rows:
         last = -1
         for entry in entries:
             try:
+                if len(entry) != length:  # where some have a duration, say
+                    length = len(entry)
+                    if length not in getters:
+                        getters[length] = _getter(entry)
+                    get, self._common = getters[length]
                 shape = get(entry)
                 number = follows.get(last, -1)
                 if number < 0 or shapes[number] != shape:
@@ -193,7 +198,7 @@ class _Rows:
             self._entries = [entry for entry, _ in kept]
             found = [number for _, number in kept]
         self.templates = found
-        counted = "collective_seq_id" if "collective_seq_id" in first else "seq_id"
+        counted = "seq_id" if self._entries and "seq_id" in self._entries[0] else "collective_seq_id"
         self.columns = [self.column(key) for key in (counted, "op_id", "time_created_ns")]
 
     def _odd(self, entry: dict[Any, Any]) -> int:
@@ -211,8 +216,8 @@ class _Rows:
         return replace(call, group="", thread_id=self._thread(call.thread_id))
 
     def _thread(self, thread_id: int) -> int:
-        """Threads by the order in which they appear: their ids differ from rank to rank."""
-        return self._threads.setdefault(thread_id, len(self._threads)) if thread_id else 0
+        """Threads are numbered as they appear: their ids differ from rank to rank. 0 is not known."""
+        return self._threads.setdefault(thread_id, len(self._threads))
 
     def _template(self, entry: dict[Any, Any], shape: tuple[Any, ...]) -> int:
         """Number of the template of an entry with this shape, which is new in this dump.
@@ -308,13 +313,18 @@ class _Rows:
     def body(self) -> dict[str, Any]:
         """The number of these rows in the worker's table, and the rows themselves where they are new there."""
         hashed = hashlib.blake2b(array("q", self.templates).tobytes(), digest_size=16)
-        for column in self.columns[:-1]:
+        for column in (*self.columns[:-1], [when_begun(self.columns[-1])]):
             hashed.update(array("q", column).tobytes())
         key, known = hashed.digest(), self._tables.bodies
         if key in known:
             return {"body": known[key]}
         known[key] = len(known)
         return {"body": known[key], "rows": [self.templates, *self.columns]}
+
+
+def when_begun(created: list[int]) -> int:
+    """Minutes, about, of the first of these times: the ranks of another run have times of their own."""
+    return created[0] >> 36 if created else 0
 
 
 _LARGEST = 1 << 63

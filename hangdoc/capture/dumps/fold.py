@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hangdoc.capture.dumps.digest import when_begun
 from hangdoc.capture.read.flight_recorder import to_global_rank
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
@@ -104,7 +105,7 @@ class Folding:
         self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._groups: dict[tuple[str, str, int], ProcessGroup] = {}
         self._tuples: dict[Any, Any] = {}
-        self._bodies: dict[tuple[bytes, ...], Body] = {}
+        self._bodies: dict[tuple[Any, ...], Body] = {}
         self._workers: dict[int, _Numbers] = {}
         self._rows = 0
         self._new = 0
@@ -177,7 +178,7 @@ class Folding:
 
     def _body(self, *rows: list[int]) -> Body:
         columns = [array("q", row) for row in rows]
-        key = tuple(column.tobytes() for column in columns[:-1])
+        key = (*(column.tobytes() for column in columns[:-1]), when_begun(rows[-1]))
         known = self._bodies.get(key)
         if known is None:
             dropped = 0

@@ -16,51 +16,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorder_dumps import dump, entry
 
 from hangdoc.capture.read import flight_recorder
 from hangdoc.capture.read.flight_recorder import StackTable, operation, parse
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
-
-LINE = {"name": "train", "filename": "/job/train.py", "line": 12}
-MAIN = {"name": "<module>", "filename": "/job/train.py", "line": 40}
-
-
-def entry(number: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "frames": [LINE, MAIN],
-        "record_id": number,
-        "pg_id": 0,
-        "process_group": ("0", "default_pg"),
-        "thread_name": "python",
-        "thread_id": "140000000000000",
-        "collective_seq_id": number,
-        "p2p_seq_id": 0,
-        "op_id": number,
-        "profiling_name": "gloo:all_reduce",
-        "time_created_ns": 1_795_000_000_000_000_000 + number,
-        "input_sizes": [[3, 4]],
-        "input_dtypes": ["Float"],
-        "output_sizes": [[3, 4]],
-        "output_dtypes": ["Float"],
-        "state": "scheduled",
-        "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": None,
-        "retired": True,
-        "timeout_ms": 1_800_000,
-        "is_p2p": False,
-    } | changes
-
-
-def dump(*entries: Any, **changes: Any) -> dict[str, Any]:
-    return {
-        "version": "2.10",
-        "pg_config": {"": {"name": "", "desc": "", "ranks": "[]"}},
-        "pg_status": {"0": {"last_enqueued_collective": 2, "last_completed_collective": 1}},
-        "comm_lib_version": "",
-        "entries": list(entries),
-    } | changes
 
 
 def read(content: dict[str, Any]) -> flight_recorder.Recorded:
