@@ -26,6 +26,7 @@ MARK = "RUN_OF_A_TEST"
 """Environment variable that every process of a test's job inherits, also those that left its process tree."""
 DEADLINE = 90.0
 _END_SECONDS = 10.0
+_ON_DEMAND = "dump_folders"
 
 # Under nohup it is ignored, and every command that the tests start would inherit that.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -60,10 +61,21 @@ class Finished:
 Watch = Callable[..., Finished]
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Started in the background of a script, we would ignore these, and so would every job of ours."""
+    config.addinivalue_line("markers", f"{_ON_DEMAND}: accuracy on folders of dumps; runs when asked for with -m")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is not expected to pass yet runs on demand."""
+    if _ON_DEMAND in config.getoption("markexpr"):
+        return
+    wanted = [item for item in items if item.get_closest_marker(_ON_DEMAND) is None]
+    if len(wanted) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = wanted
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:

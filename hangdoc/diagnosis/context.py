@@ -7,9 +7,11 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import message_way
 from hangdoc.diagnosis.source.guards import Sources
@@ -92,7 +94,18 @@ class Case:
         A recorder that is off, or that this torch lacks, says no more about the past than a missing journal does.
         """
         found = programs(self.job)
-        return found if any(program.journal.calls for program in found.values()) else {}
+        recorded = any(p.journal.calls or any(m.state for m in p.journal.point_to_points) for p in found.values())
+        return found if recorded else {}
+
+    @cached_property
+    def streams(self) -> Streams:
+        """Where the devices stand that execute the ranks' calls; empty where none does (gloo)."""
+        return Streams(self.programs)
+
+    @cached_property
+    def times(self) -> DumpTimes:
+        """What the times in dumps say; for a job that only dumps show."""
+        return dump_times(self.programs, self.histories, self.streams)
 
     @cached_property
     def histories(self) -> list[GroupHistory]:
@@ -108,7 +121,7 @@ class Case:
         found = {
             rank: activity_of_hidden(snapshot, where)
             if rank in self.hidden
-            else describe(snapshot, self.programs.get(rank))
+            else describe(snapshot, self.programs.get(rank), self.streams.fronts.get(rank))
             for rank, snapshot in self.ranks.items()
         }
         # A rank without a process that completed calls with others has lived and ended.
@@ -117,6 +130,9 @@ class Case:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
         for rank, activity in found.items():
             mine = self.waiting_messages.get(rank, []) if activity.kind in MESSAGES else []
+            front = self.streams.fronts.get(rank)
+            if front is not None:
+                mine = [each for each in mine if each.message in front.messages]
             found[rank] = in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
@@ -178,7 +194,7 @@ class Case:
     def graph(self) -> Graph:
         """Who waits for whom."""
         calls = {rank: held.call for rank, held in self.held.items()}
-        return build(self.job, self.activities, self.histories, calls, self.shared_locks)
+        return build(self.job, self.activities, self.histories, calls, self.shared_locks, self.streams)
 
     @cached_property
     def held(self) -> dict[int, HeldLock]:

@@ -1,29 +1,154 @@
 """Dumps of flight recorders: only calls are known, and of a rank whose dump is missing, nothing.
 
 gloo's dumps do not even say who belongs to a group (torch 2.13): then the ranks that are here may not be all.
+
+The outcome is a hang where a dump shows that PyTorch timed out, where no future call can repair what the ranks issued,
+or where calls were pending for longer than a running job explains. Dumps of different moments of a running job tell
+nothing.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.calls.dump_times import Moment
+from hangdoc.diagnosis.calls.exchanged import is_swapped
+from hangdoc.diagnosis.calls.history import distinct, unlike_calls_paired
+from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.diagnosis import Evidence
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
 
 
-def no_surer_than_its_group(found: Blame[Explanation]) -> Blame[Explanation]:
-    """The blame, at most "likely" where the dumps do not say who else is in the group: more ranks may do as the
-    culprits do."""
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What the dumps of a folder come to. ``said``: what there is to say where no rank can be blamed."""
+
+    outcome: Outcome
+    found: Blame[Explanation]
+    said: Finding | None = None
+
+
+def read(case: Case, found: Blame[Explanation]) -> Reading:
+    """The outcome of a job that only dumps show, and its blame no surer than they allow."""
+    found = no_surer_than_its_group(case, found)
+    moment = case.times.moment
+    if moment is Moment.COMPLETE:
+        return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
+    clash = any(unlike_calls_paired(history) for history in case.histories)
+    proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
+    open_ = {Moment.APART, Moment.FRESH} | ({Moment.TIMELESS} if case.streams else set())
+    if not proved and moment in open_:
+        return Reading(Outcome.BLIND, found, _still_running(case, found))
+    said = too_little(case, found)
+    if said is not None:
+        waited = moment in (Moment.TIMED_OUT, Moment.STALLED) and isinstance(found.found, (AllArrived, HeldUpUnseen))
+        return Reading(Outcome.HANG if waited or clash else Outcome.BLIND, found, said)
+    if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
+        found = replace(found, confidence=Confidence.LIKELY)
+    return Reading(Outcome.HANG, found)
+
+
+def _for_good(case: Case) -> bool:
+    """True if ranks wait for each other, whatever the moment. A device takes messages in an order of its own, so a
+    circle with messages is none for sure."""
+    stuck = case.graph.stuck
+    return not case.streams or (bool(stuck) and all(case.activities[r].kind not in MESSAGES for r in stuck))
+
+
+def _blind(case: Case, found: Blame[Explanation]) -> Reading:
+    nothing = Finding("", "No call is recorded in these dumps.", "the recorders were off, or had kept no call", _FIX)
+    return Reading(Outcome.BLIND, found, too_little(case, found) or nothing)
+
+
+def _all_complete(case: Case) -> Finding:
+    """Every call that the dumps show had completed, on all ranks alike."""
+    here = tuple(sorted(case.programs))
+    stand: Message = ["every call that ", Ranks(here), " had issued has completed"]
+    missing = tuple(sorted(case.hidden))
+    gone: Message = [_dumps_of(missing), " missing"] if missing else ""
+    return Finding("", sentence(["no hang: ", stand], gone), "no rank waited when the dumps were written", "")
+
+
+def _still_running(case: Case, found: Blame[Explanation]) -> Finding:
+    """The dumps may be of different moments of a job that runs; what they would say of a hang."""
+    times = case.times
+    if times.moment is Moment.TIMELESS:
+        named = too_little(case, found) or name_cause(case, found)
+        return Finding(
+            "",
+            joined(
+                sentence("these dumps do not show for how long their calls were under way, so the job may have run on"),
+                joined("If it hung", named.verdict, between=": "),
+                between=" ",
+            ),
+            "no call clashes with another, and the files have the times at which they were copied",
+            joined("copy the dumps with their times (`cp -p`, `scp -p`, `rsync -t`)", named.fix),
+        )
+    if times.ahead is not None:
+        ahead, late = times.ahead
+        told: Message = f"rank {ahead} has completed a call that rank {late} had not issued when its dump was written"
+    else:
+        longest = times.longest
+        seconds = longest.seconds if longest is not None else 0.0
+        told = f"no call had been under way for longer than {name_duration(max(1.0, seconds))}"
+    apart = f", {name_duration(times.skew)} apart" if times.skew >= 1 else ""
+    return Finding(
+        "",
+        sentence(f"these dumps may be of different moments of a running job{apart}", "so nothing shows that it hangs"),
+        told,
+        "write the dumps again when the job has not moved for a minute, or let PyTorch's watchdog write them "
+        "(TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
+    )
+
+
+def timed_out(case: Case, culprits: tuple[int, ...]) -> list[Evidence]:
+    """Who timed out first, in which call, and that it is not the reason."""
+    first = case.times.first_out if case.job.mode == "dump" else None
+    if first is None:
+        return []
+    activity = case.activities[first.rank]
+    where = f" in {single_spaced(activity.text)}" if activity.kind in COMMUNICATING else ""
+    text = f"rank {first.rank} timed out first, after {name_duration(first.timeout or first.seconds)}{where}"
+    if culprits and first.rank not in culprits:
+        text += f"; the reason is {name_ranks(culprits)}"
+    return [Evidence("journal", (first.rank,), text)]
+
+
+def end_of_wait(case: Case) -> str:
+    """'PyTorch timed out after 600 s.', as a sentence behind the verdict; '' where no dump says so."""
+    first = case.times.first_out
+    if first is None:
+        return ""
+    return f"PyTorch timed out after {round(first.timeout or first.seconds)} s, first on rank {first.rank}."
+
+
+def _dumps_of(ranks: tuple[int, ...]) -> Message:
+    return [Ranks(ranks), "'s dump is"] if len(ranks) == 1 else ["the dumps of ", Ranks(ranks), " are"]
+
+
+def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Explanation]:
+    """The blame, at most "likely" where the dumps do not say who else is in the group, as more ranks may do as the
+    culprits do, or where two threads of a rank share a group on a device."""
     history = found.diverged.alignment.history if found.diverged is not None else None
-    if history is None or not history.open or found.confidence != Confidence.CERTAIN:
+    if history is None or found.confidence != Confidence.CERTAIN:
         return found
-    more = "the dumps do not say who else is in the group"
+    gap = found.diverged.gap if found.diverged is not None else None
+    swapped = gap is not None and is_swapped(case.programs, gap.mine, gap.theirs)
+    unknown = swapped and gap is not None and gap.mine is not None and not gap.mine.thread_id
+    if case.streams and (unknown or any(p.threads(history.key[0]) > 1 for p, _ in distinct(case.programs))):
+        more = "several threads may call on the group, in an order that nothing fixes"
+    elif history.open:
+        more = "the dumps do not say who else is in the group"
+    else:
+        return found
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
 
 

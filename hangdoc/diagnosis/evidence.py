@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.dumps import timed_out
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
@@ -25,6 +26,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_journal(case, found),
         *_stacks(case, found, writer),
         *_ports(case),
+        *timed_out(case, found.culprits),
         *_timeout(case),
         *_logs(case, found),
     )

@@ -27,7 +27,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.unnamed import parted_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
-from hangdoc.diagnosis.dumps import no_surer_than_its_group, too_little
+from hangdoc.diagnosis.dumps import end_of_wait, read, timed_out
 from hangdoc.diagnosis.evidence import gather
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
@@ -64,13 +64,25 @@ def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     # 2. Wait-for graph: ``case.graph``, on first use as well. 3. Minimum repair, 4. divergence, 5. ties, 6. branch.
     found = blame(case)
     if job.mode == "dump":
-        found = no_surer_than_its_group(found)
-        reason = too_little(case, found)
-        if reason is not None:
-            ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
-            return replace(_blind(case, reason, writer), ranks=ranks)
+        return _of_dumps(case, found, writer)
     # 7. Cause.
     return _name_and_assemble(case, found, _outcome(case, found), writer)
+
+
+def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosis:
+    """The diagnosis of a job that only dumps show."""
+    reading = read(case, found)
+    if reading.said is None:
+        named = name_cause(case, reading.found)
+        named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
+        return _assemble(case, reading.found, named, reading.outcome, writer)
+    ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
+    said = reading.said
+    if reading.outcome == Outcome.HANG:
+        said = replace(said, verdict=joined(said.verdict, end_of_wait(case), between=" "))
+    evidence = tuple(timed_out(case, ()))
+    unseen = tuple(sorted(case.hidden))
+    return replace(_blind(case, said, writer), outcome=reading.outcome, ranks=ranks, evidence=evidence, unseen=unseen)
 
 
 def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:

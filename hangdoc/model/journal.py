@@ -44,6 +44,11 @@ class Call:
     timeout_ms: int = 0
     root: int | None = None
     """A rooted operation's src or dst as its place among the group's members, where the probe saw it."""
+    state: str = ""
+    """'scheduled', 'started' (its kernel runs) or 'completed', where a device executes the calls; '' where the backend
+    knows only whether a call has completed (gloo)."""
+    started_ns: int = 0
+    """When the recorder noticed that the kernel runs; 0 where it did not, or was not asked to time kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +68,13 @@ class PointToPoint:
     created_ns: int = 0
     completed: bool = True
     thread_id: int = 0
+    state: str = ""
+    """As of ``Call``."""
+    started_ns: int = 0
+    batch: int = 0
+    """Number of the batch that it was issued in, with all others of that number in the group; 0: alone."""
+    timeout_ms: int = 0
+    sizes: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +129,17 @@ class Journal:
     """Type name of the exception whose except or finally suite the main thread runs."""
     handled_at: Stack = ()
     """Where that one was raised, innermost first."""
-    written: float = 0.0
-    """Unix time at which a dump's file was last changed; 0 where it is no dump. A copy may have lost it."""
+    written_ns: int = 0
+    """Of a dump: the time of its file, in Unix ns. A copy may carry the time of the copying; 0: unknown."""
+    latest_ns: int = 0
+    """Of a dump: the latest time in it (a call issued, or found to have started or completed), in Unix ns."""
+    moved_ns: int = 0
+    """Of a dump: when the last call was issued, or completed and was retired, in Unix ns."""
+    gave_up: tuple[int, ...] = ()
+    """Places in ``calls`` of those that PyTorch gave up on: its watchdog retired them though they had not completed."""
+    status: tuple[tuple[str, int, int, int], ...] = ()
+    """(group, last call enqueued, started, completed) as the backend itself counts the collectives of each group;
+    -1: not said."""
     active_only: bool = False
     """A dump without any completed call: what is not in it may have completed (TORCH_INCLUDE_ONLY_ACTIVE)."""
 

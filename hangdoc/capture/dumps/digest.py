@@ -1,41 +1,81 @@
 """One dump, made as small as what is new in it. Runs in a worker, under its limits.
 
-The calls of a rank are rows of a few *templates* (group, operation, sizes, stack, state), each with numbers of its own.
-Ranks of one behaviour have equal rows: their times, threads, and names of groups apart, which their answers carry.
+Ranks of one behaviour have dumps that differ in times, threads and the names of groups alone. So each dump is first
+compared with those before it, and only one that is unlike them all is parsed: its calls are a new *body*. Of the others
+their own names and times are told.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from operator import itemgetter
+from itertools import compress
+from operator import attrgetter, itemgetter
 from typing import Any
 
-from hangdoc.capture.read.flight_recorder import Members, Reader, StackTable, counters, groups_of, has_known_schema
+from hangdoc.capture.read.flight_recorder import (
+    Members,
+    Reader,
+    Recorded,
+    StackTable,
+    counters,
+    groups_of,
+    has_known_schema,
+    parse,
+    status_of,
+)
 from hangdoc.model.journal import Call, PointToPoint
 
 MOST_ENTRIES = 50_000
 """Of a dump, the newest: 25 times what a recorder keeps by default (TORCH_FR_BUFFER_SIZE, torch 2.13)."""
-
 _OF_EACH = {
     "collective_seq_id",
-    "op_id",
-    "time_created_ns",
     "seq_id",
-    "record_id",
     "p2p_seq_id",
+    "op_id",
+    "record_id",
+    "time_created_ns",
     "time_discovered_started_ns",
     "time_discovered_completed_ns",
     "duration_ms",
 }
-"""Keys whose values differ from call to call, of which the first three are kept; whatever else an entry has belongs
-to its template."""
+"""Keys whose values differ from call to call; whatever else an entry has is its shape."""
 _OF_A_RANK = ("process_group", "pg_id", "thread_id")
 """Keys whose values are a rank's own: groups and threads are numbered as they appear instead."""
 _OWN_PLACE = re.compile(r"(?:send|recv) (\d+)(?:->|<-)\d+$")
+
+
+class NoDumpError(ValueError):
+    """A file of another kind."""
+
+
+class Rows:
+    """How calls, or messages, are told: each as the number of a template, with columns of numbers beside it.
+
+    A template is a call without them: calls of one line are alike.
+    """
+
+    def __init__(self, kind: type[Call] | type[PointToPoint]) -> None:
+        """``kind``: what the rows are of."""
+        names = kind.__match_args__
+        self.kind = kind
+        self.numbers = tuple(n for n in ("sequence", "op_id", "created_ns", "started_ns", "batch") if n in names)
+        """The fields that are columns."""
+        self.others = tuple(name for name in names if name not in self.numbers)
+        self.number_of, self.template_of = attrgetter(*self.numbers), attrgetter(*self.others)
+
+    def make(self, template: Sequence[Any], numbers: tuple[int, ...]) -> Any:
+        """The call of that template with these numbers."""
+        values: dict[str, Any] = dict(zip(self.others, template, strict=True))
+        values.update(zip(self.numbers, numbers, strict=True))
+        return self.kind(**values)
+
+
+CALLS, MESSAGES = Rows(Call), Rows(PointToPoint)
 
 
 @dataclass(slots=True)
@@ -43,29 +83,21 @@ class Tables:
     """What one worker has seen so far: a later answer refers to it by number."""
 
     stacks: StackTable = field(default_factory=StackTable.new)
-    rows: list[tuple[int, Call | PointToPoint]] = field(default_factory=list)
-    """The templates: number of the group, and the call without what is its own."""
-    facts: list[tuple[bool, bool, bool]] = field(default_factory=list)
-    """Of each template: is it a collective, has it completed, has it a stack?"""
-    bodies: dict[bytes, int] = field(default_factory=dict)
-    known: dict[Any, int] = field(default_factory=dict)
-    """What entries show, group and thread by number → template: those of one behaviour are alike in all dumps."""
-    samples: dict[Any, tuple[Any, int]] = field(default_factory=dict)
-    """(the template before it, group and thread) → what the latest such entry showed, and its template."""
-    frames: dict[Any, int] = field(default_factory=dict)
-    lists: Members = field(default_factory=Members)
+    templates: list[tuple[Any, ...]] = field(default_factory=list)
     members: list[tuple[int, ...]] = field(default_factory=list)
-    _templates: dict[tuple[int, Call | PointToPoint], int] = field(default_factory=dict)
+    bodies: dict[bytes, tuple[int, list[int]]] = field(default_factory=dict)
+    """Digest → number of the body, and the entries whose times each rank tells."""
+    lists: Members = field(default_factory=Members)
+    shapes: dict[Any, int] = field(default_factory=dict)
+    """What an entry shows, group and thread by number → number of the shape."""
+    samples: dict[Any, tuple[Any, int]] = field(default_factory=dict)
+    """(the shape before it, group and thread) → what the latest such entry showed, and its shape."""
+    frames: dict[Any, int] = field(default_factory=dict)
+    odd: int = 0
+    """Entries that are like no other."""
+    _templates: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _members: dict[int, int] = field(default_factory=dict)
     _sent: tuple[int, int, int] = (0, 0, 0)
-
-    def add_template(self, group: int, call: Call | PointToPoint) -> int:
-        """Its number."""
-        number = self._templates.setdefault((group, call), len(self.rows))
-        if number == len(self.rows):
-            self.rows.append((group, call))
-            self.facts.append((isinstance(call, Call), call.completed, call.stack >= 0))
-        return number
 
     def add_members(self, members: tuple[int, ...]) -> int:
         """Number of the list, which ``lists`` knows: equal ones are one object."""
@@ -74,19 +106,22 @@ class Tables:
             self.members.append(members)
         return number
 
+    def add_template(self, template: tuple[Any, ...]) -> int:
+        """Its number. The first item: is it of a collective?"""
+        number = self._templates.setdefault(template, len(self.templates))
+        if number == len(self.templates):
+            self.templates.append(template)
+        return number
+
     def news(self) -> dict[str, Any]:
-        """The rows that were added since this was asked last."""
+        """The stacks, templates and lists of members that were added since this was asked last."""
         stacks, templates, members = self._sent
-        self._sent = (len(self.stacks.stacks), len(self.rows), len(self.members))
+        self._sent = (len(self.stacks.stacks), len(self.templates), len(self.members))
         return {
+            "templates": self.templates[templates:],
             "stacks": [[(f.file, f.line, f.function) for f in stack] for stack in self.stacks.stacks[stacks:]],
-            "templates": [[group, *_row(call)] for group, call in self.rows[templates:]],
             "members": self.members[members:],
         }
-
-
-def _row(call: Call | PointToPoint) -> list[Any]:
-    return [isinstance(call, Call), [getattr(call, name) for name in type(call).__match_args__]]
 
 
 def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
@@ -96,173 +131,121 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         raise NoDumpError("it has no version and no list of entries")
     if not has_known_schema(version):
         raise ValueError(f"its schema is {version[:40]!r}; this hangdoc knows 2.x")
-    forgotten = max(0, len(entries) - MOST_ENTRIES)
-    entries = entries[forgotten:]
+    entries = entries[-MOST_ENTRIES:]
     if not set(map(type, entries)) <= {dict}:
         entries = [entry for entry in entries if isinstance(entry, dict)]
-    rows = _Rows(Reader(tables.stacks), tables, entries)
-    rows.read()
+    look = _Look(entries, tables)
     groups = groups_of(dump.get("pg_config"), tables.lists)
     configured = {group.name for group in groups}
-    groups += tuple(group for name, group in rows.reader.groups.items() if name not in configured)
-    records = rows.column("record_id")
-    status = counters(dump.get("pg_status"), rows.reader.names)
-    older = records[0] > 0 if records else any(enqueued > 0 for _, enqueued, _ in status)
+    groups += tuple(group for name, group in look.reader.groups.items() if name not in configured)
+    status, names = dump.get("pg_status"), look.reader.names
+    created, started, completed, records = map(
+        look.column, ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns", "record_id")
+    )
+    retired = (entry.get("retired") is True for entry in entries)
+    number, own, body = look.body(created, started, records)
     return {
         "groups": [[g.name, g.description, tables.add_members(g.members)] for g in groups],
-        "names": list(rows.names),
-        "places": sorted(rows.places),
-        "counters": status,
+        "names": list(look.names),
+        "counters": counters(status, names),
+        "status": status_of(status, names),
         "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
-        "first": min(filter(None, rows.columns[-1]), default=0),
-        "last": max((*rows.columns[-1], *rows.column("time_discovered_completed_ns")), default=0),
-        "active": older and not rows.completed,
-        "frames": rows.with_frames,
-        "calls": len(rows.templates),
-        "own": rows.own(),
-        **rows.body(),
+        "first": min(filter(None, created), default=0),
+        "latest": max((*created, *started, *completed), default=0),
+        "moved": max((*created, *compress(completed, retired)), default=0),
+        "body": number,
+        "own": [created[place] for place in own],
+        **body,
     }
 
 
-class NoDumpError(ValueError):
-    """A file of another kind."""
+class _Look:
+    """The entries of a dump, as numbers of shapes that mean the same in all dumps."""
 
-
-class _Rows:
-    """The entries of a dump as numbers of templates, with columns beside them."""
-
-    def __init__(self, reader: Reader, tables: Tables, entries: list[dict[Any, Any]]) -> None:
-        self.reader = reader
-        self.templates: list[int] = []
+    def __init__(self, entries: list[dict[Any, Any]], tables: Tables) -> None:
+        self.reader = Reader(tables.stacks)
         self.names: dict[str, int] = {}
         """Group → its number, as they appear: ranks call groups of other names alike."""
-        self.places: set[tuple[int, int]] = set()
-        """(number of a group, this rank's place in it), as point-to-point calls give it."""
-        self.columns: list[list[int]] = [[], [], []]
-        """Of each row: its number in the group, its op_id, when it was issued. Equal ranks differ in the last one."""
-        self.completed = False
-        self.with_frames = False
-        self._tables = tables
         self._entries = entries
+        self._tables = tables
         self._common = 0
-        """How many parts of a shape, from the first, mean the same in every dump."""
+        """How many parts of what an entry shows, from the first, mean the same in every dump."""
         self._last = -1
         self._places: dict[Any, tuple[int, int]] = {}
-        """What is a rank's own in a shape → numbers of the group and of the thread."""
+        """What is a rank's own in an entry → numbers of the group and of the thread."""
         self._threads: dict[int, int] = {0: 0}
         self._frames: dict[int, int] = {}
-        self._pending: dict[int, bool] = {}
-        """Template → is it one of a call that has not completed?"""
-        self._is_call: dict[int, bool] = {}
+        self._shapes = self._read()
 
-    def read(self) -> None:
-        """Find each entry's template.
+    def _read(self) -> list[int]:
+        """Each entry's shape.
 
         Most entries are what followed the one before them the last time: so they are compared with that, and only where
         they differ is the table asked, which takes longer.
         """
-        entries = self._entries
-        if not entries:
-            return
-        getters: dict[int, tuple[Callable[[dict[Any, Any]], Any], int]] = {}
-        get, length = _getter(entries[0])[0], -1
         found: list[int] = []
-        shapes: dict[int, Any] = {}
+        shown: dict[int, Any] = {}
         number_of: dict[Any, int] = {}
         follows: dict[int, int] = {}
-        last = -1
-        for entry in entries:
+        getters: dict[int, tuple[Callable[[dict[Any, Any]], Any], int]] = {}
+        get, length, last = itemgetter("frames"), -1, -1
+        for entry in self._entries:
             try:
                 if len(entry) != length:  # where some have a duration, say
                     length = len(entry)
                     if length not in getters:
                         getters[length] = _getter(entry)
-                    get, self._common = getters[length]
-                shape = get(entry)
+                    get, self._common = getters[length]  # type: ignore[assignment]
+                shows = get(entry)
                 number = follows.get(last, -1)
-                if number < 0 or shapes[number] != shape:
-                    key = _key(shape) if number >= 0 else None
+                if number < 0 or shown[number] != shows:
+                    key = _key(shows) if number >= 0 else None
                     number = number_of.get(key, -1) if key else -1
                     if number < 0:
-                        number = self._template(entry, shape)
-                        shapes.setdefault(number, shape)
+                        number = self._shape(entry, shows)
+                        shown.setdefault(number, shows)
                         if key:
                             number_of[key] = number
                     follows[last] = number
             except (KeyError, TypeError, ValueError, RecursionError):
+                length = -1
                 number = self._odd(entry)
             last = number
             found.append(number)
-        if -1 in found:
-            kept = [(entry, number) for entry, number in zip(entries, found, strict=True) if number >= 0]
-            self._entries = [entry for entry, _ in kept]
-            found = [number for _, number in kept]
-        self.templates = found
-        counted = "seq_id" if self._entries and "seq_id" in self._entries[0] else "collective_seq_id"
-        self.columns = [self.column(key) for key in (counted, "op_id", "time_created_ns")]
+        return found
 
     def _odd(self, entry: dict[Any, Any]) -> int:
-        """Template of an entry that is not like the first one; -1 if it makes no sense."""
-        try:
-            group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
-            return self._with_template(entry, self._read_template(entry, group), group)
-        except (KeyError, TypeError, ValueError, RecursionError):
-            return -1
+        """Number of the shape of an entry that is no key: it is like no other."""
+        with contextlib.suppress(KeyError, TypeError, ValueError, RecursionError):
+            self.names.setdefault(self.reader.group_of(entry), len(self.names))
+            self._threads.setdefault(self.reader.thread_of(entry), len(self._threads))
+        self._tables.odd += 1
+        return -self._tables.odd
 
-    def _call(self, entry: dict[Any, Any]) -> Call | PointToPoint:
-        reader = self.reader
-        reader.read(entry)
-        call: Call | PointToPoint = reader.calls.pop() if reader.calls else reader.point_to_points.pop()
-        return replace(call, group="", thread_id=self._thread(call.thread_id))
+    def _shape(self, entry: dict[Any, Any], shows: tuple[Any, ...]) -> int:
+        """Number of the shape of an entry that shows what is new in this dump.
 
-    def _thread(self, thread_id: int) -> int:
-        """Threads are numbered as they appear: their ids differ from rank to rank. 0 is not known."""
-        return self._threads.setdefault(thread_id, len(self._threads))
-
-    def _template(self, entry: dict[Any, Any], shape: tuple[Any, ...]) -> int:
-        """Number of the template of an entry with this shape, which is new in this dump.
-
-        Dumps of one behaviour bring the same ones in the same order: so it is first compared with the one that came at
-        this point in the dump before. Only what no dump had is read.
+        Dumps of one behaviour bring the same in the same order: so it is first compared with what came at this point in
+        the dump before.
         """
-        own, shared = shape[self._common :], shape[: self._common]
+        own, shared = shows[self._common :], shows[: self._common]
         place = self._places.get(own)
         if place is None:
             group = self.names.setdefault(self.reader.group_of(entry), len(self.names))
-            place = self._places[own] = (group, self._thread(self.reader.thread_of(entry)))
+            thread = self._threads.setdefault(self.reader.thread_of(entry), len(self._threads))
+            place = self._places[own] = (group, thread)
         tables = self._tables
         sample = tables.samples.get((self._last, place))
         if sample is not None and sample[0] == shared:
             number = sample[1]
         else:
-            key = (place, *map(self._comparable, shared))
-            number = tables.known.get(key, -1)
-            if number < 0:
-                number = tables.known[key] = self._read_template(entry, place[0])
+            number = tables.shapes.setdefault((place, *map(self._comparable, shared)), len(tables.shapes))
             tables.samples[self._last, place] = (shared, number)
         self._last = number
-        return self._with_template(entry, number, place[0])
-
-    def _read_template(self, entry: dict[Any, Any], group: int) -> int:
-        call = self._call(entry)
-        if isinstance(call, Call):
-            call = replace(call, sequence=0, op_id=0, created_ns=0)
-        else:
-            call = replace(call, op_id=0, created_ns=0)
-        return self._tables.add_template(group, call)
-
-    def _with_template(self, entry: dict[Any, Any], number: int, group: int) -> int:
-        is_call, completed, with_frames = self._tables.facts[number]
-        self.completed = self.completed or completed
-        self.with_frames = self.with_frames or with_frames
-        self._pending[number] = not completed
-        self._is_call[number] = is_call
-        if not is_call and (match := _OWN_PLACE.search(str(entry.get("profiling_name")))):
-            self.places.add((group, int(match[1])))
         return number
 
     def _comparable(self, value: Any) -> Any:
-        """A part of a shape, comparable with those of other dumps: frames by number, other lists by their text."""
+        """A part of what is shown, comparable with those of other dumps: frames by number, other lists as text."""
         if type(value) is not list:
             return value
         return tuple(map(self._frame, value)) if value and type(value[0]) is dict else repr(value)
@@ -285,41 +268,65 @@ class _Rows:
             return values
         return [value if type(value) is int and -_LARGEST < value < _LARGEST else 0 for value in values]
 
-    def own(self) -> list[Any]:
-        """The calls whose times are told although others share their row: those that a group waits for, and the last.
+    def body(self, created: list[int], started: list[int], records: list[int]) -> tuple[int, list[int], dict[str, Any]]:
+        """(number of the body, the entries whose times are the rank's own, the body itself where it is new)."""
+        hashed = hashlib.blake2b(array("q", self._shapes).tobytes(), digest_size=16)
+        for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
+            if self._entries and name in self._entries[0]:
+                hashed.update(array("q", self.column(name)).tobytes())
+        hashed.update(bytes(map(bool, started)))
+        gaps = records and records[-1] - records[0] != len(records) - 1
+        hashed.update(array("q", [when_begun(created), *(records if gaps else ())]).tobytes())
+        key, bodies = hashed.digest(), self._tables.bodies
+        if key in bodies:
+            return (*bodies[key], {})
+        recorded = parse({"version": "2.0", "entries": self._entries}, self._tables.stacks)
+        assert isinstance(recorded, Recorded)
+        place_of = {time: place for place, time in reversed(list(enumerate(created)))}
+        both: tuple[Sequence[Call | PointToPoint], ...] = (recorded.calls, recorded.point_to_points)
+        own = [
+            (calls is both[0], index, place_of[calls[index].created_ns])
+            for calls in both
+            for index in _told_by_each(calls)
+            if calls[index].created_ns in place_of
+        ]
+        body = {
+            "calls": self._rows(CALLS, recorded.calls),
+            "messages": self._rows(MESSAGES, recorded.point_to_points),
+            "gave_up": recorded.gave_up,
+            "places": sorted(self._own_places()),
+            "times": [(is_call, index) for is_call, index, _ in own],
+        }
+        bodies[key] = len(bodies), [place for _, _, place in own]
+        return (*bodies[key], body)
 
-        Each with the number of collectives, or of point-to-point calls, that follow it.
-        """
-        waiting = {number for number, pending in self._pending.items() if pending}
-        places: dict[Any, int] = {}
-        if waiting:
-            groups = {number: (self._tables.rows[number][0], self._is_call[number]) for number in waiting}
-            different = len(set(groups.values()))
-            for place, number in enumerate(self.templates):
-                if number in waiting and groups[number] not in places:
-                    places[groups[number]] = place
-                    if len(places) == different:
-                        break
-        chosen = sorted({*places.values(), len(self.templates) - 1}) if self.templates else []
-        only_one_kind = len(set(self._is_call.values())) == 1
-        found = []
-        for place in chosen:
-            number, later = self.templates[place], self.templates[place + 1 :]
-            kind = self._is_call[number]
-            after = len(later) if only_one_kind else sum(self._is_call[other] == kind for other in later)
-            found.append([after, number, *(column[place] for column in self.columns)])
+    def _rows(self, rows: Rows, calls: Iterable[Call | PointToPoint]) -> dict[str, Any]:
+        """The calls as numbers of templates, with the columns."""
+        templates, numbers = [], []
+        for call in calls:
+            group, thread = self.names[call.group], self._threads.get(call.thread_id, 0)
+            alike = rows.template_of(replace(call, group="", thread_id=thread))
+            templates.append(self._tables.add_template((rows.kind is Call, group, *alike)))
+            numbers.append(rows.number_of(call))
+        return {"templates": templates, "numbers": numbers}
+
+    def _own_places(self) -> set[tuple[int, int]]:
+        """(number of a group, this rank's place in it), as point-to-point calls give it."""
+        found = set()
+        for entry in self._entries:
+            name, group = entry.get("profiling_name"), entry.get("process_group")
+            if isinstance(name, str) and (match := _OWN_PLACE.search(name)) and isinstance(group, (tuple, list)):
+                found.add((self.names.get(group[0] if group else "", -1), int(match[1])))
         return found
 
-    def body(self) -> dict[str, Any]:
-        """The number of these rows in the worker's table, and the rows themselves where they are new there."""
-        hashed = hashlib.blake2b(array("q", self.templates).tobytes(), digest_size=16)
-        for column in (*self.columns[:-1], [when_begun(self.columns[-1])]):
-            hashed.update(array("q", column).tobytes())
-        key, known = hashed.digest(), self._tables.bodies
-        if key in known:
-            return {"body": known[key]}
-        known[key] = len(known)
-        return {"body": known[key], "rows": [self.templates, *self.columns]}
+
+def _told_by_each(calls: Sequence[Call | PointToPoint]) -> list[int]:
+    """The calls of which every rank tells when it issued them: those that a group waits for, and the last."""
+    first: dict[str, int] = {}
+    for index, call in enumerate(calls):
+        if not call.completed:
+            first.setdefault(call.group, index)
+    return sorted({*first.values(), len(calls) - 1}) if calls else []
 
 
 def when_begun(created: list[int]) -> int:
@@ -332,20 +339,20 @@ _INT = {int}
 
 
 def _getter(first: dict[Any, Any]) -> tuple[Callable[[dict[Any, Any]], Any], int]:
-    """What takes the values out of an entry that belong to its template, and how many of them, from the first, mean
-    the same in every dump."""
+    """What takes the values out of an entry that belong to its shape, and how many of them, from the first, mean the
+    same in every dump."""
     common = [key for key in first if key not in _OF_EACH and key not in _OF_A_RANK]
     keys = [*common, *(key for key in _OF_A_RANK if key in first)]
     return (itemgetter(*keys) if len(keys) > 1 else lambda entry: tuple(entry[key] for key in keys)), len(common)
 
 
-def _key(shape: tuple[Any, ...]) -> tuple[Any, ...]:
-    """``shape`` as a key. A frame is one object however often it occurs in a dump, lists of frames are many."""
+def _key(shows: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What an entry shows as a key. A frame is one object however often it occurs in a dump, lists of them are many."""
     return tuple(
         [
             (tuple(map(id, value)) if value and type(value[0]) is dict else repr(value))
             if type(value) is list
             else value
-            for value in shape
+            for value in shows
         ]
     )

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hangdoc.capture.dumps.digest import when_begun
+from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
 from hangdoc.capture.read.flight_recorder import to_global_rank
-from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 
 MOST_CALLS = 250_000
@@ -24,58 +24,68 @@ _MOST_ROWS = 1_000_000
 _MOST_NEW = 1 << 19
 """Frames, templates and members in all tables together: what more dumps bring is refused."""
 
-_SEQUENCE, _CALL_OP_ID, _CALL_STACK, _CALL_CREATED = map(
-    Call.__match_args__.index, ("sequence", "op_id", "stack", "created_ns")
-)
-_MESSAGE_OP_ID, _MESSAGE_STACK, _MESSAGE_CREATED = map(
-    PointToPoint.__match_args__.index, ("op_id", "stack", "created_ns")
-)
-
 
 @dataclass(frozen=True, slots=True)
-class Template:
-    """What some calls of a group have in common: ``Call``, or ``PointToPoint``, with that number of a group."""
+class Columns:
+    """Calls, or messages, of a behaviour, the oldest first: numbers of templates, and the columns of ``Rows``."""
 
-    group: int
-    call: Call | PointToPoint
+    rows: Rows
+    templates: array[int]
+    numbers: tuple[array[int], ...]
+    dropped: int = 0
+    """Older ones that were not kept."""
+
+    def __len__(self) -> int:
+        return len(self.templates)
+
+    def newest(self, most: int) -> Columns:
+        """The same with at most so many."""
+        drop = max(0, len(self) - most)
+        if not drop:
+            return self
+        return Columns(self.rows, self.templates[drop:], tuple(c[drop:] for c in self.numbers), self.dropped + drop)
 
 
 @dataclass(slots=True)
 class Body:
-    """The rows of a behaviour, the oldest first: numbers of templates, and the columns of ``digest.body``."""
+    """What the ranks of one behaviour did."""
 
-    templates: array[int]
-    sequences: array[int]
-    op_ids: array[int]
-    created: array[int]
-    dropped: int = 0
-    """Older rows that were not kept."""
+    calls: Columns
+    messages: Columns
+    gave_up: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    """(number of a group, the rank's place among its members), as its point-to-point calls show."""
+    times: tuple[tuple[bool, int], ...]
+    """(collective?, place) of the calls that every rank gives a time of its own."""
 
     def __len__(self) -> int:
-        return len(self.templates)
+        return len(self.calls) + len(self.messages)
 
 
 @dataclass(slots=True)
 class Dump:
     """What one file says of its rank."""
 
-    file: int
     groups: tuple[ProcessGroup, ...]
     names: tuple[str, ...]
-    """Of the groups in ``Template.group``."""
-    places: tuple[tuple[str, int], ...]
-    """(group, this rank's place among its members), where its point-to-point calls show it."""
+    """Of the groups by number."""
     counters: tuple[tuple[str, int, int], ...]
+    status: tuple[tuple[str, int, int, int], ...]
     forgotten: int
     first_ns: int
     """When the oldest call that is left was issued; 0 where there is none."""
-    last_ns: int
+    latest_ns: int
+    moved_ns: int
+    body: Body
+    own: tuple[int, ...]
+    """When the calls of ``Body.times`` were issued."""
     active_only: bool
     with_frames: bool
-    calls: int
-    body: Body
-    own: tuple[tuple[int, Call | PointToPoint], ...]
-    """(how many calls, or messages, of the body follow it; the call)"""
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """(group, this rank's place among its members), where its point-to-point calls show it."""
+        return [(self.names[group], place) for group, place in self.body.places if 0 <= group < len(self.names)]
 
 
 @dataclass(slots=True)
@@ -100,50 +110,54 @@ class Folding:
         self._fewest = max(FEWEST_CALLS, _MOST_ROWS // max(1, files))
         self._stacks: dict[Stack, int] = {}
         self._frames: dict[tuple[str, int, str], Frame] = {}
-        self._templates: list[Template] = []
-        self._template_of: dict[tuple[int, Call | PointToPoint], int] = {}
+        self._templates: dict[tuple[Any, ...], int] = {}
+        self._rows_of: list[tuple[Any, ...]] = []
         self._members: dict[tuple[int, ...], tuple[int, ...]] = {}
         self._groups: dict[tuple[str, str, int], ProcessGroup] = {}
         self._tuples: dict[Any, Any] = {}
-        self._bodies: dict[tuple[Any, ...], Body] = {}
+        self._bodies: dict[Any, Body] = {}
         self._workers: dict[int, _Numbers] = {}
         self._rows = 0
         self._new = 0
 
-    def add(self, file: int, worker: int, answer: dict[str, Any]) -> Dump:
-        """The digest of that file. Raises ``TooMuchError``."""
+    def add(self, worker: int, answer: dict[str, Any]) -> Dump:
+        """The digest of a file. Raises ``TooMuchError``."""
         numbers = self._workers.setdefault(worker, _Numbers([], [], [], {}))
         self._learn(numbers, answer["new"])
-        names = self._once(tuple(answer["names"]))
-        groups = tuple(self._group(name, text, numbers.members[of]) for name, text, of in answer["groups"])
-        rows = answer.get("rows")
-        if rows is not None:
-            numbers.bodies[answer["body"]] = self._body([numbers.templates[number] for number in rows[0]], *rows[1:])
+        if "calls" in answer:
+            numbers.bodies[answer["body"]] = self._body(numbers, answer)
+        body = numbers.bodies[answer["body"]]
+        counters = self._once(_plain(answer["counters"]))
+        older = answer["forgotten"] > 0 if len(body) else any(enqueued > 0 for _, enqueued, _ in counters)
         return Dump(
-            file=file,
-            groups=self._once(groups),
-            names=names,
-            places=tuple((names[group], place) for group, place in answer["places"]),
-            counters=self._once(tuple((name, enqueued, completed) for name, enqueued, completed in answer["counters"])),
+            groups=self._once(tuple(self._group(n, text, numbers.members[of]) for n, text, of in answer["groups"])),
+            names=self._once(tuple(answer["names"])),
+            counters=counters,
+            status=self._once(_plain(answer["status"])),
             forgotten=answer["forgotten"],
             first_ns=answer["first"],
-            last_ns=answer["last"],
-            active_only=answer["active"],
-            with_frames=answer["frames"],
-            calls=answer["calls"],
-            body=numbers.bodies[answer["body"]],
-            own=tuple((after, self._own(numbers.templates[of], names, *row)) for after, of, *row in answer["own"]),
+            latest_ns=answer["latest"],
+            moved_ns=answer["moved"],
+            body=body,
+            own=tuple(answer["own"]),
+            active_only=older and not self._any(body, "completed", True),
+            with_frames=self._any(body, "stack", 0),
         )
-
-    def _own(self, number: int, names: tuple[str, ...], sequence: int, op_id: int, created: int) -> Call | PointToPoint:
-        template = self._templates[number]
-        call, group = template.call, names[template.group]
-        if isinstance(call, Call):
-            return replace(call, group=group, sequence=sequence, op_id=op_id, created_ns=created)
-        return replace(call, group=group, op_id=op_id, created_ns=created)
 
     def _once(self, value: Any) -> Any:
         return self._tuples.setdefault(value, value)
+
+    def _any(self, body: Body, name: str, least: int) -> bool:
+        """Has any call of the body at least that value in the field ``name``?"""
+        key = (id(body), name)
+        if key not in self._tuples:
+            self._tuples[key] = any(
+                self._rows_of[number][columns.rows.others.index(name) + _BEFORE] >= least
+                for columns in (body.calls, body.messages)
+                for number in set(columns.templates)
+            )
+        found: bool = self._tuples[key]
+        return found
 
     def _learn(self, numbers: _Numbers, new: dict[str, Any]) -> None:
         """The rows that this worker added to its tables."""
@@ -156,49 +170,45 @@ class Folding:
         for row in new["members"]:
             members = tuple(row)
             numbers.members.append(self._members.setdefault(members, members))
-        for group, is_call, fields in new["templates"]:
-            call = self._call(numbers, is_call, fields)
-            number = self._template_of.setdefault((group, call), len(self._templates))
-            if number == len(self._templates):
-                self._templates.append(Template(group, call))
+        for row in new["templates"]:
+            template = [_plain(value) for value in row]
+            at = (CALLS if template[0] else MESSAGES).others.index("stack") + _BEFORE
+            template[at] = numbers.stacks[template[at]] if template[at] >= 0 else -1
+            number = self._templates.setdefault(tuple(template), len(self._rows_of))
+            if number == len(self._rows_of):
+                self._rows_of.append(tuple(template))
             numbers.templates.append(number)
 
     def _frame(self, row: tuple[str, int, str]) -> Frame:
-        return self._frames.setdefault(row, Frame(*row))
-
-    def _call(self, numbers: _Numbers, is_call: bool, fields: list[Any]) -> Call | PointToPoint:
-        values = [_plain(value) for value in fields]
-        at = _CALL_STACK if is_call else _MESSAGE_STACK
-        values[at] = numbers.stacks[values[at]] if values[at] >= 0 else -1
-        return Call(*values) if is_call else PointToPoint(*values)
+        return self._frames.get(row) or self._frames.setdefault(row, Frame(*row))
 
     def _group(self, name: str, description: str, members: tuple[int, ...]) -> ProcessGroup:
         key = (name, description, id(members))
         return self._groups.get(key) or self._groups.setdefault(key, ProcessGroup(name, members, description))
 
-    def _body(self, *rows: list[int]) -> Body:
-        columns = [array("q", row) for row in rows]
-        key = (*(column.tobytes() for column in columns[:-1]), when_begun(rows[-1]))
+    def _body(self, numbers: _Numbers, answer: dict[str, Any]) -> Body:
+        """The body of an answer; the one that another worker has told already, where it is the same."""
+        calls = _columns(CALLS, numbers, answer["calls"])
+        messages = _columns(MESSAGES, numbers, answer["messages"])
+        key = (_same(calls), _same(messages))
         known = self._bodies.get(key)
         if known is None:
-            dropped = 0
             if self._rows > _MOST_ROWS // 2:
-                dropped = max(0, len(columns[0]) - self._fewest)
-                columns = [column[dropped:] for column in columns]
-            self._rows += len(columns[0])
-            templates, sequences, op_ids, created = columns
-            known = self._bodies[key] = Body(templates, sequences, op_ids, created, dropped)
+                calls, messages = calls.newest(self._fewest), messages.newest(self._fewest)
+            gave_up, places, times = (_plain(answer[name]) for name in ("gave_up", "places", "times"))
+            known = self._bodies[key] = Body(calls, messages, gave_up, places, times)
+            self._rows += len(known)
         return known
 
     def journals(self, dumps: Iterable[tuple[Dump, float]]) -> list[Journal]:
-        """One for each (dump, when its file was written)."""
+        """One for each (dump, Unix time of its file)."""
         dumps = list(dumps)
         different = {(id(dump.body), dump.names): len(dump.body) for dump, _ in dumps}
         most = MOST_CALLS
         if sum(different.values()) > MOST_CALLS:
             most = max(FEWEST_CALLS, MOST_CALLS // len(different))
         stacks = tuple(self._stacks)
-        known: dict[Any, tuple[tuple[Call, ...], tuple[PointToPoint, ...]]] = {}
+        known: dict[Any, tuple[tuple[Any, ...], ...]] = {}
         return [self._journal(dump, written, stacks, known, most) for dump, written in dumps]
 
     def _journal(
@@ -207,61 +217,77 @@ class Folding:
         body, members = dump.body, {group.name: group.members for group in dump.groups}
         key = (id(body), dump.names, *(id(members.get(name)) for name in dump.names))
         if key not in known:
-            known[key] = self._calls(body, dump.names, members, most)
+            known[key] = tuple(
+                self._calls(columns.newest(most), dump.names, members) for columns in (body.calls, body.messages)
+            )
         calls, messages = known[key]
-        own = [
-            (after, call if isinstance(call, Call) else to_global_rank(call, members.get(call.group, ())))
-            for after, call in dump.own
-        ]
+        own: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        left_out = [columns.newest(most).dropped for columns in (body.calls, body.messages)]
+        for (is_call, place), created in zip(body.times, dump.own, strict=True):
+            own[not is_call][place - left_out[not is_call]] = created
         return Journal(
             source="dump",
             groups=dump.groups,
-            calls=_with(calls, [(after, call) for after, call in own if isinstance(call, Call)]),
-            point_to_points=_with(messages, [(after, call) for after, call in own if isinstance(call, PointToPoint)]),
-            forgotten=dump.forgotten + body.dropped + max(0, len(body) - most),
+            calls=_with_times(calls, own[0]),
+            point_to_points=_with_times(messages, own[1]),
+            forgotten=dump.forgotten + sum(left_out),
             stacks=stacks,
             counters=dump.counters,
-            written=written,
+            written_ns=int(written * 1e9),
+            latest_ns=dump.latest_ns,
+            moved_ns=dump.moved_ns,
+            gave_up=tuple(place - left_out[0] for place in body.gave_up if place >= left_out[0]),
+            status=dump.status,
             active_only=dump.active_only,
         )
 
-    def _calls(
-        self, body: Body, names: tuple[str, ...], members: dict[str, tuple[int, ...]], most: int
-    ) -> tuple[tuple[Call, ...], tuple[PointToPoint, ...]]:
-        """The newest calls and messages of a behaviour, in groups of these names."""
-        calls: list[Call] = []
-        messages: list[PointToPoint] = []
-        values: dict[int, tuple[bool, list[Any]]] = {}
-        columns = (column[-most:] for column in (body.templates, body.sequences, body.op_ids, body.created))
-        for number, sequence, op_id, created in zip(*columns, strict=True):
-            if number not in values:
-                template = self._templates[number]
-                group = names[template.group]
-                call = replace(template.call, group=group)
-                if isinstance(call, PointToPoint):
-                    call = to_global_rank(call, members.get(group, ()))
-                values[number] = isinstance(call, Call), [getattr(call, name) for name in type(call).__match_args__]
-            is_call, fields = values[number]
-            fields = fields.copy()
-            if is_call:
-                fields[_SEQUENCE], fields[_CALL_OP_ID], fields[_CALL_CREATED] = sequence, op_id, created
-                calls.append(Call(*fields))
-            else:
-                fields[_MESSAGE_OP_ID], fields[_MESSAGE_CREATED] = op_id, created
-                messages.append(PointToPoint(*fields))
-        return tuple(calls), tuple(messages)
+    def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
+        """Those calls or messages, in groups of these names."""
+        templates = {}
+        for number in set(columns.templates):
+            _, group, *template = self._rows_of[number]
+            template[columns.rows.others.index("group")] = names[group]
+            templates[number] = template
+        make = columns.rows.make
+        calls = tuple(
+            make(templates[number], numbers)
+            for number, numbers in zip(columns.templates, zip(*columns.numbers, strict=True), strict=True)
+        )
+        if columns.rows is MESSAGES:
+            return tuple(to_global_rank(call, members.get(call.group, ())) for call in calls)
+        return calls
+
+
+_BEFORE = 2
+"""Items of a template before the fields: is it of a collective, and the number of its group."""
+
+
+def _columns(rows: Rows, numbers: _Numbers, told: dict[str, Any]) -> Columns:
+    templates = array("q", [numbers.templates[number] for number in told["templates"]])
+    columns = zip(*told["numbers"], strict=True) if told["numbers"] else ([] for _ in rows.numbers)
+    return Columns(rows, templates, tuple(array("q", column) for column in columns))
+
+
+def _same(columns: Columns) -> tuple[Any, ...]:
+    """What two bodies agree on if they are the same: all but the times."""
+    rows = zip(columns.rows.numbers, columns.numbers, strict=True)
+    told = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
+    begun = when_begun(list(columns.numbers[columns.rows.numbers.index("created_ns")][:1]))
+    return (columns.templates.tobytes(), *told, begun)
 
 
 def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
-def _with(calls: tuple[Any, ...], own: list[tuple[int, Any]]) -> tuple[Any, ...]:
-    """``calls`` with those replaced after which so many follow; itself where nothing changes."""
-    places = [(len(calls) - 1 - after, call) for after, call in own if after < len(calls)]
-    if all(calls[place] == call for place, call in places):
+def _with_times(calls: tuple[Any, ...], times: dict[int, int]) -> tuple[Any, ...]:
+    """``calls`` with those issued at other times; itself where nothing changes."""
+    others = {place: created for place, created in times.items() if place >= 0 and calls[place].created_ns != created}
+    if not others:
         return calls
     found = list(calls)
-    for place, call in places:
-        found[place] = call
+    for place, created in others.items():
+        call = found[place]
+        started = call.started_ns + created - call.created_ns if call.started_ns else 0
+        found[place] = replace(call, created_ns=created, started_ns=started)
     return tuple(found)

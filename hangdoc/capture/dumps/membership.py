@@ -103,4 +103,4 @@ def _begin(member: Member) -> int:
 
 
 def _end(member: Member) -> int:
-    return member.dump.last_ns or int(member.file.written * 1e9)
+    return member.dump.latest_ns or int(member.file.written * 1e9)

@@ -55,7 +55,7 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
     return Folder(
         {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
         (*found, *_together(failed), *_of_earlier_runs(chosen, earlier), *_of_others(twice), *_gaps(chosen)),
-        max((member.dump.last_ns for member in chosen), default=0),
+        max((member.dump.latest_ns for member in chosen), default=0),
     )
 
 
@@ -75,7 +75,7 @@ def _members(
                 failed[number] = f"it is no dump of a flight recorder: {answer['foreign']}"
         else:
             try:
-                dumps[number] = folding.add(number, worker, answer)
+                dumps[number] = folding.add(worker, answer)
             except TooMuchError as error:
                 failed[number] = str(error)
     members = []
@@ -101,7 +101,7 @@ def is_dump(path: Path) -> bool:
     """True if the file is a dump that can be read."""
     file = DumpFile(path.name, 0, 0.0)
     answers = read_all([partial(open_file, path.parent, file)], [0])
-    return all("calls" in answer for _, _, answer in answers)
+    return all("body" in answer for _, _, answer in answers)
 
 
 def _tell(progress: Callable[[int, int], None], count: int, done: int) -> None:
@@ -126,7 +126,7 @@ def _of_earlier_runs(chosen: list[Member], earlier: list[Member]) -> list[Unavai
     """That the newest of several runs is diagnosed."""
     if not earlier:
         return []
-    ended = max(member.dump.last_ns for member in chosen) / 1e9
+    ended = max(member.dump.latest_ns for member in chosen) / 1e9
     when = datetime.fromtimestamp(ended, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "?"
     files = "1 dump of an earlier run was" if len(earlier) == 1 else f"{len(earlier)} dumps of earlier runs were"
     where = _folders(earlier)
@@ -163,7 +163,7 @@ def _gaps(chosen: list[Member]) -> list[Unavailable]:
     if active:
         why = f"the dumps of {name_ranks(active)} show calls that have not completed, and no other"
         found.append(Unavailable("journal", why, "unset TORCH_INCLUDE_ONLY_ACTIVE to see what came before"))
-    bare = [member.rank for member in chosen if member.dump.calls and not member.dump.with_frames]
+    bare = [member.rank for member in chosen if len(member.dump.body) and not member.dump.with_frames]
     if bare:
         why = f"the dumps of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
         found.append(Unavailable("stack", why, "take them as pickles, with TORCH_INCLUDE_STACK_TRACE unset or 1"))

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from hangdoc.capture.read.coalesced import one_for_each_number, with_the_state_of_their_batch
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
@@ -58,6 +59,9 @@ _OPERATIONS = {
     "all_to_all_base": "all_to_all_single",
 }
 _POINT_TO_POINT = {"send", "recv", "recv_anysource"}
+_RUN_AHEAD = {"nccl", "nccl2", "ncclx", "rccl", "rcclx", "mccl", "hccl", "xccl"}
+"""Backends whose calls a device executes: the CPU has issued more of them than the device has come to."""
+_STATES = {"scheduled", "started", "completed"}
 
 _T = TypeVar("_T")
 
@@ -104,6 +108,11 @@ class Recorded:
     groups: tuple[ProcessGroup, ...]
     counters: tuple[tuple[str, int, int], ...]
     forgotten: int = 0
+    gave_up: tuple[int, ...] = ()
+    """As in ``Journal``, and so is ``status``."""
+    status: tuple[tuple[str, int, int, int], ...] = ()
+    latest_ns: int = 0
+    moved_ns: int = 0
 
 
 def parse(
@@ -122,21 +131,35 @@ def parse(
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
     reader = Reader(table)
-    for entry in entries[-_MOST_CALLS:]:
+    kept = entries[-_MOST_CALLS:]
+    for entry, following in itertools.zip_longest(kept, kept[1:]):
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                reader.read(entry)
+                reader.read(entry, closed=_leaves_a_gap(entry, following))
     groups = groups_of(dump.get("pg_config"), Members())
     named = {group.name for group in groups}
     groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
+    calls = tuple(one_for_each_number(reader.calls, reader.closed_calls))
+    messages = with_the_state_of_their_batch(reader.point_to_points, reader.closed_batches)
     return Recorded(
-        tuple(reader.calls),
-        tuple(to_global_rank(call, members.get(call.group, ())) for call in reader.point_to_points),
+        calls,
+        tuple(to_global_rank(call, members.get(call.group, ())) for call in messages),
         groups,
         counters(dump.get("pg_status"), reader.names),
         _forgotten(entries[-_MOST_CALLS:]),
+        tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
+        status_of(dump.get("pg_status"), reader.names),
+        reader.latest_ns,
+        reader.moved_ns,
     )
+
+
+def _leaves_a_gap(entry: dict[Any, Any], following: Any) -> bool:
+    """True if entries are missing between the two: the dump has only calls that had not completed
+    (TORCH_INCLUDE_ONLY_ACTIVE)."""
+    here, there = entry.get("record_id"), following.get("record_id") if isinstance(following, dict) else None
+    return type(here) is int and type(there) is int and there > here + 1
 
 
 def has_known_schema(version: str) -> bool:
@@ -159,29 +182,70 @@ class Reader:
         self.point_to_points: list[PointToPoint] = []
         self.names: dict[str, str] = {}
         self.groups: dict[str, ProcessGroup] = {}
+        self.gave_up: set[tuple[str, int]] = set()
+        self.latest_ns = 0
+        self.moved_ns = 0
+        self.closed_batches: set[int] = set()
+        self.closed_calls: set[tuple[str, int]] = set()
+        self._batches: dict[tuple[str, int, int], int] = {}
+        self._taken: dict[str, int] = {}
         self._table = table
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
         self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
 
-    def read(self, entry: dict[Any, Any]) -> None:
-        """Append the entry's call to ``calls`` or ``point_to_points``. Raises for one that makes no sense."""
+    def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
+        """Read one entry. ``closed``: the one behind it had completed and was left out."""
         name = self.group_of(entry)
         op, peers = self._operation(entry["profiling_name"])
         stack = self._stack(entry.get("frames"))
-        completed = entry.get("retired") is True or entry.get("state") == "completed"
+        state = self._state(entry)
+        retired = entry.get("retired") is True
+        completed = state == "completed" or (retired and not state)
         thread_id = self.thread_of(entry)
         created_ns = _whole(entry.get("time_created_ns"))
+        started_ns = _whole(entry.get("time_discovered_started_ns"))
+        completed_ns = _whole(entry.get("time_discovered_completed_ns"))
+        self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
+        self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
         op_id = _whole(entry.get("op_id"))
-        if entry.get("is_p2p") is True or op in _POINT_TO_POINT:
+        number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
+        numbers = (name, _whole(number), _whole(entry.get("p2p_seq_id")))
+        closes = op == "coalesced" and numbers in self._batches
+        if entry.get("is_p2p") is True or op in _POINT_TO_POINT or closes:
+            batch = self._batches.setdefault(numbers, len(self._batches) + 1)
+            if closed:
+                self.closed_batches.add(batch)
+            if entry.get("is_p2p") is not True and closes:
+                # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
+                self._taken[name] = self._taken.get(name, 0) + 1
             self.point_to_points.append(
-                PointToPoint(name, op_id, op, peers, 0, stack, created_ns, completed, thread_id)
+                PointToPoint(
+                    group=name,
+                    op_id=op_id,
+                    op=op,
+                    peer=peers,
+                    tag=0,
+                    stack=stack,
+                    created_ns=created_ns,
+                    completed=completed,
+                    thread_id=thread_id,
+                    state=state,
+                    started_ns=started_ns,
+                    batch=batch if state else 0,
+                    timeout_ms=_whole(entry.get("timeout_ms")),
+                    sizes=self._once(_sizes, entry.get("output_sizes" if op == "recv" else "input_sizes")),
+                )
             )
             return
+        if closed:
+            self.closed_calls.add((name, numbers[1] - self._taken.get(name, 0)))
+        if retired and not completed:
+            self.gave_up.add((name, numbers[1] - self._taken.get(name, 0)))
         self.calls.append(
             Call(
                 group=name,
-                sequence=_whole(entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]),
+                sequence=numbers[1] - self._taken.get(name, 0),
                 op_id=op_id,
                 op=op,
                 stack=stack,
@@ -192,6 +256,8 @@ class Reader:
                 thread_id=thread_id,
                 thread_name=self._text(entry.get("thread_name")),
                 timeout_ms=_whole(entry.get("timeout_ms")),
+                state=state,
+                started_ns=started_ns,
             )
         )
 
@@ -211,6 +277,12 @@ class Reader:
     def thread_of(entry: dict[Any, Any]) -> int:
         """The thread that issued the entry's call; 0 where it is not told (before schema 2.9)."""
         return _whole(entry.get("thread_id"))
+
+    def _state(self, entry: dict[Any, Any]) -> str:
+        """The state, of a backend that keeps one: gloo (torch 2.6-2.13) leaves all calls 'scheduled'."""
+        state = entry.get("state")
+        runs_ahead = _text(entry.get("profiling_name")).partition(":")[0] in _RUN_AHEAD
+        return state if runs_ahead and isinstance(state, str) and state in _STATES else ""
 
     def _text(self, value: Any) -> str:
         return value if isinstance(value, str) and len(value) <= _LONGEST_TEXT else self._once(_text, value)
@@ -278,6 +350,20 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
                 enqueued = _whole(values.get("last_enqueued_collective"))
                 completed = _whole(values.get("last_completed_collective"))
                 found.append((names.get(_text(number), _text(number)), enqueued, completed))
+    return tuple(found)
+
+
+def status_of(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int, int], ...]:
+    """``pg_status`` → (group, enqueued, started, completed), -1 for what it does not say."""
+    if not isinstance(status, dict):
+        return ()
+    keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
+    found = []
+    for number, values in itertools.islice(status.items(), _MOST_GROUPS):
+        if isinstance(values, dict):
+            with contextlib.suppress(ValueError):  # no number at all
+                enqueued, started, completed = (_whole(values[k]) if k in values else -1 for k in keys)
+                found.append((names.get(_text(number), _text(number)), enqueued, started, completed))
     return tuple(found)
 
 

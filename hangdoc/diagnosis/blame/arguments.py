@@ -59,6 +59,8 @@ def _last_common_call(history: GroupHistory, *, ended: bool) -> dict[int, Token]
     if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
         return {}
     last = min(history.issued(rank) for rank in seen)
+    first = [number for rank in seen if (number := history.first_pending(rank))]
+    last = min([last, *first])
     tokens = {rank: t for rank in seen if (t := history.at(rank, last)) is not None}
     return tokens if len(tokens) == len(seen) and len({t.op for t in tokens.values()}) == 1 else {}
 
@@ -71,8 +73,10 @@ def _disagreement_in(
     if not ended and not any(waiting):
         return None
     for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
-        # A rank that has done its part of a rooted call may have returned, and wait elsewhere.
-        if what == "arguments" and not ended and not all(waiting):
+        # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one
+        # that has the least data may have completed its call.
+        on_device = any(t.state for t in tokens.values())
+        if what == "arguments" and not ended and not all(waiting) and not on_device:
             continue
         values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
         # A rank that has done its part of a rooted call need not show its root any more.
@@ -96,6 +100,11 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
         if len(set(values.values())) > 1:
             return Disagreement("root", history, alike, values)
     return None
+
+
+def arguments_of(token: Token) -> Hashable:
+    """Operation, sizes and dtypes of a call."""
+    return token.op, token.sizes, token.dtypes
 
 
 def _arguments(_rank: int, token: Token) -> Hashable | None:

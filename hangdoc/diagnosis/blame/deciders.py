@@ -12,11 +12,14 @@ from functools import cached_property
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.group_creation import missing_creations
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -93,7 +96,26 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     found = inquiry.divergence
     if found is None or inquiry.disagreement is not None:
         return None
-    return found if found.proved or not inquiry.case.graph.roots else None
+    case = inquiry.case
+    if case.job.mode == "dump" and case.streams:
+        return found  # what a root does now, its dump does not show: it may be at its end
+    return found if found.proved or not case.graph.roots else None
+
+
+def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that left its own loop's order, among devices that pass messages. Before the divergence: ranks that pass
+    messages have different calls by nature."""
+    return left_own_loop(inquiry.case)
+
+
+def groups_crossed(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """Devices that use two groups in opposite order. Before the divergence, which sees every group by itself."""
+    return crossed_groups(inquiry.case)
+
+
+def stuck_on_a_device(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A call that all its members have issued and stand at. Before the graph's roots, who are these ranks."""
+    return stuck_device(inquiry.case)
 
 
 def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
@@ -124,7 +146,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
-    return unseen_partner(inquiry.case)
+    return unseen_partner(inquiry.case) if not inquiry.case.streams else None
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
@@ -241,11 +263,14 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 
 DECIDERS: tuple[Decider, ...] = (
     missing_group,
+    own_loop,
+    groups_crossed,
     divergence,
     gone_roots,
     differing_arguments,
     stuck_ranks,
     unseen_message,
+    stuck_on_a_device,
     waiting_roots,
     all_arrived,
     held_up_unseen,

@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
-from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
+from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, disagreement
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import (
+    END,
+    GroupHistory,
+    GroupKey,
+    Token,
+    distinct,
+    merged,
+    unlike_calls_paired,
+)
 from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
@@ -33,7 +41,35 @@ def differing_call(case: Case) -> Blame[Disagreement] | None:
     """The blame of one call that all ranks make with different arguments; None where there is none."""
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
-    return blame_of(found, len(found.history.blind)) if found is not None else None
+    return blamed_by_precedent(case, found) if found is not None else None
+
+
+def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
+    """``blame_of``; between two sides, on devices, the one whose arguments no rank ever gave such a call before.
+
+    Example: rank 0 gives [64], rank 1 [128], and all calls of that kind that completed had [64] → rank 1.
+    """
+    blamed = blame_of(found, len(found.history.blind))
+    if not blamed.alternatives or found.what != "arguments" or not case.streams:
+        return blamed
+    sides = [blamed.culprits, *blamed.alternatives]
+    given = {arguments_of(found.tokens[side[0]]): side for side in sides}
+    alike = {h.key for h in case.histories if h.label == found.history.label}
+    known = {
+        arguments_of(token)
+        for program, _ in distinct(case.programs)
+        for token in program.tokens
+        if token.group in alike and (token.group, token.sequence) not in _places(found)
+    }
+    new = [side for what, side in given.items() if what not in known]
+    if len(new) != 1 or len(given) != len(sides):
+        return blamed
+    sure = f"{blamed.sure}; {ranks_text(new[0])} alone gave what no such call had been given before"
+    return replace(blamed, culprits=new[0], alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _places(found: Disagreement) -> set[tuple[GroupKey, int]]:
+    return {(token.group, token.sequence) for token in found.tokens.values()}
 
 
 def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:

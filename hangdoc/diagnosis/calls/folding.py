@@ -12,7 +12,7 @@ from hangdoc.model.process import Stack
 
 # What makes two calls equal. Times are each rank's own; the members of its groups too (a mesh gives every row a
 # group of the same name), so one recording may serve many groups.
-_COLUMNS = tuple(map(attrgetter, ("sequence", "group", "completed")))
+_COLUMNS = tuple(map(attrgetter, ("sequence", "group", "completed", "state")))
 _arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
 # Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
 _LAST = 16
@@ -25,7 +25,7 @@ _place = attrgetter("line", "function", "file")
 class Recording:
     """The calls that some ranks have in common, by their places in ``Journal.calls``."""
 
-    __slots__ = ("_arguments", "_columns", "_frames", "_places", "by_group", "pending", "stacks")
+    __slots__ = ("_arguments", "_columns", "_frames", "_places", "by_group", "pending", "runs_ahead", "stacks")
 
     def __init__(self, journal: Journal) -> None:
         calls = journal.calls
@@ -37,6 +37,8 @@ class Recording:
         for places in self.by_group.values():
             places.sort(key=lambda place: calls[place].sequence)
         self.pending = tuple(place for place, call in enumerate(calls) if not call.completed)
+        self.runs_ahead = any(call.state for call in calls)
+        """A device executes the calls: the program has issued more of them than the device has come to."""
         self._places = list(map(_stack, calls))
         self._frames = _frames(journal)
         self._columns = [list(map(column, calls)) for column in _COLUMNS]

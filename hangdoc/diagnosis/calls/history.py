@@ -48,6 +48,8 @@ class Token:
     root: int | None = None
     named: bool = True
     """False: it waits for a collective or a message, and no source shows which."""
+    state: str = ""
+    """'scheduled', 'started' or 'completed' where a device executes the calls; else ''."""
 
     @property
     def frame(self) -> Frame | None:
@@ -70,11 +72,18 @@ class GroupHistory:
     """Made from stacks alone: one call of each rank, without a past; its numbers mean nothing."""
     open: bool = False
     """The journals do not list its members: there may be others."""
+    counted: dict[int, int] = field(default_factory=dict)
+    """Rank → the last number that its backend says it has issued, where its journal may lack completed calls."""
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""
         calls = self.tokens.get(rank)
-        return calls[-1].sequence if calls else 0
+        return max(calls[-1].sequence if calls else 0, self.counted.get(rank, 0))
+
+    def first_pending(self, rank: int) -> int:
+        """The number of the first call that the rank's device has not completed; 0: none, or no device has them."""
+        calls = self.tokens.get(rank, [])
+        return next((t.sequence for t in calls if t.pending), 0) if calls and calls[-1].state else 0
 
     def arrived(self, sequence: int) -> bool:
         """True if every member has issued the call with that number."""
@@ -99,11 +108,14 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     all_reduce → True.
     """
     waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
+    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
+        waiting.update(call.sequence for call in calls if call.pending)
     for sequence in waiting:
         calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
-        counted = [t for t in calls_of_number if arrived or (t.pending and not history.inferred)]
-        if len({(t.op, t.sizes) for t in counted}) > 1:
+        counted = [t for t in calls_of_number if arrived or t.state or (t.pending and not history.inferred)]
+        if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
     return False
 
@@ -125,6 +137,13 @@ class RankProgram:
         self._sites = sites
         self._made: dict[int, Token] = {}
         self.groups: dict[str, ProcessGroup] = {g.name: g for g in journal.groups}
+
+    @cached_property
+    def counted(self) -> dict[str, int]:
+        """Group → the last number issued, as a backend counts it whose device executes the calls."""
+        if not self.recording.runs_ahead and self.journal.calls:
+            return {}
+        return {name: issued for name, issued, _, _ in self.journal.status if issued > 0}
 
     @cached_property
     def tokens(self) -> list[Token]:
@@ -168,6 +187,7 @@ class RankProgram:
             thread=call.thread_name or "MainThread",
             thread_id=call.thread_id,
             root=call.root,
+            state=call.state,
         )
 
 
@@ -200,6 +220,8 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
     found: dict[GroupKey, GroupHistory] = {}
     shared: dict[tuple[int, int], list[Token]] = {}
     everyone = dumped or tuple(sorted(program_of))
+    # A backend counts messages and collectives of a group in one place: the last number may be of either.
+    with_messages = any(program.journal.point_to_points for program in program_of.values())
     for rank, program in program_of.items():
         for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
             key = program.key(name)
@@ -208,6 +230,9 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
                 group = program.groups.get(name)
                 label = group_label(name, group.description if group else "")
                 history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
+            counted = program.counted.get(name, 0)
+            if counted and not with_messages:
+                history.counted[rank] = counted
             places = program.recording.by_group.get(name)
             if places is None:
                 continue

@@ -13,7 +13,10 @@ from hangdoc.diagnosis.causes import (
     locked,
     messages,
     network,
+    on_devices,
+    on_the_gpu,
     ordering,
+    own_loop,
     starting,
     unnamed,
 )
@@ -31,7 +34,10 @@ __all__ = [
     "messages",
     "name_cause",
     "network",
+    "on_devices",
+    "on_the_gpu",
     "ordering",
+    "own_loop",
     "starting",
     "unnamed",
 ]

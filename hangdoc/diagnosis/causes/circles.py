@@ -47,7 +47,7 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right: somewhere there is one too
     few, or too many."""
     ring = blame.found.ring
-    if not ring or not all(_went_well_before(case, a) for a in ring):
+    if not ring or not all(_went_well_before(case, a) for a in ring) or _is_even(case, ring):
         return None
     ranks = tuple(sorted(a.rank for a in ring))
     loop = blame.found.loop
@@ -63,6 +63,15 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         "give every send its recv: the same number of messages (micro-batches, chunks, rounds) on both sides",
         "" if loop is not None else "a message left out and an order that differs look the same",
     )
+
+
+def _is_even(case: Case, ring: tuple[Activity, ...]) -> bool:
+    """True if, on devices, each of them sends first and has completed as many sends as receives: only the order of this
+    round differs."""
+    if not all(case.streams.runs_ahead(a.rank) and a.kind is ActivityKind.SEND for a in ring):
+        return False
+    messages = [[m.op for m in case.programs[a.rank].journal.point_to_points if m.completed] for a in ring]
+    return all(ops.count("send") == ops.count("recv") for ops in messages)
 
 
 def _odd_rounds(case: Case, loop: UnevenLoop) -> Message:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
+from hangdoc.diagnosis.calls.streams import Front
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import message_way
@@ -26,8 +27,8 @@ UNSEEN = "unseen"
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
 
 
-def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
-    """The activity of one rank, from both looks and its journal.
+def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | None = None) -> Activity:
+    """The activity of one rank, from both looks and its journal. ``front``: where its device stands.
 
     Example: py-spy shows `train.py:9` below torch's all_reduce, the journal a pending call #12 → IN_COLLECTIVE,
     'all_reduce  default_pg #12', at train.py:9.
@@ -35,7 +36,7 @@ def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
     if rank.identity == UNSEEN:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "nothing is known of this rank")
     if rank.process is None and rank.exit is None and rank.journal is not None and rank.journal.source == "dump":
-        return _from_dump(rank, program)
+        return _from_dump(rank, program, front)
     gone = _gone(rank)
     if gone is not None:
         main = rank.process.last.main if rank.process and rank.process.last else None
@@ -85,8 +86,10 @@ def _line_of_main(rank: RankSnapshot, process: Process, kind: ActivityKind) -> F
     return _first(main.frames if main else ()) or _first(failed_at)
 
 
-def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
+def _from_dump(rank: RankSnapshot, program: RankProgram | None, front: Front | None) -> Activity:
     """The activity of a rank that only a dump file shows: the oldest call that was pending when the dump was made."""
+    if front is not None and front.messages and rank.journal is not None:
+        return _in_message_of_dump(rank, rank.journal, front.messages[0])
     token = pending_call(program, ())
     if token is None:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
@@ -103,6 +106,24 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None) -> Activity:
         members=token.group[1],
         sequence=token.sequence,
         landmark=words(token.stack),
+    )
+
+
+def _in_message_of_dump(rank: RankSnapshot, journal: Journal, message: PointToPoint) -> Activity:
+    """The activity of a rank whose dump shows a message as the first thing that has not completed."""
+    waiting, peer = _waiting_for(message)
+    stack = journal.stack(message.stack)
+    return Activity(
+        rank=rank.rank,
+        host=rank.host,
+        pid=None,
+        kind=waiting.kind,
+        text=waiting.text,
+        where=_first(stack),
+        stack=stack,
+        op=message.op,
+        peer=peer,
+        landmark=words(stack),
     )
 
 
@@ -227,11 +248,15 @@ def call_text(token: Token, program: RankProgram | None) -> str:
 
 
 def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
-    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest."""
+    """The pending call that the thread waits in: one issued from its stack, else from its line, else the oldest.
+
+    Of calls that a device executes, the first that has not completed: the job hangs there, wherever the thread stands.
+    """
     if program is None or not program.recording.pending:
         return None
     here = site_of(stack)
-    if not here:
+    if not here or program.recording.runs_ahead:
+        # On a device it is the first: the thread may stand at a later call, the device does not.
         return program.token(program.recording.pending[0])
     pending = program.pending
     return next((t for t in pending if here and t.site[: len(here)] == here), None) or next(

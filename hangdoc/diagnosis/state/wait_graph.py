@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
+from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.model.diagnosis import Activity, Wait
@@ -20,6 +21,7 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 IMMOVABLE = GONE | {ActivityKind.STOPPED}
 _ON_FILES = frozenset({ActivityKind.FILE_LOCK, ActivityKind.PIPE, ActivityKind.IO, ActivityKind.WAITING_FOR_CHILD})
+_NO_DEVICES = Streams({})
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,12 @@ def build(
     groups: list[GroupHistory],
     held: Mapping[int, Token],
     shared_locks: Mapping[int, frozenset[int]],
+    streams: Streams = _NO_DEVICES,
 ) -> Graph:
     """Join activities and journals into the graph. ``held``: the calls over which a thread of a rank holds the lock
-    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for."""
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
+    that its main thread wants; ``shared_locks``: the ranks that hold the lock which a rank waits for; ``streams``:
+    where devices stand."""
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams)
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
@@ -78,6 +82,7 @@ class _Builder:
     groups: dict[GroupKey, GroupHistory]
     held: Mapping[int, Token]
     shared_locks: Mapping[int, frozenset[int]]
+    streams: Streams
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -112,6 +117,8 @@ class _Builder:
             alike = self._wait_at_same_line(rank, activity)
             others = tuple(r for r in alike.on if r != rank) if alike else self._by_stack(activity)
             return Wait(rank, others, f"has not entered {activity.op or activity.text}", "stack")
+        if kind in MESSAGES and self.streams.runs_ahead(rank):
+            return Wait(rank, self.streams.awaited(rank), activity.text, "journal")
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
@@ -150,7 +157,9 @@ class _Builder:
         if key not in self._waited_for:
             lines = self._lines.get(key, {})
             unseen = tuple(r for r in history.blind if not self._waits_at(r, lines))
-            self._waited_for[key] = missing + unseen if unseen else missing
+            # On a device, who has issued the call need not have arrived at it.
+            behind = self.streams.behind(history, sequence) if self.streams else ()
+            self._waited_for[key] = (*missing, *unseen, *behind) if unseen or behind else missing
         return self._waited_for[key]
 
     def _waits_at(self, rank: int, lines: dict[Hashable, int]) -> bool:

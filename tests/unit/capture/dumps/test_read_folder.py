@@ -245,16 +245,16 @@ calls = st.builds(
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(st.lists(calls | st.sampled_from([5, {}, {"frames": []}]), max_size=12), min_size=1, max_size=3))
+@given(st.lists(st.lists(calls | st.sampled_from([{}, {"frames": []}]), max_size=12), min_size=1, max_size=3))
 def test_what_is_folded_is_what_was_recorded(programs: list[list[Any]]) -> None:
     from hangdoc.capture.dumps.digest import Tables, digest
 
     folding, tables, dumps = Folding(len(programs)), Tables(), []
     contents = [dump(*entries, pg_config=config(4, a=[0, 2])) for entries in programs]
-    for number, content in enumerate(contents):
+    for content in contents:
         answer = digest(pickle.loads(pickle.dumps(content)), tables)
         answer["new"] = tables.news()
-        dumps.append((folding.add(number, 0, json.loads(json.dumps(answer))), 5.0))
+        dumps.append((folding.add(0, json.loads(json.dumps(answer))), 5.0))
     for content, journal in zip(contents, folding.journals(dumps), strict=True):
         table = StackTable.new()
         read = parse(content, table)
@@ -313,7 +313,7 @@ def test_a_worker_that_is_killed_takes_one_file_with_it(tmp_path: Path, monkeypa
         answers = {number: answer for number, _, answer in workers.read_all(files, [0, 0])}
     finally:
         os.close(writer)
-    assert "longer than 1 s" in answers[0]["bad"] and answers[1]["calls"] == 1
+    assert "longer than 1 s" in answers[0]["bad"] and len(answers[1]["calls"]["templates"]) == 1
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,0 +1,60 @@
+"""Devices that use two groups in opposite order: each has issued both calls, and stands at the one that it issued first.
+
+Example: rank 2 issued B then A, the others A then B → rank 2 stands at B, the others at A, and all have issued both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.calls.exchanged import is_swapped
+from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.model.kinds import Confidence
+
+_MOST_CALLS = 16
+"""Calls that stuck ranks stand at, of which each pair is tried; chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrossedGroups(Explanation):
+    """The culprits stand at ``mine``, the others at ``theirs``, and each side has issued the other's call as well."""
+
+    mine: Token
+    theirs: Token
+    others: tuple[int, ...]
+
+
+def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
+    """The ranks that use two groups the other way round than the others; None where none do."""
+    if not case.streams:
+        return None
+    at: dict[tuple[object, int], list[int]] = {}
+    tokens: dict[tuple[object, int], Token] = {}
+    for rank in sorted(case.graph.stuck & case.streams.fronts.keys()):
+        call = case.streams.fronts[rank].call
+        if call is not None:
+            at.setdefault((call.group, call.sequence), []).append(rank)
+            tokens.setdefault((call.group, call.sequence), call)
+    places = sorted(at, key=lambda place: len(at[place]))[:_MOST_CALLS]
+    for number, here in enumerate(places):
+        for there in places[number + 1 :]:
+            mine, theirs = tokens[here], tokens[there]
+            if mine.group == theirs.group or not is_swapped(case.programs, mine, theirs):
+                continue
+            both = set(mine.group[1]) & set(theirs.group[1])
+            sides = [tuple(r for r in at[place] if not both or r in both) for place in (here, there)]
+            if all(sides):
+                return _blamed(mine, theirs, sides)
+    return None
+
+
+def _blamed(mine: Token, theirs: Token, sides: list[tuple[int, ...]]) -> Blame[CrossedGroups]:
+    culprits, others = sides
+    found = CrossedGroups(mine, theirs, others)
+    sure = f"{ranks_text(culprits)} issued the two calls in the other order, and what follows agrees"
+    if len(culprits) == len(others):
+        return Blame(found, culprits, (others,), proved=True, sure=f"{sure}; nothing tells which order is right")
+    return Blame(found, culprits, proved=True, confidence=Confidence.LIKELY, sure=sure)

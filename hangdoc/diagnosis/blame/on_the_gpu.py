@@ -1,0 +1,103 @@
+"""All have issued the call that the job hangs in: whose device has not come to it, and whose kernel does not end?
+
+A rank that never issued the call is no question of devices: the wait-for graph names it. Here every member has issued
+the call, with equal arguments, and stands at it. Where the recorders timed kernels, a rank whose kernel has not begun
+while others' run is the one that they wait for: something before it on its device (a kernel, a copy, an event) does not
+end. Where all run, the call itself does not end. Where kernels were not timed, either may be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.calls.streams import Kernel
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceStuck(Explanation):
+    """All ranks of a call have issued it, and it does not end."""
+
+    members: tuple[int, ...]
+    """The ranks of the call that were seen."""
+    call: Token | None
+    """The call as one of them issued it; None for a message."""
+    running: tuple[int, ...]
+    """Those whose kernel is known to run."""
+    waiting: tuple[int, ...]
+    """Those whose kernel is known not to have begun."""
+    untold: tuple[int, ...]
+    """Those of which it is not known."""
+    label: str = ""
+    """The group's name for people."""
+
+
+def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
+    """The first call that all its members stand at, where every other rank waits for one of these; None where there is
+    none, or where a rank that others wait for stands at no call: it has not issued theirs."""
+    if not case.streams:
+        return None
+    waiting = {w.waiter for w in case.graph.waits}
+    at = [rank for rank in case.streams.fronts if rank not in waiting and rank in case.seen]
+    if not at or any(rank not in case.streams.fronts for rank in case.graph.roots):
+        return None
+    first = min(at, key=lambda rank: (case.streams.fronts[rank].created_ns, rank))
+    found = _in_messages(case, first) if case.activities[first].kind in MESSAGES else _in_call(case, first)
+    return _blamed(found) if found is not None else None
+
+
+def _in_call(case: Case, rank: int) -> DeviceStuck | None:
+    activity = case.activities[rank]
+    history = next((h for h in case.histories if h.key == (activity.group, activity.members)), None)
+    if activity.kind != ActivityKind.IN_COLLECTIVE or history is None or activity.sequence is None:
+        return None
+    sequence = activity.sequence
+    members = tuple(r for r in history.members if r in case.programs)
+    kernels = {r: case.streams.kernel(history, r, sequence) for r in members}
+    return _sorted(members, history.at(rank, sequence), kernels, history)
+
+
+def _sorted(
+    members: tuple[int, ...], call: Token | None, kernels: dict[int, Kernel], history: GroupHistory | None = None
+) -> DeviceStuck:
+    def of(*which: Kernel) -> tuple[int, ...]:
+        return tuple(rank for rank, kernel in kernels.items() if kernel in which)
+
+    label = history.label if history is not None else ""
+    running = of(Kernel.RUNNING, Kernel.DONE)
+    return DeviceStuck(members, call, running, of(Kernel.WAITING), of(Kernel.UNTOLD), label)
+
+
+def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
+    """The same of messages whose other sides were issued as well."""
+    front = case.streams.fronts[rank]
+    ranks = tuple(sorted({rank, *(m.peer for m in front.messages if m.peer in case.programs)}))
+    kernels = {}
+    for each in ranks:
+        own = case.streams.fronts.get(each)
+        if own is None:
+            kernels[each] = Kernel.DONE
+        elif own.started:
+            kernels[each] = Kernel.RUNNING
+        else:
+            kernels[each] = Kernel.WAITING if each in case.streams.timed else Kernel.UNTOLD
+    return _sorted(ranks, None, kernels)
+
+
+def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
+    if found.running and found.waiting:
+        sure = (
+            f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
+        )
+        return Blame(found, found.waiting, confidence=Confidence.LIKELY, sure=sure)
+    if found.running and len(found.untold) == 1:
+        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untold)} does was not recorded"
+        return Blame(found, found.untold, (), confidence=Confidence.POSSIBLE, sure=sure)
+    if found.running and not found.untold:
+        return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
+    open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
+    return Blame(found, (), tuple((rank,) for rank in (found.untold or found.waiting)[:8]), sure=open_)

@@ -1,0 +1,168 @@
+"""Which rank left the order that its own loop has always had, where messages are involved.
+
+Between ranks that pass messages nobody has the same calls as another: there is no majority to compare with. But a
+training loop repeats itself, so a rank that left a call out, added one or chose another partner shows it in its own
+history. Where a device executes the calls, the CPU has gone on, and what follows tells the three apart.
+
+Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_reduce → send 2 was left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
+from hangdoc.model.journal import Journal, PointToPoint
+from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.process import Frame
+
+_MOST_EVENTS = 600
+"""Of each rank, the newest; chosen by hand: a loop's round has some dozens."""
+_MOST_PERIODS = 64
+"""Lengths of a round that are tried; chosen by hand."""
+_MOST_RANKS = 256
+"""That are searched, those that wait in messages first; chosen by hand."""
+_FOLLOWING = 12
+"""Events behind the odd one that are compared; chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A call or a batch of messages, as the rank's loop repeats it."""
+
+    key: Hashable
+    """What makes two events the same."""
+    op: str
+    peers: tuple[int, ...]
+    """Of messages."""
+    group: str
+    created_ns: int
+    frame: Frame | None
+
+    @property
+    def is_message(self) -> bool:
+        """True if it passes messages."""
+        return bool(self.peers)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOwnLoop(Explanation):
+    """``rank`` did something else than in every round before."""
+
+    rank: int
+    what: str
+    """'left out', 'added' or 'changed'."""
+    usual: Event
+    """What comes there in its other rounds."""
+    found: Event
+    """What it issued there."""
+
+    @property
+    def odd(self) -> Event:
+        """The event that the sentence is about."""
+        return self.usual if self.what == "left out" else self.found
+
+
+def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
+    """The one rank that left its own loop's order, in a job whose devices pass messages and wait for each other."""
+    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
+        return None
+    waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
+    found = []
+    for rank in waiting[:_MOST_RANKS]:
+        events = _events(case.programs[rank].journal)[-_MOST_EVENTS:]
+        odd = _departure(rank, events)
+        if odd is not None:
+            found.append(odd)
+    if not found:
+        return None
+    first = min(found, key=lambda each: (each.found.created_ns, each.rank))
+    others = tuple((each.rank,) for each in found if each is not first)
+    if others:
+        return None
+    sure = f"rank {first.rank} alone left the order that its own loop had before"
+    return Blame(first, (first.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _events(journal: Journal) -> list[Event]:
+    """What the rank issued, in its order."""
+    found: list[tuple[int, int, Event]] = []
+    for place, call in enumerate(journal.calls):
+        stack = journal.stack(call.stack)
+        key = (call.group, call.op, call.input_sizes, site_of(stack))
+        found.append((call.created_ns, place, Event(key, call.op, (), call.group, call.created_ns, _first(stack))))
+    batches: dict[tuple[str, int], list[PointToPoint]] = {}
+    for message in journal.point_to_points:
+        number = (message.group, message.batch) if message.batch else ("", -len(batches) - 1)
+        batches.setdefault(number, []).append(message)
+    for messages in batches.values():
+        first = messages[0]
+        stack = journal.stack(first.stack)
+        ways = tuple(sorted((m.op, m.peer) for m in messages))
+        op = first.op if len(messages) == 1 else "batch_isend_irecv"
+        peers = tuple(sorted({m.peer for m in messages}))
+        event = Event((first.group, ways, site_of(stack)), op, peers, first.group, first.created_ns, _first(stack))
+        found.append((first.created_ns, len(found), event))
+    return [event for _, _, event in sorted(found, key=lambda each: each[:2])]
+
+
+def _first(stack: Sequence[Frame]) -> Frame | None:
+    return next(iter(user_stack(tuple(stack))), None)
+
+
+def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
+    """The first event that its loop never had at that place; None where it kept its order, or none can be seen."""
+    numbers: dict[Hashable, int] = {}
+    keys = [numbers.setdefault(event.key, len(numbers)) for event in events]
+    length = _round(keys)
+    if not length:
+        return None
+    at = _first_difference(keys, length)
+    if at is None:
+        return None
+    fits = {
+        "left out": _agree(keys[at:], keys[at - length + 1 :]),
+        "added": _agree(keys[at + 1 :], keys[at - length :]) if at + 1 < len(keys) else 0,
+        "changed": _agree(keys[at + 1 :], keys[at - length + 1 :]) if at + 1 < len(keys) else 0,
+    }
+    # Of equally good ones the first: a call that is missing is the most common fault.
+    what = max(fits, key=lambda each: fits[each])
+    if not fits[what]:
+        what = "changed"
+    return LeftOwnLoop(rank, what, events[at - length], events[at])
+
+
+def _round(keys: list[int]) -> int:
+    """The length of a round: of those that fit most, the shortest; 0 where nothing repeats."""
+    anchors = [at for at, key in enumerate(keys) if key == keys[len(keys) // 3]] if keys else []
+    lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:_MOST_PERIODS]
+    scored = [
+        (sum(a == b for a, b in zip(keys[length:], keys, strict=False)), -length)
+        for length in lengths
+        if 2 * length < len(keys)
+    ]
+    if not scored:
+        return 0
+    best = max(scored)
+    return -best[1] if best[0] >= (len(keys) + best[1]) // 2 else 0
+
+
+def _first_difference(keys: list[int], length: int) -> int | None:
+    """The first place behind a whole repeated round that differs from the round before."""
+    run = 0
+    for at in range(length, len(keys)):
+        if keys[at] == keys[at - length]:
+            run += 1
+        elif run >= length // 2:
+            return at
+        else:
+            run = 0
+    return None
+
+
+def _agree(some: list[int], others: list[int]) -> int:
+    limit = min(len(some), len(others), _FOLLOWING)
+    return next((at for at in range(limit) if some[at] != others[at]), limit)

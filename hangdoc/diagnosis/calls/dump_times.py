@@ -1,0 +1,170 @@
+"""What the times in dumps say: is this one moment of a hang, or several moments of a job that runs?
+
+A dump does not carry the time at which it was written. Its file does, unless somebody copied it; and the latest time
+inside is a lower bound. Calls carry when they were issued and how long PyTorch waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from itertools import pairwise
+
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
+from hangdoc.diagnosis.calls.streams import Streams
+from hangdoc.diagnosis.frames.operations import operation
+
+_EARLY = 1.0
+"""Seconds by which a clock, a file system or the watchdog's rounds may be off."""
+_LONGEST_AFTER = 900.0
+"""Seconds from a time-out to the end of the job, at most; chosen by hand (the watchdog writes its dump within a minute,
+and ends the job). A file that is younger was copied."""
+_SHORTEST_STALL = 10.0
+"""Seconds for which a call must be pending to tell a hang from a slow step; chosen by hand."""
+_TIMES_USUAL = 3.0
+"""Times the longest pause that the job made before; chosen by hand."""
+
+
+class Moment(Enum):
+    """What the dumps are dumps of."""
+
+    COMPLETE = "complete"
+    """Every call had completed, and all ranks had issued the same."""
+    TIMED_OUT = "timed out"
+    """PyTorch gave up on a call."""
+    STALLED = "stalled"
+    """Calls were pending for longer than the job ever paused and the dumps lie apart."""
+    APART = "apart"
+    """A rank completed a call that another had not issued yet: the dumps are of different moments."""
+    FRESH = "fresh"
+    """The calls under way had only just been issued."""
+    TIMELESS = "timeless"
+    """The files' times are those of a copy: how long the calls were pending is not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """``rank`` has waited for ``seconds`` in its first call that has not completed."""
+
+    rank: int
+    since: float
+    seconds: float
+    timeout: float
+    gave_up: bool = False
+
+
+@dataclass(frozen=True)
+class DumpTimes:
+    """The times of all dumps of a folder, in seconds of Unix time."""
+
+    moment: Moment
+    waits: tuple[Waited, ...] = ()
+    skew: float = 0.0
+    """Seconds between the first and the last dump."""
+    ahead: tuple[int, int] | None = None
+    """(rank that completed a call, rank that had not issued it), where the dumps are of different moments."""
+
+    @property
+    def first_out(self) -> Waited | None:
+        """The rank that timed out first; None where none did."""
+        out = [w for w in self.waits if w.gave_up]
+        return min(out, key=lambda w: (w.since + w.timeout, w.rank), default=None)
+
+    @property
+    def longest(self) -> Waited | None:
+        """The rank that has waited longest."""
+        return max(self.waits, key=lambda w: (w.seconds, -w.rank), default=None)
+
+
+def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory], streams: Streams) -> DumpTimes:
+    """What the times say of the ranks of ``programs``, all of them known by their dumps."""
+    latest = {rank: _latest(program) for rank, program in programs.items()}
+    newest = max(latest.values(), default=0.0)
+    pending = {rank: found for rank, program in programs.items() if (found := _pending(program, streams)) is not None}
+    apart = _apart(programs, histories)
+    written = {rank: program.journal.written_ns / 1e9 for rank, program in programs.items()}
+    trusted = _are_of_the_dumps(written, latest, pending)
+    if apart is not None and trusted and written[apart[1]] > programs[apart[0]].journal.moved_ns / 1e9 > 0:
+        apart = None  # the job had come to rest before either dump: their numbers do not mean the same
+    if not pending:
+        return DumpTimes(Moment.COMPLETE if apart is None else Moment.APART, ahead=apart)
+    # Without the files' times, the last thing that any dump shows is the earliest that they can have been written.
+    now = written if trusted else dict.fromkeys(programs, newest)
+    skew = max(written.values()) - min(written.values()) if trusted else 0.0
+    waits = tuple(
+        Waited(rank, since, now[rank] - since, timeout, _gave_up(programs[rank], now[rank] - since, timeout))
+        for rank, (since, timeout) in sorted(pending.items())
+    )
+    usual = max((_longest_pause(program) for program in programs.values()), default=0.0)
+    longest = max(w.seconds for w in waits)
+    if any(w.gave_up for w in waits):
+        moment = Moment.TIMED_OUT
+    elif apart is not None:
+        moment = Moment.APART
+    elif longest > max(_SHORTEST_STALL, 2 * skew, _TIMES_USUAL * usual):
+        moment = Moment.STALLED
+    else:
+        moment = Moment.FRESH if trusted else Moment.TIMELESS
+    return DumpTimes(moment, waits, skew, apart)
+
+
+def _latest(program: RankProgram) -> float:
+    """The latest time in the dump."""
+    journal = program.journal
+    issued = max((call.created_ns for call in journal.calls), default=0)
+    return max(journal.latest_ns, issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
+
+
+def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | None:
+    """(since when the rank waits, how long PyTorch lets it), in seconds; None where nothing is under way."""
+    front = streams.fronts.get(program.rank)
+    if front is not None:
+        return front.created_ns / 1e9, front.timeout_ms / 1000
+    calls = [program.journal.calls[place] for place in program.recording.pending[:1]]
+    return (calls[0].created_ns / 1e9, calls[0].timeout_ms / 1000) if calls else None
+
+
+def _are_of_the_dumps(
+    written: Mapping[int, float], latest: Mapping[int, float], pending: Mapping[int, tuple[float, float]]
+) -> bool:
+    """True if the files' times can be those at which the dumps were written: none is before what its dump shows, and
+    no call outlived its time-out by long."""
+    if any(not at or at + _EARLY < latest[rank] for rank, at in written.items()):
+        return False
+    return all(
+        written[rank] - since < (timeout or float("inf")) + _LONGEST_AFTER for rank, (since, timeout) in pending.items()
+    )
+
+
+def _gave_up(program: RankProgram, seconds: float, timeout: float) -> bool:
+    return bool(program.journal.gave_up) or bool(timeout and seconds + _EARLY >= timeout)
+
+
+def _longest_pause(program: RankProgram) -> float:
+    """The longest time between two calls of the rank, the first ones left out: they make the communicators."""
+    times = sorted(call.created_ns for call in program.journal.calls)[2:]
+    return max((b - a for a, b in pairwise(times)), default=0) / 1e9
+
+
+def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory]) -> tuple[int, int] | None:
+    """(a rank that completed a call which needs all, a rank that had not issued it): then the second moved on after
+    its dump was written."""
+    for history in histories:
+        if history.open or history.inferred:
+            continue
+        seen = [rank for rank in history.members if rank in programs]
+        done = {rank: _last_meeting(history, rank) for rank in seen}
+        ahead = max(seen, key=lambda rank: done[rank], default=None)
+        if ahead is None:
+            continue
+        late = min(seen, key=history.issued)
+        if done[ahead] > history.issued(late):
+            return ahead, late
+    return None
+
+
+def _last_meeting(history: GroupHistory, rank: int) -> int:
+    """The number of the last completed call of the rank that nobody completes before all are there; 0: none."""
+    calls = history.tokens.get(rank, [])
+    return next((t.sequence for t in reversed(calls) if not t.pending and not operation(t.op).rooted), 0)

@@ -1,0 +1,54 @@
+"""Two calls that changed places: told from a call that is missing, or one too many, by what follows them.
+
+A device's CPU goes on issuing calls after the one that hangs, so there is something that follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from hangdoc.diagnosis.calls.history import GroupKey, RankProgram, Token
+
+_MOST_BETWEEN = 16
+"""Calls between two that changed places, at most; chosen by hand."""
+
+
+def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: Token | None) -> bool:
+    """True if the rank of ``mine`` makes the call ``theirs`` later, and what follows the two agrees: only their order
+    differs.
+
+    Example: mine [B, A, C], theirs [A, B, C] → True; mine [B, C, A], theirs [A, B, C] → False: there an A is missing,
+    and the A is the next one.
+    """
+    if mine is None or theirs is None:
+        return False
+    here, there = calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group)
+    if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
+        return False
+    again = here.index(there[0])
+    swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
+    return swapped >= max(agreement(here, there[1:]) + 1, agreement(here[1:], there))
+
+
+def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:
+    """What the rank issues from that call on in its group and the other one, without the numbers."""
+    program = programs.get(call.rank)
+    calls = program.tokens[call.order :] if program is not None and call.order >= 0 else [call]
+    return [(t.group, t.op, t.sizes, t.site) for t in calls if t.group in (call.group, other)]
+
+
+def agreement(some: list[Hashable], others: list[Hashable]) -> int:
+    """How many are the same from the start on."""
+    pairs = enumerate(zip(some, others, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))
+
+
+def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool | None:
+    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads were not recorded."""
+    program = programs.get(mine.rank)
+    if program is None or not mine.thread_id:
+        return None
+    what = (theirs.group, theirs.op, theirs.sizes, theirs.site)
+    later = program.tokens[mine.order + 1 :][:_MOST_BETWEEN]
+    same = next((t for t in later if (t.group, t.op, t.sizes, t.site) == what), None)
+    return same is not None and same.thread_id not in (0, mine.thread_id)

@@ -1,0 +1,149 @@
+"""HD101, HD106 and HD107 of jobs whose devices run behind: the calls behind the divergence are there to be compared.
+
+The CPU of such a job goes on issuing calls, so it can be seen whether a call is missing, replaced or only made later.
+Where the recorder kept no stacks, operations and sizes are all there is, and the sentences name calls by their numbers.
+"""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
+from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
+from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+
+
+@cause("HD107", explains=CrossedGroups, order=191)
+def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
+    """HD107: all have issued both calls, in another order."""
+    found, culprits = blame.found, blame.culprits
+    first, second = (_label(case, t) for t in (found.mine, found.theirs))
+    return Finding(
+        "HD107",
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), f" `{first}` before `{second}`, "],
+                [Ranks(found.others), " the other way round"],
+            ],
+            "each side waits for the other",
+        ),
+        [
+            [Does(culprits, "waits", "wait"), " in ", _named(case, found.mine), ", "],
+            [Ranks(found.others), " in ", _named(case, found.theirs)],
+        ],
+        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
+        "not iterate over sets)",
+    )
+
+
+def _label(case: Case, call: Token) -> str:
+    return next((h.label for h in case.histories if h.key == call.group), call.group[0])
+
+
+@cause("HD106", "HD108", explains=Diverged, order=145)
+def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD106: one call is another on the culprits, or comes at another place, and what follows agrees again."""
+    alignment, gap = blame.found.alignment, blame.found.gap
+    if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
+        return None
+    if alignment.history.key not in {h.key for h in case.histories}:
+        return None
+    if not _is_exchanged(alignment.gaps) and not is_swapped(case.programs, gap.mine, gap.theirs):
+        return None
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    if issued_by_another_thread(case.programs, mine, theirs):
+        return Finding(
+            "HD108",
+            sentence(
+                [
+                    "two threads of each rank communicate on one group, and their order differs between ranks: ",
+                    [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                    [Does(others, "calls", "call"), " ", _named(case, theirs)],
+                ]
+            ),
+            "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
+            "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+            "whether one of the threads waits for the other was not seen",
+        )
+    return Finding(
+        "HD106",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Does(others, "calls", "call"), " ", _named(case, theirs)],
+            ]
+        ),
+        no_condition(case, blame, gap),
+        "issue the same operation, in the same order, on every rank of the group",
+    )
+
+
+def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
+    """True if each set of ranks has as many calls too many as too few."""
+    balance: dict[tuple[int, ...], int] = {}
+    for gap in gaps:
+        balance[gap.ranks] = balance.get(gap.ranks, 0) + (1 if gap.kind == "delete" else -1)
+    return len(gaps) > 1 and not any(balance.values())
+
+
+@cause("HD101", explains=Diverged, order=188)
+def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD101: the order across groups shows that a call is missing, or one too many: what follows agrees again."""
+    alignment, gap = blame.found.alignment, blame.found.gap
+    if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
+        return None
+    merged = alignment.history.key not in {h.key for h in case.histories}
+    if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
+        return None
+    return _alone(case, blame, gap)
+
+
+@cause("HD101", explains=Diverged, order=231)
+def left_out_or_extra(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD101: a call that no stack tells apart is missing on some ranks, or one too many."""
+    gap = blame.found.gap
+    if not case.streams or gap is None or gap.token.op == END:
+        return None
+    return _alone(case, blame, gap)
+
+
+def _alone(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding:
+    if gap.token.frame is not None:
+        return parted_finding(case, blame, gap)
+    culprits, others = blame.culprits, others_of(case, blame)
+    extra = gap.kind == "delete"
+    what: Message = (
+        [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, gap.token)]
+        if extra
+        else [Does(culprits, "skips", "skip"), " ", _named(case, gap.token)]
+    )
+    return Finding(
+        "HD101",
+        sentence(what, where_they_wait(case, others)),
+        joined(
+            [
+                [Ranks(culprits), " issued ", _named(case, gap.mine), ", "],
+                [Ranks(others), " ", _named(case, gap.theirs)],
+            ],
+            "the dumps have no stacks, so the line is not known",
+        ),
+        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
+        "(TORCH_INCLUDE_STACK_TRACE=true)",
+        "which line issued the call was not seen",
+    )
+
+
+def _named(case: Case, call: Token | None) -> Message:
+    """'all_reduce #5 of default_pg at train.py:61 train()'."""
+    if call is None:
+        return "nothing more"
+    return [f"{call_name(call)} #{call.sequence} of {_label(case, call)}", at(call.frame)]

@@ -1,0 +1,62 @@
+"""HD602 on devices: every rank has issued the call, and a device does not come to it, or through it."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.on_the_gpu import DeviceStuck
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.phrases import at, call_name, waiting_at
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+
+_TO_TELL = "run the job with TORCH_NCCL_ENABLE_TIMING=1: its dumps then show which ranks' kernels have begun"
+_DEVICE = "look at the device, its driver and its links (`nvidia-smi`, `dmesg`), and at NCCL's log (NCCL_DEBUG=INFO)"
+
+
+@cause("HD602", explains=DeviceStuck, order=305)
+def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
+    """HD602: a kernel before the call does not end on the culprits' devices, or the call's own kernel does not end."""
+    found, culprits = blame.found, blame.culprits
+    others = tuple(r for r in found.members if r not in culprits)
+    what: Message = _call(case, found)
+    if culprits:
+        return Finding(
+            "HD602",
+            sentence(
+                [Does(culprits, "has", "have"), " issued ", what, ", but on the GPU it has not begun"],
+                [Does(others, "runs", "run"), " the call and ", Verb(others, "waits", "wait"), " for it"],
+            ),
+            joined(
+                ["an earlier kernel, copy or event on ", Ranks(culprits), " does not end"],
+                "its code issued everything that the others issued",
+            ),
+            joined(_DEVICE, "look at what the program launched before this call on that rank"),
+        )
+    if found.running and not (found.untold or found.waiting):
+        return Finding(
+            "HD602",
+            sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
+            "every rank of the call is in it with equal arguments, so no rank's code is to blame",
+            _DEVICE,
+        )
+    return Finding(
+        "HD602",
+        sentence(
+            [Does(found.members, "has", "have"), " issued ", what, ", and the call does not complete"],
+        ),
+        joined(
+            "either the GPU of one of them has not reached the call, because an earlier kernel or copy does not end",
+            "or all have, and the call itself does not end (network, device)",
+            "these dumps do not show which" if found.untold else "no kernel of the call has begun",
+        ),
+        joined(_TO_TELL, _DEVICE) if found.untold else _DEVICE,
+    )
+
+
+def _call(case: Case, found: DeviceStuck) -> Message:
+    """'all_reduce #5 of default_pg at train.py:61 train()', or where they wait for messages."""
+    call = found.call
+    if call is None:
+        return ["messages of each other, ", waiting_at(case, found.members)]
+    return [f"{call_name(call)} #{call.sequence} of {found.label}", at(call.frame)]

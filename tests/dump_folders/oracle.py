@@ -1,0 +1,236 @@
+"""What can be known from a folder, and how an answer is marked.
+
+The truth is not what was done to the job but what the dumps let anyone know of it: with a rank's dump lost, with two
+ranks to compare, with no start recorded and with times that say nothing, less than that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from dump_folders.faults import LATE, Damage, Ranks
+from dump_folders.simulator import Call, Machine, Seen
+from dump_folders.write import Dumping, newer, timed_out, visible
+
+SURENESS = ("possible", "likely", "certain")
+_CLAIMS = {"hang", "crashed"}
+_ENOUGH = 6
+"""So many messages of a rank show what it does in each round."""
+_PENDING = {"late", "crash", "unseen", "ended_for_good", "kernel_stuck", "gpu_stuck", "root"}
+
+
+@dataclass
+class Truth:
+    """What an honest and able reader may say."""
+
+    fault: str
+    outcomes: frozenset[str]
+    culprits: tuple[Ranks, ...] = (frozenset(),)
+    """Any one of these."""
+    causes: frozenset[str | None] = frozenset({None})
+    most_sure: str = "certain"
+    line: tuple[str, int] | None = None
+    why: str = ""
+    """For people who read a failure."""
+
+
+@dataclass
+class Mark:
+    """One answer, compared with the truth."""
+
+    outcome: bool
+    ranks: bool
+    cause: bool
+    certain_and_false: bool
+    too_sure: bool
+    line: bool | None = None
+    """Does the verdict name the statement's line? None: the dumps do not show it."""
+    refused: bool = False
+    said: str = ""
+
+    @property
+    def right(self) -> bool:
+        return self.outcome and self.ranks and self.cause and not self.certain_and_false
+
+
+def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) -> Truth:
+    """What the dumps let anyone know."""
+    if damage.kind == "nothing":
+        return _healthy(machine, dumping, running=running)
+    seen = {rank: visible(machine, dumping, rank) for rank in dumping.moments if rank not in dumping.spoiled}
+    clash = _clash(seen)
+    proven = clash and damage.kind not in _PENDING
+    culprits, causes, most = _who(damage, dumping, seen)
+    outcomes = {"hang"}
+    why = ["calls clash" if clash else "no two calls clash"]
+    if damage.gone and damage.kind in {"crash", "unseen"}:
+        outcomes.add("crashed")
+    if not proven:
+        dated = not dumping.copied or (dumping.timing and _any(seen, "started"))
+        if not dumping.watchdog:
+            most = _lower(most, "likely")
+            why.append("dumped by hand")
+        given_up = dumping.retired_at_timeout and any(
+            timed_out(each, dumping.moments[rank], dumping.timeout)
+            for rank, entries in seen.items()
+            for each in entries
+        )
+        if not dated and not given_up:
+            # Nothing says how long the calls have been pending: a running job looks the same.
+            outcomes.add("blind")
+            most = _lower(most, "likely")
+            why.append("the files' times are a copy's")
+    if dumping.only_active and not any(seen.values()):
+        outcomes |= {"blind", "healthy"}
+    return Truth(damage.kind, frozenset(outcomes), culprits, causes, most, _line(damage, dumping, seen), "; ".join(why))
+
+
+def _healthy(machine: Machine, dumping: Dumping, *, running: bool) -> Truth:
+    seen = {rank: visible(machine, dumping, rank) for rank in dumping.moments if rank not in dumping.spoiled}
+    if not running:
+        some = len(seen) < len(machine.cpus) or dumping.only_active
+        outcomes = {"healthy", "blind"} if some else {"healthy"}
+        return Truth("healthy", frozenset(outcomes), why="all is complete")
+    pending = any(each.completed is None and each.entry.kernel for entries in seen.values() for each in entries)
+    ends: dict[str, set[int]] = {}
+    for rank, entries in seen.items():
+        for name in {each.entry.group.name for each in entries}:
+            last = max(each.entry.collective_seq for each in entries if each.entry.group.name == name)
+            ends.setdefault(name, set()).add(last if rank in dumping.moments else 0)
+    apart = any(len(last) > 1 for last in ends.values())
+    outcomes = {"blind"} if pending or apart else {"blind", "healthy"}
+    return Truth("running", frozenset(outcomes), most_sure="certain", why="dumped while it ran")
+
+
+def _line(damage: Damage, dumping: Dumping, seen: dict[int, list[Seen]]) -> tuple[str, int] | None:
+    """The line of the statement, where a dump has it."""
+    if not _frames(dumping) or damage.line is None or damage.kind in {"crash", "unseen"}:
+        return None
+    shown = (each.entry.call.frames for entries in seen.values() for each in entries)
+    return damage.line if any(damage.line in {frame[:2] for frame in frames} for frames in shown) else None
+
+
+def _any(seen: dict[int, list[Seen]], state: str) -> bool:
+    return any(each.state == state for entries in seen.values() for each in entries)
+
+
+def _frames(dumping: Dumping) -> bool:
+    return dumping.frames and not dumping.as_json
+
+
+def _lower(one: str, other: str) -> str:
+    return min(one, other, key=SURENESS.index)
+
+
+def _clash(seen: dict[int, list[Seen]]) -> bool:
+    """Do two ranks have different calls at one place of a communicator, so that no future can repair it?"""
+    met: dict[tuple[str, int], Call] = {}
+    for entries in seen.values():
+        for each in entries:
+            call, kernel = each.entry.call, each.entry.kernel
+            if kernel is None or call.is_p2p or call.uneven:
+                continue
+            first = met.setdefault((each.entry.group.name, kernel.number), call)
+            if first.op != call.op or (first.kernel, first.dtype) != (call.kernel, call.dtype):
+                return True
+    return False
+
+
+def _who(
+    damage: Damage, dumping: Dumping, seen: dict[int, list[Seen]]
+) -> tuple[tuple[Ranks, ...], frozenset[str | None], str]:
+    kind, causes = damage.kind, damage.causes
+    if kind in {"crash", "unseen"}:
+        return (frozenset(), damage.culprits), causes, "likely"
+    if kind == "root":
+        return (frozenset(),), causes, "likely" if dumping.timing else "possible"
+    if kind == "threads":
+        accepted = (damage.culprits, frozenset())
+        named = newer(dumping.schema, "2.9")
+        return accepted, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
+    if kind == "kernel_stuck":
+        # All arrived. Without starts it is as possible that one rank's GPU never came to it.
+        if dumping.timing:
+            # Roots that differ look the same, where there is one.
+            return (frozenset(),), causes, "likely" if damage.rooted else "certain"
+        return (frozenset(),), causes | {None}, "possible"
+    if kind == "gpu_stuck":
+        if dumping.timing:
+            return (damage.culprits,), causes, "certain"
+        return (frozenset(), damage.culprits), causes, "possible"
+    if kind == "all_send_first":
+        return (damage.culprits, frozenset()), causes, "certain"
+    if kind == "two":
+        return (damage.culprits,), causes, "certain"
+    (rank,) = damage.culprits
+    late = kind in {"late", "ended_for_good"}
+    accepted: list[Ranks] = [damage.culprits]
+    most = "certain"
+    if not late:
+        rivals = _rivals(damage, seen, rank, only_active=dumping.only_active)
+        accepted += [frozenset({rival}) for rival in rivals]
+        most = "likely" if rivals else most
+        if not _goes_on(seen.get(rank, []), damage):
+            causes = causes | LATE | {"HD102"}
+        if damage.second and not _both_seen(seen, damage, rank):
+            causes = causes | {"HD101", "HD109", "HD106"}
+        if kind == "swap" and not _frames(dumping):
+            causes = causes | {"HD104"}
+    elif damage.gone:
+        most = "likely"  # the rank whose dump is lost may be late as well
+    return tuple(accepted), causes, most
+
+
+def _both_seen(seen: dict[int, list[Seen]], damage: Damage, rank: int) -> bool:
+    """Do the dumps of the culprit and of another rank show both calls? Else one of them may be missing."""
+    both = {damage.site, damage.second}
+    shown = {
+        r: {e.entry.call.site for e in entries if e.entry.call.iteration == damage.iteration}
+        for r, entries in seen.items()
+    }
+    return both <= shown.get(rank, set()) and any(both <= sites for r, sites in shown.items() if r != rank)
+
+
+def _goes_on(entries: list[Seen], damage: Damage) -> bool:
+    """Does the culprit's dump show a call of its group that never ended? If not, it only looks late."""
+    name = damage.group.name if damage.group else ""
+    return any(each.completed is None and each.entry.group.name == name and each.entry.kernel for each in entries)
+
+
+def _rivals(damage: Damage, seen: dict[int, list[Seen]], rank: int, *, only_active: bool) -> set[int]:
+    """Who else may be the culprit: the other of two ranks, where no third shows what is right."""
+    others = set(seen) - {rank}
+    if damage.peers:
+        told = [r for r, entries in seen.items() if sum(each.entry.is_p2p for each in entries) > _ENOUGH]
+        return set(damage.peers) & others if len(told) < 3 or only_active or damage.kind == "extra_recv" else set()
+    group = set(damage.group.members if damage.group else ()) & others
+    if damage.kind in {"extra", "silent_extra", "ended_early", "one_more"}:
+        witnesses = others  # all others show that there is no such call
+    else:
+        witnesses = {other for other in others if any(each.entry.call.site == damage.site for each in seen[other])}
+    return set() if len(witnesses) > 1 else group or others
+
+
+def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
+    """Compare a diagnosis document with the truth; None: there was none."""
+    if answer is None:
+        return Mark(False, False, False, False, False, False if truth.line else None, refused=True, said="refused")
+    outcome, culprits = str(answer["outcome"]), frozenset(answer["culprits"])
+    cause = (answer.get("cause") or {}).get("code")
+    confidence = str(answer.get("confidence", "possible"))
+    claims = outcome in _CLAIMS
+    right_outcome = outcome in truth.outcomes
+    if right_outcome and not claims:
+        right_ranks, right_cause = not culprits, cause is None
+    else:
+        right_ranks, right_cause = culprits in truth.culprits, cause in truth.causes
+    sure = claims or outcome == "healthy"
+    false = sure and confidence == "certain" and not (right_outcome and right_ranks and right_cause)
+    barred = claims and confidence == "certain" and truth.most_sure != "certain"
+    too_sure = claims and SURENESS.index(confidence) > SURENESS.index(truth.most_sure)
+    said = f"{outcome} {sorted(culprits)} {cause or '-'} {confidence}"
+    line = None
+    if truth.line is not None:
+        line = f"{truth.line[0].rsplit('/', 1)[-1]}:{truth.line[1]}" in str(answer.get("verdict", ""))
+    return Mark(right_outcome, right_ranks, right_cause, false or barred, too_sure, line, said=said)
