@@ -151,8 +151,8 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         "status": status_of(status, names),
         "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
         "first": min(filter(None, created), default=0),
-        "latest": max((*created, *started, *completed), default=0),
-        "moved": max((*created, *compress(completed, retired)), default=0),
+        "latest": max((max(column, default=0) for column in (created, started, completed)), default=0),
+        "moved": max(max(created, default=0), max(compress(completed, retired), default=0)),
         "body": number,
         "own": [created[place] for place in own],
         **body,
@@ -258,25 +258,28 @@ class _Look:
             self._frames[id(frame)] = number
         return number
 
-    def column(self, key: str) -> list[int]:
+    def column(self, key: str) -> array[int]:
         """The numbers under ``key``; 0 for what is none."""
         try:
-            values = list(map(itemgetter(key), self._entries))
+            values: list[Any] = list(map(itemgetter(key), self._entries))
         except KeyError:
             values = [entry.get(key) for entry in self._entries]
-        if set(map(type, values)) <= _INT and (not values or -_LARGEST < min(values) <= max(values) < _LARGEST):
-            return values
-        return [value if type(value) is int and -_LARGEST < value < _LARGEST else 0 for value in values]
+        try:
+            return array("q", values if None not in values else [value or 0 for value in values])
+        except (TypeError, OverflowError):
+            return array("q", [v if type(v) is int and -_LARGEST < v < _LARGEST else 0 for v in values])
 
-    def body(self, created: list[int], started: list[int], records: list[int]) -> tuple[int, list[int], dict[str, Any]]:
+    def body(
+        self, created: array[int], started: array[int], records: array[int]
+    ) -> tuple[int, list[int], dict[str, Any]]:
         """(number of the body, the entries whose times are the rank's own, the body itself where it is new)."""
-        hashed = hashlib.blake2b(array("q", self._shapes).tobytes(), digest_size=16)
+        hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
         for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
             if self._entries and name in self._entries[0]:
-                hashed.update(array("q", self.column(name)).tobytes())
-        hashed.update(bytes(map(bool, started)))
+                hashed.update(self.column(name))
+        hashed.update(bytes([time > 0 for time in started]))
         gaps = records and records[-1] - records[0] != len(records) - 1
-        hashed.update(array("q", [when_begun(created), *(records if gaps else ())]).tobytes())
+        hashed.update(array("q", [when_begun(created), *(records if gaps else ())]))
         key, bodies = hashed.digest(), self._tables.bodies
         if key in bodies:
             return (*bodies[key], {})
@@ -329,13 +332,12 @@ def _told_by_each(calls: Sequence[Call | PointToPoint]) -> list[int]:
     return sorted({*first.values(), len(calls) - 1}) if calls else []
 
 
-def when_begun(created: list[int]) -> int:
+def when_begun(created: Sequence[int]) -> int:
     """Minutes, about, of the first of these times: the ranks of another run have times of their own."""
     return created[0] >> 36 if created else 0
 
 
 _LARGEST = 1 << 63
-_INT = {int}
 
 
 def _getter(first: dict[Any, Any]) -> tuple[Callable[[dict[Any, Any]], Any], int]:

@@ -202,62 +202,106 @@ class Folding:
 
     def journals(self, dumps: Iterable[tuple[Dump, float]]) -> list[Journal]:
         """One for each (dump, Unix time of its file)."""
-        dumps = list(dumps)
-        different = {(id(dump.body), dump.names): len(dump.body) for dump, _ in dumps}
-        most = MOST_CALLS
-        if sum(different.values()) > MOST_CALLS:
-            most = max(FEWEST_CALLS, MOST_CALLS // len(different))
-        stacks = tuple(self._stacks)
-        known: dict[Any, tuple[tuple[Any, ...], ...]] = {}
-        return [self._journal(dump, written, stacks, known, most) for dump, written in dumps]
+        return _Journals(list(dumps), self._rows_of, tuple(self._stacks)).all()
 
-    def _journal(
-        self, dump: Dump, written: float, stacks: tuple[Stack, ...], known: dict[Any, Any], most: int
-    ) -> Journal:
-        body, members = dump.body, {group.name: group.members for group in dump.groups}
-        key = (id(body), dump.names, *(id(members.get(name)) for name in dump.names))
-        if key not in known:
-            known[key] = tuple(
-                self._calls(columns.newest(most), dump.names, members) for columns in (body.calls, body.messages)
-            )
-        calls, messages = known[key]
-        own: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        left_out = [columns.newest(most).dropped for columns in (body.calls, body.messages)]
-        for (is_call, place), created in zip(body.times, dump.own, strict=True):
-            own[not is_call][place - left_out[not is_call]] = created
+
+class _Journals:
+    """Makes the journals of dumps. The calls of a behaviour in one group are made once, for all ranks of the group."""
+
+    def __init__(
+        self, dumps: list[tuple[Dump, float]], templates: list[tuple[Any, ...]], stacks: tuple[Stack, ...]
+    ) -> None:
+        self._dumps, self._templates, self._stacks = dumps, templates, stacks
+        bodies = {id(dump.body): dump.body for dump, _ in dumps}
+        self._in_groups = {
+            id(columns): self._places(columns) for body in bodies.values() for columns in (body.calls, body.messages)
+        }
+        most = self._most()
+        self._columns = {key: (b.calls.newest(most), b.messages.newest(most)) for key, b in bodies.items()}
+        cut = (columns for both in self._columns.values() for columns in both)
+        self._in_groups = {id(columns): self._places(columns) for columns in cut}
+        self._made: dict[Any, list[Any]] = {}
+        self._joined: dict[Any, tuple[Any, ...]] = {}
+
+    def _places(self, columns: Columns) -> dict[int, list[int]]:
+        """Number of a group → places of its calls."""
+        group_of = {number: self._templates[number][1] for number in set(columns.templates)}
+        found: dict[int, list[int]] = {}
+        for place, number in enumerate(columns.templates):
+            found.setdefault(group_of[number], []).append(place)
+        return found
+
+    def _most(self) -> int:
+        """How many calls of each rank are kept: all, unless too many of them are different."""
+        made: dict[Any, int] = {}
+        for dump, _ in self._dumps:
+            for columns in (dump.body.calls, dump.body.messages):
+                for group, places in self._in_groups[id(columns)].items():
+                    made[id(columns), dump.names[group]] = len(places)
+        if sum(made.values()) <= MOST_CALLS:
+            return _ALL
+        different = len({(id(dump.body), dump.names) for dump, _ in self._dumps})
+        return max(FEWEST_CALLS, MOST_CALLS // different)
+
+    def all(self) -> list[Journal]:
+        """In the order of the dumps."""
+        return [self._journal(dump, written) for dump, written in self._dumps]
+
+    def _journal(self, dump: Dump, written: float) -> Journal:
+        members = {group.name: group.members for group in dump.groups}
+        both = self._columns[id(dump.body)]
+        calls, messages = (self._calls(columns, dump.names, members) for columns in both)
+        times: tuple[dict[int, int], dict[int, int]] = ({}, {})
+        for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
+            times[not is_call][place - both[not is_call].dropped] = created
         return Journal(
             source="dump",
             groups=dump.groups,
-            calls=_with_times(calls, own[0]),
-            point_to_points=_with_times(messages, own[1]),
-            forgotten=dump.forgotten + sum(left_out),
-            stacks=stacks,
+            calls=_with_times(calls, times[0]),
+            point_to_points=_with_times(messages, times[1]),
+            forgotten=dump.forgotten + sum(columns.dropped for columns in both),
+            stacks=self._stacks,
             counters=dump.counters,
             written_ns=int(written * 1e9),
             latest_ns=dump.latest_ns,
             moved_ns=dump.moved_ns,
-            gave_up=tuple(place - left_out[0] for place in body.gave_up if place >= left_out[0]),
+            gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
             status=dump.status,
             active_only=dump.active_only,
         )
 
     def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
-        """Those calls or messages, in groups of these names."""
-        templates = {}
-        for number in set(columns.templates):
-            _, group, *template = self._rows_of[number]
-            template[columns.rows.others.index("group")] = names[group]
-            templates[number] = template
-        make = columns.rows.make
-        calls = tuple(
-            make(templates[number], numbers)
-            for number, numbers in zip(columns.templates, zip(*columns.numbers, strict=True), strict=True)
-        )
-        if columns.rows is MESSAGES:
-            return tuple(to_global_rank(call, members.get(call.group, ())) for call in calls)
-        return calls
+        """Those calls or messages, in groups of these names and members."""
+        places = self._in_groups[id(columns)]
+        parts = [(group, names[group], id(members.get(names[group]))) for group in places]
+        key = (id(columns), *parts)
+        if key not in self._joined:
+            found: list[Any] = [None] * len(columns)
+            for part in parts:
+                group, name, _ = part
+                if (id(columns), part) not in self._made:
+                    self._made[id(columns), part] = self._make(columns, places[group], name, members.get(name, ()))
+                for place, call in zip(places[group], self._made[id(columns), part], strict=True):
+                    found[place] = call
+            self._joined[key] = tuple(found)
+        return self._joined[key]
+
+    def _make(self, columns: Columns, places: list[int], name: str, members: tuple[int, ...]) -> list[Any]:
+        """The calls at these places, which are in the group of that name."""
+        rows = columns.rows
+        templates: dict[int, list[Any]] = {}
+        calls = []
+        for place in places:
+            number = columns.templates[place]
+            template = templates.get(number)
+            if template is None:
+                template = templates[number] = list(self._templates[number][_BEFORE:])
+                template[rows.others.index("group")] = name
+            calls.append(rows.make(template, tuple(column[place] for column in columns.numbers)))
+        return [to_global_rank(call, members) for call in calls] if rows is MESSAGES else calls
 
 
+_ALL = 1 << 62
 _BEFORE = 2
 """Items of a template before the fields: is it of a collective, and the number of its group."""
 
@@ -272,7 +316,7 @@ def _same(columns: Columns) -> tuple[Any, ...]:
     """What two bodies agree on if they are the same: all but the times."""
     rows = zip(columns.rows.numbers, columns.numbers, strict=True)
     told = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
-    begun = when_begun(list(columns.numbers[columns.rows.numbers.index("created_ns")][:1]))
+    begun = when_begun(columns.numbers[columns.rows.numbers.index("created_ns")])
     return (columns.templates.tobytes(), *told, begun)
 
 
