@@ -27,7 +27,17 @@ _place = attrgetter("line", "function", "file")
 class Recording:
     """The calls that some ranks have in common, by their places in ``Journal.calls``."""
 
-    __slots__ = ("_arguments", "_columns", "_frames", "_places", "by_group", "contents", "pending", "runs_ahead", "stacks")
+    __slots__ = (
+        "_arguments",
+        "_columns",
+        "_frames",
+        "_places",
+        "by_group",
+        "contents",
+        "pending",
+        "runs_ahead",
+        "stacks",
+    )
 
     def __init__(self, journal: Journal, contents: tuple[int, ...] = ()) -> None:
         calls = journal.calls
