@@ -58,6 +58,21 @@ def test_a_large_job_is_written_once_and_read_as_it_was(monkeypatch: pytest.Monk
     assert one.stacks is other.stacks and one.groups is other.groups and one.calls[50] is other.calls[50]
 
 
+def test_the_calls_of_a_row_and_of_a_column_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "_LARGE", 100)
+    made = {name: [replace(call, group=name) for call in CALLS] for name in ("row0", "row1", "column0", "column1")}
+    ranks = []
+    for rank in range(4):
+        row, column = made[f"row{rank // 2}"], made[f"column{rank % 2}"]
+        calls = tuple(call for both in zip(row, column, strict=True) for call in both)
+        ranks.append(RankSnapshot(rank, "", "dump", journal=Journal("dump", calls=calls)))
+    snapshot = JobSnapshot(1.0, "dump", ranks=tuple(ranks))
+    written = text(snapshot)
+    assert len(written["calls"]) == 400 and len(written["orders"]) == 1
+    assert written["journals"][0]["calls"] == [[[0, 100]], [[100, 100]]]
+    assert snapshot_from_bytes(snapshot_to_bytes(snapshot)) == snapshot
+
+
 def test_a_small_job_is_written_as_before() -> None:
     assert text(job(3))["schema"] == "hangdoc.snapshot/1"
 
@@ -79,10 +94,13 @@ def test_a_job_of_millions_of_calls_fits(monkeypatch: pytest.MonkeyPatch) -> Non
         lambda found: found["journals"][0].update(rank=21),
         lambda found: found["journals"][0].update(rank=-1),
         lambda found: found["journals"][0].update(rank=20),
-        lambda found: found["journals"][0].update(calls=[[119, 2]]),
-        lambda found: found["journals"][0].update(calls=[[-1, 1]]),
+        lambda found: found["journals"][0].update(calls=[[[119, 2]]]),
+        lambda found: found["journals"][0].update(calls=[[[-1, 1]]]),
         lambda found: found["journals"][0].update(stacks=[[0, -1]]),
         lambda found: found["journals"][0].update(groups=[["0", 1]]),
+        lambda found: found["journals"][0].update(order=7),
+        lambda found: found["journals"][0].update(order=0),
+        lambda found: found.update(orders=[[0] * 99], journals=[{**found["journals"][0], "order": 0}]),
         lambda found: found.pop("calls"),
         lambda found: found["job"].update(schema="hangdoc.snapshot/9"),
     ],
