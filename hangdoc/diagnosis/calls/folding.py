@@ -28,9 +28,8 @@ class Recording:
     """The calls that some ranks have in common, by their places in ``Journal.calls``."""
 
     __slots__ = (
-        "_arguments",
-        "_columns",
-        "_frames",
+        "_compared",
+        "_journal",
         "_places",
         "by_group",
         "contents",
@@ -54,9 +53,9 @@ class Recording:
         self.runs_ahead = any(call.state for call in calls)
         """A device executes the calls: the program has issued more of them than the device has come to."""
         self._places = list(map(_stack, calls))
-        self._frames = _frames(journal)
-        self._columns = [list(map(column, calls)) for column in _COLUMNS]
-        self._arguments = self._open_arguments(journal)
+        self._journal = journal
+        self._compared: tuple[list[list[object]], list[object], list[object]] | None = None
+        """Made when the first journal is compared: of a mesh every rank may have a recording of its own."""
 
     @property
     def issued_from(self) -> list[Stack]:
@@ -65,11 +64,15 @@ class Recording:
 
     def fits(self, journal: Journal) -> bool:
         """Are the journal's calls these? Their number and stack indices are known to be equal."""
-        columns = zip(_COLUMNS, self._columns, strict=True)
+        if self._compared is None:
+            mine = self._journal
+            columns = [list(map(column, mine.calls)) for column in _COLUMNS]
+            self._compared = columns, self._open_arguments(mine), _frames(mine)
+        columns, arguments, frames = self._compared
         return (
-            all(list(map(column, journal.calls)) == own for column, own in columns)
-            and self._open_arguments(journal) == self._arguments
-            and _frames(journal) == self._frames
+            all(list(map(column, journal.calls)) == own for column, own in zip(_COLUMNS, columns, strict=True))
+            and self._open_arguments(journal) == arguments
+            and (journal.stacks is self.stacks or _frames(journal) == frames)
         )
 
     def _open_arguments(self, journal: Journal) -> list[object]:
