@@ -19,10 +19,9 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
-from hangdoc.model.diagnosis import Evidence
-from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, Outcome
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
-from hangdoc.model.wording import name_duration, name_ranks, single_spaced
+from hangdoc.model.wording import name_duration
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
 
@@ -107,19 +106,6 @@ def _still_running(case: Case, found: Blame[Explanation]) -> Finding:
         "write the dumps again when the job has not moved for a minute, or let PyTorch's watchdog write them "
         "(TORCH_NCCL_DUMP_ON_TIMEOUT=1)",
     )
-
-
-def timed_out(case: Case, culprits: tuple[int, ...]) -> list[Evidence]:
-    """Who timed out first, in which call, and that it is not the reason."""
-    first = case.times.first_out if case.job.mode == "dump" else None
-    if first is None:
-        return []
-    activity = case.activities[first.rank]
-    where = f" in {single_spaced(activity.text)}" if activity.kind in COMMUNICATING else ""
-    text = f"rank {first.rank} timed out first, after {name_duration(first.timeout or first.seconds)}{where}"
-    if culprits and first.rank not in culprits:
-        text += f"; the reason is {name_ranks(culprits)}"
-    return [Evidence("journal", (first.rank,), text)]
 
 
 def end_of_wait(case: Case) -> str:

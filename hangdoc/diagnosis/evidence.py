@@ -9,12 +9,11 @@ from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.dumps import timed_out
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
 from hangdoc.model.process import ProcessKey
-from hangdoc.model.wording import name_duration, name_ranks
+from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 from hangdoc.model.writing import Writer
 
 
@@ -131,6 +130,19 @@ def _stacks(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evide
             continue
         folded.setdefault(writer.write(doing(activity)), []).append(rank)
     return [Evidence("stack", tuple(ranks), f"{name_ranks(ranks)} now: {text}") for text, ranks in folded.items()][:6]
+
+
+def timed_out(case: Case, culprits: tuple[int, ...]) -> list[Evidence]:
+    """Who timed out first, in which call, and that it is not the reason."""
+    first = case.times.first_out if case.job.mode == "dump" else None
+    if first is None:
+        return []
+    activity = case.activities[first.rank]
+    where = f" in {single_spaced(activity.text)}" if activity.kind in COMMUNICATING else ""
+    text = f"rank {first.rank} timed out first, after {name_duration(first.timeout or first.seconds)}{where}"
+    if culprits and first.rank not in culprits:
+        text += f"; the reason is {name_ranks(culprits)}"
+    return [Evidence("journal", (first.rank,), text)]
 
 
 def _timeout(case: Case) -> list[Evidence]:

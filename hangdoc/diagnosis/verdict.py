@@ -19,16 +19,19 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.deciders import blame
+from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
+from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.on_devices import told_further
 from hangdoc.diagnosis.causes.unnamed import parted_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
-from hangdoc.diagnosis.dumps import end_of_wait, read, timed_out
-from hangdoc.diagnosis.evidence import gather
+from hangdoc.diagnosis.dumps import end_of_wait, read
+from hangdoc.diagnosis.evidence import gather, timed_out
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
@@ -53,7 +56,7 @@ def diagnose(job: JobSnapshot) -> Diagnosis:
 
 def _diagnose(job: JobSnapshot, writer: Writer) -> Diagnosis:
     job = _ended_if_all_ranks_have(job)
-    case = Case(with_native_frames(with_every_member(with_shared_members(job))))
+    case = Case(with_native_frames(with_every_member(with_shared_members(with_aligned_numbers(job)))))
     # 1. Activity. The case computes it on first use.
     nothing_to_blame = _without_activity(case, writer)
     if nothing_to_blame is not None:
@@ -74,8 +77,11 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     reading = read(case, found)
     if reading.said is None:
         named = name_cause(case, reading.found)
-        named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
-        return _assemble(case, reading.found, named, reading.outcome, writer)
+        further = further_faults(case, reading.found)
+        also = [told_further(case, each) for each in further]
+        named = replace(named, verdict=joined(named.verdict, *also, end_of_wait(case), between=" "))
+        found = with_further(reading.found, further)
+        return _assemble(case, found, named, reading.outcome, writer)
     ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
     said = reading.said
     if reading.outcome == Outcome.HANG:

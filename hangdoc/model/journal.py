@@ -137,6 +137,8 @@ class Journal:
     """Of a dump: when the last call was issued, or completed and was retired, in Unix ns."""
     gave_up: tuple[int, ...] = ()
     """Places in ``calls`` of those that PyTorch gave up on: its watchdog retired them though they had not completed."""
+    unsure_numbers: tuple[str, ...] = ()
+    """Groups whose calls' numbers may be off by the same amount: batches that the ring has lost took some of them."""
     status: tuple[tuple[str, int, int, int], ...] = ()
     """(group, last call enqueued, started, completed) as the backend itself counts the collectives of each group;
     -1: not said."""

@@ -304,11 +304,13 @@ def unseen(job: Job, rng: random.Random) -> Damage:
 
 
 def witness_gone(job: Job, rng: random.Random) -> Damage:
-    """The dump of an innocent rank is lost."""
+    """The dump of an innocent rank is lost, or those of an innocent host."""
     if job.world < 4:
         raise NoPlace
     damage = rng.choice((skip, late, size, extra, dtype))(job, rng)
-    damage.gone = frozenset({rng.choice([rank for rank in range(job.world) if rank not in damage.culprits])})
+    lost = rng.choice([rank for rank in range(job.world) if rank not in damage.culprits])
+    of_host = {lost, lost ^ 1} - damage.culprits if rng.random() < 0.4 and job.world > 4 else {lost}
+    damage.gone = frozenset(of_host & set(range(job.world)))
     return damage
 
 
@@ -351,7 +353,9 @@ def threads(job: Job, rng: random.Random) -> Damage:
         if len(at) != 1 or call.kernel == here.kernel:
             raise NoPlace
         steps.insert(at[0] if rank == place.rank else at[0] + 1, call)
-    return _statement(place, "threads", job, frozenset({"HD108"}))
+    damage = _statement(place, "threads", job, frozenset({"HD108"}))
+    damage.second = "upload"
+    return damage
 
 
 def gpu_stuck(job: Job, rng: random.Random) -> Damage:
@@ -424,8 +428,9 @@ def two(job: Job, rng: random.Random) -> Damage:
     first, second = rng.sample(tensor, 2)
     places = _places(job, lambda call: _collective(call) and call.group == first)
     one = _pick(rng, places)
+    # The same statement of the same round: else one of them keeps the other's ranks from getting there.
     others = [p for p in _places(job, lambda call: _collective(call) and call.group == second)
-              if p.call.iteration == one.call.iteration]  # fmt: skip
+              if (p.call.site, p.call.iteration) == (one.call.site, one.call.iteration)]  # fmt: skip
     other = _pick(rng, others)
     found = []
     for place in (one, other):
@@ -451,9 +456,9 @@ def nothing(job: Job, rng: random.Random) -> Damage:
 
 
 _ALL = (
-    (skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads)
-    + (late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck)
-    + (no_send, extra_recv, wrong_peer, all_send_first, two)
+    *(skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads),
+    *(late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck),
+    *(no_send, extra_recv, wrong_peer, all_send_first, two),
 )
 FAULTS: dict[str, Callable[[Job, random.Random], Damage]] = {fault.__name__: fault for fault in _ALL}
 MESSAGES = {"no_send", "extra_recv", "wrong_peer", "all_send_first"}
@@ -466,7 +471,7 @@ def families_for(fault: str) -> list[str]:
     if fault == "two":
         return ["tp_dp"]
     if fault == "order":
-        return ["script", "tp_dp", "mesh3d", "checkpoint", "moe"]
+        return ["script", "tp_dp", "moe"]
     if fault in MESSAGES:
         return ["pipeline", "pipeline_batched", "mesh3d"] + (["ring"] if fault != "wrong_peer" else [])
     if fault == "swap":

@@ -42,8 +42,9 @@ class Case:
         return target
 
 
-def cases(count: int = DEFAULT, seed: int = SEED) -> Iterator[Case]:
-    """``count`` folders: the faults in turn, every fifth one healthy; half of all without a recorded start."""
+def cases(count: int = DEFAULT, seed: int = SEED, *, plain: bool = False) -> Iterator[Case]:
+    """``count`` folders: the faults in turn, every fifth one healthy; half of all without a recorded start. ``plain``:
+    the newest schema, pickled, under torch's own names, and no other file: only what the dumps say is hard."""
     faults, healthy = list(FAULTS), list(HEALTHY)
     met: Counter[str] = Counter()
     for number in range(count):
@@ -51,27 +52,27 @@ def cases(count: int = DEFAULT, seed: int = SEED) -> Iterator[Case]:
         fault = healthy[turn % len(healthy)] if rest == 4 else faults[(turn * 4 + rest) % len(faults)]
         met[fault] += 1
         timing = (met[fault] + (faults + healthy).index(fault)) % 2 == 0
-        yield make(fault, f"{seed}-{number}", number, timing=timing)
+        yield make(fault, f"{seed}-{number}", number, timing=timing, plain=plain)
 
 
-def make(fault: str, seed: str, number: int = 0, *, timing: bool = False) -> Case:
+def make(fault: str, seed: str, number: int = 0, *, timing: bool = False, plain: bool = False) -> Case:
     """The folder of one fault; other seeds, other families, ranks, lines and dialects. ``timing``: with starts."""
     for attempt in range(_TRIES):
         rng = random.Random(f"{seed}-{fault}-{attempt}")
         try:
-            return _make(rng, fault, f"{seed}-{fault}-{attempt}", number, timing=timing)
+            return _make(rng, fault, f"{seed}-{fault}-{attempt}", number, timing=timing, plain=plain)
         except NoPlace:
             continue
     raise AssertionError(f"no job has a place for {fault}")
 
 
-def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: bool) -> Case:
+def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: bool, plain: bool) -> Case:
     families = list(FAMILIES) if fault in HEALTHY else families_for(fault)
     family = rng.choice(families)
     job = FAMILIES[family](rng)
     before = {rank: list(steps) for rank, steps in job.programs.items()}
     damage = nothing(job, rng) if fault in HEALTHY else FAULTS[fault](job, rng)
-    schema = rng.choice(SCHEMAS)
+    schema = "2.10" if plain else rng.choice(SCHEMAS)
     machine = Machine(
         job.groups,
         job.programs,
@@ -85,9 +86,11 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
     if machine.hung == (fault in HEALTHY):
         raise NoPlace  # it does not hang: the calls happen to match
     dumping = _dumping(rng, fault, machine, damage, schema, timing=timing)
+    if plain:
+        dumping = _plain(dumping)
     if fault not in HEALTHY and not _shows(machine, dumping):
         raise NoPlace  # the ranks wait for a communicator to be made: no recorder hears of that
-    if rng.random() < 0.04:
+    if rng.random() < 0.04 and not plain:
         dumping.older_run = Machine(job.groups, before, slow_path=schema in _SLOW_PATH).run()
     found = truth(damage, machine, dumping, running=fault.startswith("running"))
     return Case(f"{number:03d}-{fault}-{family}", family, fault, machine, dumping, replace(found, fault=fault), seed)
@@ -133,6 +136,13 @@ def _dumping(rng: random.Random, fault: str, machine: Machine, damage: Damage, s
     if rng.random() < 0.04 and schema == "2.10" and len(ranks) > 2:
         dumping.odd_schema = (rng.choice(ranks), "2.9")
     return dumping
+
+
+def _plain(dumping: Dumping) -> Dumping:
+    kept = {rank: moment for rank, moment in dumping.moments.items() if rank not in dumping.spoiled}
+    frames = dumping.frames and not dumping.as_json
+    return replace(dumping, moments=kept, spoiled={}, names="plain", as_json=False, frames=frames, zipped=False,
+                   foreign=False, odd_schema=None)  # fmt: skip
 
 
 def _shows(machine: Machine, dumping: Dumping) -> bool:

@@ -1,6 +1,7 @@
 """``python -m dump_folders.measure`` (in tests/): how often is hangdoc right on folders of dumps, and torchfrtrace?
 
-    cd tests && ../.venv/bin/python -m dump_folders.measure [--count N] [--seed N] [--only WORD] [--keep DIR] [--wrong]
+    cd tests && ../.venv/bin/python -m dump_folders.measure [--count N] [--seed N] [--plain] [--only WORD] [--keep DIR]
+        [--wrong] [--no-torch]
 
 Generates the folders, diagnoses each as ``hangdoc diagnose DIR --json`` does, and prints a table by fault.
 """
@@ -140,10 +141,9 @@ def explained(each: Answered) -> str:
     """One folder that was answered wrongly."""
     truth = each.case.truth
     dumping = each.case.dumping
-    expected = (
-        f"{'/'.join(sorted(truth.outcomes))} {' or '.join(str(sorted(ranks)) for ranks in truth.culprits)} "
-        f"{'/'.join(sorted(str(cause or '-') for cause in truth.causes))} <= {truth.most_sure}"
-    )
+    codes = [str(cause or "-") for cause in truth.causes] + [f"({code})" for code in truth.guesses - truth.causes]
+    ranks = " or ".join(str(sorted(ranks)) for ranks in truth.culprits)
+    expected = f"{'/'.join(sorted(truth.outcomes))} {ranks} {'/'.join(sorted(codes))} <= {truth.most_sure}"
     wrong = [name for name in THRESHOLDS if not getattr(each.mark, name)]
     wrong += ["certain and false"] if each.mark.certain_and_false else []
     shown = {
@@ -165,11 +165,12 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=DEFAULT)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--only", default="", help="folders whose name contains this")
+    parser.add_argument("--plain", action="store_true", help="the newest schema, pickled, under torch's names")
     parser.add_argument("--keep", type=Path, help="write the folders here, and leave them")
     parser.add_argument("--wrong", action="store_true", help="say what was wrong with each answer")
     parser.add_argument("--no-torch", action="store_true", help="without torch's own analyzer")
     asked = parser.parse_args()
-    made = [case for case in cases(asked.count, asked.seed) if asked.only in case.name]
+    made = [case for case in cases(asked.count, asked.seed, plain=asked.plain) if asked.only in case.name]
     began = time.process_time()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)

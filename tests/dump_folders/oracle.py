@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dump_folders.faults import LATE, Damage, Ranks
+from dump_folders.faults import GONE, LATE, Damage, Ranks
 from dump_folders.simulator import Call, Machine, Seen
-from dump_folders.write import Dumping, newer, timed_out, visible
+from dump_folders.write import Dumping, newer, recorded_name, timed_out, visible
 
 SURENESS = ("possible", "likely", "certain")
 _CLAIMS = {"hang", "crashed"}
@@ -29,6 +29,8 @@ class Truth:
     culprits: tuple[Ranks, ...] = (frozenset(),)
     """Any one of these."""
     causes: frozenset[str | None] = frozenset({None})
+    guesses: frozenset[str] = frozenset()
+    """Codes that may be said too, but not for certain."""
     most_sure: str = "certain"
     line: tuple[str, int] | None = None
     why: str = ""
@@ -59,8 +61,8 @@ def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) 
     if damage.kind == "nothing":
         return _healthy(machine, dumping, running=running)
     seen = {rank: visible(machine, dumping, rank) for rank in dumping.moments if rank not in dumping.spoiled}
-    clash = _clash(seen)
-    proven = clash and damage.kind not in _PENDING
+    clash = _clash(seen, dumping)
+    proven = clash is not None and damage.kind not in _PENDING
     culprits, causes, most = _who(damage, dumping, seen)
     outcomes = {"hang"}
     why = ["calls clash" if clash else "no two calls clash"]
@@ -81,9 +83,14 @@ def truth(damage: Damage, machine: Machine, dumping: Dumping, *, running: bool) 
             outcomes.add("blind")
             most = _lower(most, "likely")
             why.append("the files' times are a copy's")
+        if dumping.only_active:
+            most = _lower(most, "likely")
     if dumping.only_active and not any(seen.values()):
         outcomes |= {"blind", "healthy"}
-    return Truth(damage.kind, frozenset(outcomes), culprits, causes, most, _line(damage, dumping, seen), "; ".join(why))
+    sizes = clash is not None and len({recorded_name(call.op, dumping.schema) for call in clash}) == 1
+    guesses = frozenset({"HD104"}) if sizes and not _frames(dumping) else frozenset()
+    line = _line(damage, dumping, seen)
+    return Truth(damage.kind, frozenset(outcomes), culprits, causes, guesses, most, line, "; ".join(why))
 
 
 def _healthy(machine: Machine, dumping: Dumping, *, running: bool) -> Truth:
@@ -123,18 +130,27 @@ def _lower(one: str, other: str) -> str:
     return min(one, other, key=SURENESS.index)
 
 
-def _clash(seen: dict[int, list[Seen]]) -> bool:
-    """Do two ranks have different calls at one place of a communicator, so that no future can repair it?"""
+def _clash(seen: dict[int, list[Seen]], dumping: Dumping) -> tuple[Call, Call] | None:
+    """Two different calls at one place of a communicator, so that no future can repair it."""
     met: dict[tuple[str, int], Call] = {}
     for entries in seen.values():
         for each in entries:
             call, kernel = each.entry.call, each.entry.kernel
-            if kernel is None or call.is_p2p or call.uneven:
+            if kernel is None or call.is_p2p:
                 continue
             first = met.setdefault((each.entry.group.name, kernel.number), call)
-            if first.op != call.op or (first.kernel, first.dtype) != (call.kernel, call.dtype):
-                return True
-    return False
+            if first.uneven and call.uneven and first.op == call.op:
+                continue  # its members give different sizes, rightly
+            if _recorded(first, dumping) != _recorded(call, dumping):
+                return first, call
+    return None
+
+
+def _recorded(call: Call, dumping: Dumping) -> tuple[object, ...]:
+    """What the schema keeps of a call."""
+    inputs = tuple((part.inputs, part.dtype) for part in call.parts or (call,))
+    dtypes = newer(dumping.schema, "2.2")
+    return (recorded_name(call.op, dumping.schema), tuple(each if dtypes else each[0] for each in inputs))
 
 
 def _who(
@@ -143,19 +159,23 @@ def _who(
     kind, causes = damage.kind, damage.causes
     if kind in {"crash", "unseen"}:
         return (frozenset(), damage.culprits), causes, "likely"
+    if kind == "dtype" and not newer(dumping.schema, "2.2"):
+        # The recorder does not keep types: all arrived, as far as anyone can see.
+        either = (frozenset(), damage.culprits)
+        return either, causes | {"HD602", None}, "likely" if dumping.timing else "possible"
     if kind == "root":
         return (frozenset(),), causes, "likely" if dumping.timing else "possible"
-    if kind == "threads":
-        accepted = (damage.culprits, frozenset())
-        named = newer(dumping.schema, "2.9")
-        return accepted, causes | (frozenset() if named else {"HD106", "HD101"}), "likely"
     if kind == "kernel_stuck":
         # All arrived. Without starts it is as possible that one rank's GPU never came to it.
         if dumping.timing:
-            # Roots that differ look the same, where there is one.
-            return (frozenset(),), causes, "likely" if damage.rooted else "certain"
+            # Roots that differ look the same, and so do types where they are not kept.
+            known = newer(dumping.schema, "2.2") and not damage.rooted
+            return (frozenset(),), causes, "certain" if known else "likely"
         return (frozenset(),), causes | {None}, "possible"
     if kind == "gpu_stuck":
+        (rank,) = damage.culprits
+        if not _waits(seen[rank]):  # its launch queue was full: it has not even issued the call
+            return (damage.culprits,), causes | LATE, "certain"
         if dumping.timing:
             return (damage.culprits,), causes, "certain"
         return (frozenset(), damage.culprits), causes, "possible"
@@ -167,16 +187,22 @@ def _who(
     late = kind in {"late", "ended_for_good"}
     accepted: list[Ranks] = [damage.culprits]
     most = "certain"
+    unseen = damage.gone & set(damage.group.members if damage.group else ())
+    if not late and unseen and not set(seen) & set(damage.group.members if damage.group else ()) - {rank}:
+        # The only ones that it parts from left no dump: they may as well be gone.
+        accepted += [frozenset(), unseen]
+        return tuple(accepted), causes | GONE | LATE, "likely"
     if not late:
         rivals = _rivals(damage, seen, rank, only_active=dumping.only_active)
         accepted += [frozenset({rival}) for rival in rivals]
         most = "likely" if rivals else most
-        if not _goes_on(seen.get(rank, []), damage):
+        if not _waits(seen.get(rank, [])):
             causes = causes | LATE | {"HD102"}
         if damage.second and not _both_seen(seen, damage, rank):
             causes = causes | {"HD101", "HD109", "HD106"}
-        if kind == "swap" and not _frames(dumping):
-            causes = causes | {"HD104"}
+        if kind == "threads":
+            accepted.append(frozenset())  # it is a race: none of them has to behave otherwise
+            causes = causes if newer(dumping.schema, "2.9") else causes | {"HD106"}
     elif damage.gone:
         most = "likely"  # the rank whose dump is lost may be late as well
     return tuple(accepted), causes, most
@@ -192,10 +218,9 @@ def _both_seen(seen: dict[int, list[Seen]], damage: Damage, rank: int) -> bool:
     return both <= shown.get(rank, set()) and any(both <= sites for r, sites in shown.items() if r != rank)
 
 
-def _goes_on(entries: list[Seen], damage: Damage) -> bool:
-    """Does the culprit's dump show a call of its group that never ended? If not, it only looks late."""
-    name = damage.group.name if damage.group else ""
-    return any(each.completed is None and each.entry.group.name == name and each.entry.kernel for each in entries)
+def _waits(entries: list[Seen]) -> bool:
+    """Has the rank issued a call that never ended? If not, it only looks late."""
+    return any(each.completed is None and each.entry.kernel for each in entries)
 
 
 def _rivals(damage: Damage, seen: dict[int, list[Seen]], rank: int, *, only_active: bool) -> set[int]:
@@ -224,9 +249,10 @@ def mark(truth: Truth, answer: dict[str, Any] | None) -> Mark:
     if right_outcome and not claims:
         right_ranks, right_cause = not culprits, cause is None
     else:
-        right_ranks, right_cause = culprits in truth.culprits, cause in truth.causes
-    sure = claims or outcome == "healthy"
-    false = sure and confidence == "certain" and not (right_outcome and right_ranks and right_cause)
+        guessed = cause in truth.guesses and confidence != "certain"
+        right_ranks, right_cause = culprits in truth.culprits, cause in truth.causes or guessed
+    untrue = not right_outcome or not (right_ranks or any(culprits and culprits < each for each in truth.culprits))
+    false = (claims or outcome == "healthy") and confidence == "certain" and (untrue or bool(cause and not right_cause))
     barred = claims and confidence == "certain" and truth.most_sure != "certain"
     too_sure = claims and SURENESS.index(confidence) > SURENESS.index(truth.most_sure)
     said = f"{outcome} {sorted(culprits)} {cause or '-'} {confidence}"

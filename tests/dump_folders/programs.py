@@ -290,7 +290,7 @@ def tp_dp(rng: random.Random) -> Job:
     w = Writer(rng, "tp_dp", tp * dp)
     data = w.mesh("mesh_dp", [tuple(range(at, tp * dp, tp)) for at in range(tp)])
     tensor = w.mesh("mesh_tp", [tuple(range(at * tp, at * tp + tp)) for at in range(dp)])
-    layers, rounds = rng.randint(1, 3), rng.randint(5, 9)
+    layers, rounds, balanced = rng.randint(1, 3), rng.randint(5, 9), rng.random() < 0.5
     width, buckets = rng.randint(10, 60) * 256, [rng.randint(100, 900) * 256 for _ in range(2)]
     row = ((f"{TORCH}/distributed/_functional_collectives.py", 176, "all_reduce"),
            (f"{TORCH}/distributed/tensor/_redistribute.py", 243, "redistribute_local_tensor"))  # fmt: skip
@@ -300,6 +300,8 @@ def tp_dp(rng: random.Random) -> Job:
         for at in range(layers):
             w.compute(0.04)
             w.collective(f"row{at}", "all_reduce", tensor, width, dtype="BFloat16", library=row)
+            if balanced:
+                w.collective(f"balance{at}", "all_reduce", w.default, 4, function="balance")
         for at in reversed(range(layers)):
             w.compute(0.05)
             w.collective(f"column{at}", "all_reduce", tensor, width, dtype="BFloat16", autograd=True, bare=True)
@@ -446,6 +448,7 @@ def moe(rng: random.Random) -> Job:
                 call = Call("all_to_all", experts[rank], ((sent, hidden),), ((got, hidden),), "BFloat16", frames,
                             uneven=True, site=site, iteration=w.iteration)  # fmt: skip
                 w.add(rank, call, Compute(0.05))
+        w.collective("balance", "all_reduce", w.default, 2, function="balance")
         _backward(w, w.default, [bucket])
     w.collective("end", "barrier", w.default, 1, function="main_end")
     w.synchronize()

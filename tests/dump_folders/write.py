@@ -71,6 +71,11 @@ def newer(schema: str, than: str) -> bool:
     return tuple(map(int, schema.split("."))) >= tuple(map(int, than.split(".")))
 
 
+def recorded_name(op: str, schema: str) -> str:
+    """A barrier went by the name of what NCCL makes of it until torch 2.5."""
+    return "all_reduce" if op == "all_reduce_barrier" and not newer(schema, "2.4") else op
+
+
 def visible(machine: Machine, dumping: Dumping, rank: int) -> list[Seen]:
     """The entries that are in the dump of ``rank``."""
     seen, _ = machine.dump(rank, dumping.moments[rank], timing=dumping.timing)
@@ -124,9 +129,7 @@ class _Dialect:
 
     def _entry(self, seen: Seen, moment: float) -> dict[str, object]:
         entry, schema, call = seen.entry, self.schema, seen.entry.call
-        name = entry.name
-        if name == "all_reduce_barrier" and not newer(schema, "2.4"):
-            name = "all_reduce"
+        name = recorded_name(entry.name, schema)
         group: object = (entry.group.name, entry.group.desc)
         found: dict[str, object] = {}
         if self.dumping.frames and not self.dumping.as_json:

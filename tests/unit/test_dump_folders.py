@@ -247,13 +247,17 @@ def test_torchs_own_analyzer_reads_them(tmp_path: Path) -> None:
 
 
 def test_marks() -> None:
-    truth = Truth("late", frozenset({"hang"}), (frozenset({3}),), frozenset({None, "HD501"}), "likely")
+    truth = Truth("late", frozenset({"hang"}), (frozenset({3}),), frozenset({None, "HD501"}), most_sure="likely")
     right = {"outcome": "hang", "culprits": [3], "cause": {"code": "HD501"}, "confidence": "likely"}
     assert mark(truth, right).right
     assert not mark(truth, {**right, "culprits": [2]}).ranks
     assert not mark(truth, {**right, "cause": {"code": "HD104"}}).cause
     assert mark(truth, {**right, "confidence": "certain"}).certain_and_false, "the dumps cannot prove it"
     assert mark(truth, None).refused
+    sure = replace(truth, most_sure="certain", culprits=(frozenset({3, 4}),))
+    assert not mark(sure, {**right, "confidence": "certain"}).certain_and_false, "one of two is named, rightly"
+    assert mark(sure, {**right, "culprits": [3, 5], "confidence": "certain"}).certain_and_false
+    assert mark(sure, {**right, "cause": {"code": "HD104"}, "confidence": "certain"}).certain_and_false
     undecided = Truth("running", frozenset({"blind"}))
     assert mark(undecided, {"outcome": "blind", "culprits": [], "cause": None, "confidence": "possible"}).right
     assert not mark(undecided, {"outcome": "hang", "culprits": [1], "cause": None, "confidence": "likely"}).ranks
@@ -296,6 +300,11 @@ def test_hangdoc_is_right_on_some_folders(tmp_path: Path) -> None:
 @pytest.mark.dump_folders
 def test_hangdoc_is_right_on_all_folders(tmp_path: Path, made: list[Case]) -> None:
     _holds(measure(made, tmp_path))
+
+
+@pytest.mark.dump_folders
+def test_hangdoc_is_right_on_plain_folders(tmp_path: Path) -> None:
+    _holds(measure(cases(plain=True), tmp_path))
 
 
 @pytest.mark.dump_folders

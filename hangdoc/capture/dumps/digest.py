@@ -148,7 +148,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         "groups": [[g.name, g.description, tables.add_members(g.members)] for g in groups],
         "names": list(look.names),
         "counters": counters(status, names),
-        "status": status_of(status, names),
+        "status": status_of(status, names, groups),
         "forgotten": min(max(0, records[0]), 1 << 62) if records else 0,
         "first": min(filter(None, created), default=0),
         "latest": max((max(column, default=0) for column in (created, started, completed)), default=0),
@@ -279,7 +279,8 @@ class _Look:
                 hashed.update(self.column(name))
         hashed.update(bytes([time > 0 for time in started]))
         gaps = records and records[-1] - records[0] != len(records) - 1
-        hashed.update(array("q", [when_begun(created), *(records if gaps else ())]))
+        forgotten = bool(records and records[0])
+        hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))
         key, bodies = hashed.digest(), self._tables.bodies
         if key in bodies:
             return (*bodies[key], {})
@@ -297,6 +298,7 @@ class _Look:
             "calls": self._rows(CALLS, recorded.calls),
             "messages": self._rows(MESSAGES, recorded.point_to_points),
             "gave_up": recorded.gave_up,
+            "unsure_numbers": [self.names[name] for name in recorded.unsure_numbers],
             "places": sorted(self._own_places()),
             "times": [(is_call, index) for is_call, index, _ in own],
         }

@@ -53,6 +53,8 @@ class Body:
     calls: Columns
     messages: Columns
     gave_up: tuple[int, ...]
+    unsure_numbers: tuple[int, ...]
+    """Numbers of groups."""
     places: tuple[tuple[int, int], ...]
     """(number of a group, the rank's place among its members), as its point-to-point calls show."""
     times: tuple[tuple[bool, int], ...]
@@ -190,13 +192,13 @@ class Folding:
         """The body of an answer; the one that another worker has told already, where it is the same."""
         calls = _columns(CALLS, numbers, answer["calls"])
         messages = _columns(MESSAGES, numbers, answer["messages"])
-        key = (_same(calls), _same(messages))
+        parts = tuple(_plain(answer[name]) for name in ("gave_up", "unsure_numbers", "places", "times"))
+        key = (_same(calls), _same(messages), parts)
         known = self._bodies.get(key)
         if known is None:
             if self._rows > _MOST_ROWS // 2:
                 calls, messages = calls.newest(self._fewest), messages.newest(self._fewest)
-            gave_up, places, times = (_plain(answer[name]) for name in ("gave_up", "places", "times"))
-            known = self._bodies[key] = Body(calls, messages, gave_up, places, times)
+            known = self._bodies[key] = Body(calls, messages, *parts)
             self._rows += len(known)
         return known
 
@@ -266,6 +268,7 @@ class _Journals:
             latest_ns=dump.latest_ns,
             moved_ns=dump.moved_ns,
             gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
+            unsure_numbers=tuple(dump.names[group] for group in dump.body.unsure_numbers),
             status=dump.status,
             active_only=dump.active_only,
         )

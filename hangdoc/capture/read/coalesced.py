@@ -48,7 +48,7 @@ def with_the_state_of_their_batch(
     """``messages`` without the entries that close a batch; those of a batch have the state of the entry that closes it.
 
     Of a batch that nothing closes the program was still issuing messages, unless the entry that closes it was left out
-    because it had completed: ``closed`` are the numbers of those.
+    because it had completed: ``closed`` are the numbers of those. Where some were, so were those of other batches.
     """
     batches: dict[tuple[str, int], list[PointToPoint]] = {}
     for message in messages:
@@ -60,7 +60,8 @@ def with_the_state_of_their_batch(
         if _closes(message):
             continue
         last = states.get((message.group, message.batch)) if message.batch else None
-        if message.batch in closed and not (last is not None and _closes(last)):
+        left_out = message.batch in closed or (closed and last is not None)
+        if left_out and not (last is not None and any(map(_closes, batches[message.group, message.batch]))):
             found.append(replace(message, state="completed", completed=True))
         elif last is None:
             found.append(replace(message, batch=0) if message.batch else message)

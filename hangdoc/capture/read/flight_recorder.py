@@ -113,6 +113,7 @@ class Recorded:
     status: tuple[tuple[str, int, int, int], ...] = ()
     latest_ns: int = 0
     moved_ns: int = 0
+    unsure_numbers: tuple[str, ...] = ()
 
 
 def parse(
@@ -149,9 +150,10 @@ def parse(
         counters(dump.get("pg_status"), reader.names),
         _forgotten(entries[-_MOST_CALLS:]),
         tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
-        status_of(dump.get("pg_status"), reader.names),
+        status_of(dump.get("pg_status"), reader.names, groups),
         reader.latest_ns,
         reader.moved_ns,
+        reader.taken_from if _forgotten(kept) else (),
     )
 
 
@@ -193,6 +195,16 @@ class Reader:
         self._frames: dict[int, Frame] = {}
         self._stacks: dict[int | tuple[int, ...], int] = {}
         self._read: dict[Callable[[Any], Any], dict[int, Any]] = {}
+
+    @property
+    def taken_from(self) -> tuple[str, ...]:
+        """The groups of whose collectives batches took numbers: their own counter stands still."""
+        numbers: dict[tuple[str, int], set[int]] = {}
+        for name, collective, message in self._batches:
+            numbers.setdefault((name, message), set()).add(collective)
+        return tuple(
+            {name: None for (name, _), found in numbers.items() if len(found) > 1} | dict.fromkeys(self._taken)
+        )
 
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
         """Read one entry. ``closed``: the one behind it had completed and was left out."""
@@ -353,10 +365,21 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
     return tuple(found)
 
 
-def status_of(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int, int], ...]:
+def _numbered(groups: tuple[ProcessGroup, ...]) -> dict[str, str]:
+    """``pg_id`` → group, for a dump whose entries do not tell: the ids count a rank's groups as their names do."""
+    names = [group.name for group in groups]
+    if not all(name.isdigit() for name in names):
+        return {}
+    return {str(number): name for number, name in enumerate(sorted(names, key=int))}
+
+
+def status_of(
+    status: Any, names: dict[str, str], groups: tuple[ProcessGroup, ...]
+) -> tuple[tuple[str, int, int, int], ...]:
     """``pg_status`` → (group, enqueued, started, completed), -1 for what it does not say."""
     if not isinstance(status, dict):
         return ()
+    names = _numbered(groups) | names
     keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
     found = []
     for number, values in itertools.islice(status.items(), _MOST_GROUPS):

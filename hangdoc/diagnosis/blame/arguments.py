@@ -11,6 +11,7 @@ from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.operations import operation
+from hangdoc.diagnosis.frames.stacks import Site
 from hangdoc.model.kinds import MESSAGES
 
 
@@ -22,6 +23,12 @@ class Disagreement(Explanation):
     history: GroupHistory
     tokens: dict[int, Token]
     values: dict[int, str]
+
+    @property
+    def site(self) -> Site | None:
+        """The site that all ranks called from; None where it differs, or was not seen."""
+        sites = {token.site for token in self.tokens.values()}
+        return next(iter(sites)) or None if len(sites) == 1 else None
 
     @property
     def sides(self) -> list[tuple[int, ...]]:
@@ -37,15 +44,14 @@ def disagreement(case: Case, *, ended: bool = False) -> Disagreement | None:
 
     ``ended``: the job is over, so the last call of each group counts even if it returned.
     """
-    for history in case.histories:
-        if history.inferred:
-            found = _different_roots(case, history)
-        else:
-            tokens = _last_common_call(history, ended=ended)
-            found = _disagreement_in(case, history, tokens, ended=ended)
-        if found is not None:
-            return found
-    return None
+    return next((d for history in case.histories if (d := disagreement_of(case, history, ended=ended))), None)
+
+
+def disagreement_of(case: Case, history: GroupHistory, *, ended: bool = False) -> Disagreement | None:
+    """The same of one group."""
+    if history.inferred:
+        return _different_roots(case, history)
+    return _disagreement_in(case, history, _last_common_call(history, ended=ended), ended=ended)
 
 
 def _last_common_call(history: GroupHistory, *, ended: bool) -> dict[int, Token]:

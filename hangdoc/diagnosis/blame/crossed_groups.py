@@ -1,4 +1,4 @@
-"""Devices that use two groups in opposite order: each has issued both calls, and stands at the one that it issued first.
+"""Devices that use two groups in opposite order: each has issued both calls, and stands at the one it issued first.
 
 Example: rank 2 issued B then A, the others A then B → rank 2 stands at B, the others at A, and all have issued both.
 """
@@ -44,11 +44,20 @@ def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
             mine, theirs = tokens[here], tokens[there]
             if mine.group == theirs.group or not is_swapped(case.programs, mine, theirs):
                 continue
+            if not _is_issued_by(case, at[there][0], mine) or not _is_issued_by(case, at[here][0], theirs):
+                continue
             both = set(mine.group[1]) & set(theirs.group[1])
             sides = [tuple(r for r in at[place] if not both or r in both) for place in (here, there)]
             if all(sides):
                 return _blamed(mine, theirs, sides)
     return None
+
+
+def _is_issued_by(case: Case, rank: int, call: Token) -> bool:
+    """True if the rank has issued that very call under its number: then the group by itself matches."""
+    history = next((h for h in case.histories if h.key == call.group), None)
+    own = history.at(rank, call.sequence) if history is not None else None
+    return own is not None and (own.op, own.sizes, own.site) == (call.op, call.sizes, call.site)
 
 
 def _blamed(mine: Token, theirs: Token, sides: list[tuple[int, ...]]) -> Blame[CrossedGroups]:

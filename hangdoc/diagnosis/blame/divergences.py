@@ -50,10 +50,21 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
     Example: rank 0 gives [64], rank 1 [128], and all calls of that kind that completed had [64] → rank 1.
     """
     blamed = blame_of(found, len(found.history.blind))
-    if not blamed.alternatives or found.what != "arguments" or not case.streams:
+    if found.what != "arguments" or not case.streams:
         return blamed
+    if not blamed.alternatives:
+        usual = not given_for_the_first_time(case, found, [blamed.culprits])
+        return replace(blamed, confidence=Confidence.LIKELY) if usual and found.site is None else blamed
     sides = [blamed.culprits, *blamed.alternatives]
-    given = {arguments_of(found.tokens[side[0]]): side for side in sides}
+    new = given_for_the_first_time(case, found, sides)
+    if len(new) != 1:
+        return blamed
+    sure = f"{blamed.sure}; {ranks_text(new[0])} alone gave what no such call had been given before"
+    return replace(blamed, culprits=new[0], alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+
+
+def given_for_the_first_time(case: Case, found: Disagreement, sides: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """The sides whose arguments no rank ever gave to a call of such a group before."""
     alike = {h.key for h in case.histories if h.label == found.history.label}
     known = {
         arguments_of(token)
@@ -61,11 +72,7 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
         for token in program.tokens
         if token.group in alike and (token.group, token.sequence) not in _places(found)
     }
-    new = [side for what, side in given.items() if what not in known]
-    if len(new) != 1 or len(given) != len(sides):
-        return blamed
-    sure = f"{blamed.sure}; {ranks_text(new[0])} alone gave what no such call had been given before"
-    return replace(blamed, culprits=new[0], alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+    return [side for side in sides if arguments_of(found.tokens[side[0]]) not in known]
 
 
 def _places(found: Disagreement) -> set[tuple[GroupKey, int]]:

@@ -16,13 +16,15 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.model.journal import Journal, PointToPoint
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.process import Frame
 
 _MOST_EVENTS = 600
 """Of each rank, the newest; chosen by hand: a loop's round has some dozens."""
 _MOST_PERIODS = 64
 """Lengths of a round that are tried; chosen by hand."""
+_LEAST_REPEATED = 4
+"""Events that have to repeat an earlier round; chosen by hand."""
 _MOST_RANKS = 256
 """That are searched, those that wait in messages first; chosen by hand."""
 _FOLLOWING = 12
@@ -54,7 +56,7 @@ class LeftOwnLoop(Explanation):
 
     rank: int
     what: str
-    """'left out', 'added' or 'changed'."""
+    """'left out', 'added', 'changed' or 'swapped' with the next one."""
     usual: Event
     """What comes there in its other rounds."""
     found: Event
@@ -79,12 +81,19 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
             found.append(odd)
     if not found:
         return None
+    if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
+        return None  # nobody's order is the right one
     first = min(found, key=lambda each: (each.found.created_ns, each.rank))
     others = tuple((each.rank,) for each in found if each is not first)
     if others:
         return None
     sure = f"rank {first.rank} alone left the order that its own loop had before"
     return Blame(first, (first.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _all_send(case: Case) -> bool:
+    """True if all that wait for each other send first."""
+    return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
 
 
 def _events(journal: Journal) -> list[Event]:
@@ -117,17 +126,16 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
     """The first event that its loop never had at that place; None where it kept its order, or none can be seen."""
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(event.key, len(numbers)) for event in events]
-    length = _round(keys)
-    if not length:
-        return None
-    at = _first_difference(keys, length)
-    if at is None:
+    length, at = _round(keys)
+    if not length or at >= len(keys):
         return None
     fits = {
         "left out": _agree(keys[at:], keys[at - length + 1 :]),
         "added": _agree(keys[at + 1 :], keys[at - length :]) if at + 1 < len(keys) else 0,
         "changed": _agree(keys[at + 1 :], keys[at - length + 1 :]) if at + 1 < len(keys) else 0,
     }
+    if at + 1 < len(keys) and (keys[at + 1], keys[at]) == (keys[at - length], keys[at - length + 1]):
+        fits["swapped"] = 1 + _agree(keys[at + 2 :], keys[at - length + 2 :])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
     if not fits[what]:
@@ -135,32 +143,25 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
     return LeftOwnLoop(rank, what, events[at - length], events[at])
 
 
-def _round(keys: list[int]) -> int:
-    """The length of a round: of those that fit most, the shortest; 0 where nothing repeats."""
+def _round(keys: list[int]) -> tuple[int, int]:
+    """(the length of a round, the first place that differs from the round before): of the lengths that are tried, the
+    one by which the events repeat themselves longest. (0, 0) where nothing repeats.
+
+    Example: a b b a b b a b a → (3, 8).
+    """
     anchors = [at for at, key in enumerate(keys) if key == keys[len(keys) // 3]] if keys else []
     lengths = sorted({b - a for i, a in enumerate(anchors) for b in anchors[i + 1 :]})[:_MOST_PERIODS]
-    scored = [
-        (sum(a == b for a, b in zip(keys[length:], keys, strict=False)), -length)
-        for length in lengths
-        if 2 * length < len(keys)
-    ]
-    if not scored:
-        return 0
-    best = max(scored)
-    return -best[1] if best[0] >= (len(keys) + best[1]) // 2 else 0
-
-
-def _first_difference(keys: list[int], length: int) -> int | None:
-    """The first place behind a whole repeated round that differs from the round before."""
-    run = 0
-    for at in range(length, len(keys)):
-        if keys[at] == keys[at - length]:
-            run += 1
-        elif run >= length // 2:
-            return at
-        else:
+    best = (_LEAST_REPEATED - 1, 0, 0)
+    for length in lengths:
+        run = 0
+        for at in range(length, len(keys) + 1):
+            if at < len(keys) and keys[at] == keys[at - length]:
+                run += 1
+                continue
+            if run >= length // 2 and run > best[0]:
+                best = (run, length, at)
             run = 0
-    return None
+    return best[1], best[2]
 
 
 def _agree(some: list[int], others: list[int]) -> int:

@@ -20,8 +20,13 @@ _EARLY = 1.0
 _LONGEST_AFTER = 900.0
 """Seconds from a time-out to the end of the job, at most; chosen by hand (the watchdog writes its dump within a minute,
 and ends the job). A file that is younger was copied."""
-_SHORTEST_STALL = 10.0
-"""Seconds for which a call must be pending to tell a hang from a slow step; chosen by hand."""
+_USUAL_TIMEOUT = 1800.0
+"""Seconds of a call whose dump does not say its own (schema 2.0): the longer of torch's defaults, 10 and 30 min."""
+_SHORTEST_STALL = {True: 10.0, False: 5.0}
+"""Seconds for which a call must be pending to tell a hang from a slow step, with devices and without: there the CPU
+runs ahead, and calls are old before their turn comes. Chosen by hand."""
+_STALL_UNSEEN = 20.0
+"""The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
 """Times the longest pause that the job made before; chosen by hand."""
 
@@ -102,11 +107,22 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
         moment = Moment.TIMED_OUT
     elif apart is not None:
         moment = Moment.APART
-    elif longest > max(_SHORTEST_STALL, 2 * skew, _TIMES_USUAL * usual):
+    elif longest > max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual) and (
+        _is_quiet(programs, now, longest) or not streams
+    ):
         moment = Moment.STALLED
     else:
         moment = Moment.FRESH if trusted else Moment.TIMELESS
     return DumpTimes(moment, waits, skew, apart)
+
+
+def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:
+    """True if nothing had moved for a while when the first dump was written: a CPU may be far ahead of its device, and
+    its calls old before their turn comes."""
+    if not any(call.completed for program in programs.values() for call in program.journal.calls):
+        return longest > _STALL_UNSEEN  # what completed, and when, was left out
+    moved = max((p.journal.moved_ns for p in programs.values()), default=0) / 1e9
+    return not moved or min(now.values()) - moved > _SHORTEST_STALL[True] / 2
 
 
 def _latest(program: RankProgram) -> float:
@@ -133,7 +149,8 @@ def _are_of_the_dumps(
     if any(not at or at + _EARLY < latest[rank] for rank, at in written.items()):
         return False
     return all(
-        written[rank] - since < (timeout or float("inf")) + _LONGEST_AFTER for rank, (since, timeout) in pending.items()
+        written[rank] - since < (timeout or _USUAL_TIMEOUT) + _LONGEST_AFTER
+        for rank, (since, timeout) in pending.items()
     )
 
 

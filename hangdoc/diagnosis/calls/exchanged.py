@@ -27,7 +27,9 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
         return False
     again = here.index(there[0])
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
-    return swapped >= max(agreement(here, there[1:]) + 1, agreement(here[1:], there))
+    # The farther apart the two, the more a call left out is the simpler story.
+    left_out = agreement(here, there[1:]) + (1 if again == 1 else 2)
+    return swapped >= max(left_out, agreement(here[1:], there))
 
 
 def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:
@@ -44,7 +46,7 @@ def agreement(some: list[Hashable], others: list[Hashable]) -> int:
 
 
 def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool | None:
-    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads were not recorded."""
+    """True if the rank of ``mine`` makes the call ``theirs`` in another thread; None where threads are not known."""
     program = programs.get(mine.rank)
     if program is None or not mine.thread_id:
         return None

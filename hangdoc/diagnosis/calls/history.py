@@ -261,7 +261,9 @@ def _cut_to_common_memory(history: GroupHistory) -> None:
     cut: dict[int, list[Token]] = {}
     for rank, calls in history.tokens.items():
         if id(calls) not in cut:
-            cut[id(calls)] = [t for t in calls if t.sequence >= history.first] or calls[-1:]
+            # What a device has not completed is kept: the job may hang there.
+            kept = (t for t in calls if t.sequence >= history.first or (t.pending and t.state))
+            cut[id(calls)] = list(kept) or calls[-1:]
         history.tokens[rank] = cut[id(calls)]
 
 

@@ -51,7 +51,8 @@ def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
         return None
     ranks = tuple(sorted(a.rank for a in ring))
     loop = blame.found.loop
-    wait = sentence([Ranks(ranks), " wait for each other's messages at ", _places(ring)])
+    where: Message = [" at ", _places(ring)] if ring[0].where is not None else ""
+    wait = sentence([Ranks(ranks), " wait for each other's messages", where])
     return Finding(
         "HD202",
         _odd_rounds(case, loop) if loop is not None and loop.odd else [wait, _behind(case, ring)],

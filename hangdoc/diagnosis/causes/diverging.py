@@ -315,7 +315,7 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     what: Message = [Ranks(culprits), " ", skips, f" the {call_name(gap.token)}", [" at ", place(line)] if line else ""]
     if gap.mine is None or gap.mine.frame is None or past:
         return what
-    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op} at ", place(telling(gap)[0])]
+    return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op}", at(telling(gap)[0])]
 
 
 def _parted_unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
@@ -366,8 +366,8 @@ def _either(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """Two ranks, two stories: name both."""
     here, there = telling(gap)
     others = others_of(case, blame)
-    mine = [call_name(gap.mine), " at ", place(here)] if gap.mine else _now(case, blame.culprits)
-    theirs = [call_name(gap.theirs), " at ", place(there)] if gap.theirs else _now(case, others)
+    mine = [call_name(gap.mine), at(here)] if gap.mine else _now(case, blame.culprits)
+    theirs = [call_name(gap.theirs), at(there)] if gap.theirs else _now(case, others)
     return [
         [Does(blame.culprits, "is", "are"), " in ", mine, ", ", Does(others, "is", "are"), " in ", theirs],
         ": one side made an extra call, or the other skipped one",

@@ -84,7 +84,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         "HD202",
         sentence(
             [
-                [f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind} at ", place(first.where)],
+                [f"rank {peer} never {does} what rank {first.rank} waits for in {first.kind}", at(first.where)],
                 [": it is ", "" if now.kind in _AT_REST else "in ", single_spaced(now.text), at(now.where)],
             ]
         ),

@@ -6,17 +6,48 @@ Where the recorder kept no stacks, operations and sizes are all there is, and th
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
+from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
+from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
 from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import no_condition, parted_finding
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+
+
+@cause("HD101", explains=Disagreement, order=109)
+def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
+    """HD101: without stacks, other sizes that such calls have had before: it is another call, and not a wrong size."""
+    found, culprits = blame.found, blame.culprits
+    if not case.streams or found.what != "arguments" or found.site is not None or not culprits:
+        return None
+    others = tuple(r for r in found.tokens if r not in culprits)
+    if not others or given_for_the_first_time(case, found, [culprits, others]):
+        return None
+    mine = found.tokens[culprits[0]]
+    return Finding(
+        "HD101",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
+                Values(found.values),
+            ]
+        ),
+        "calls of both sizes were made before, so one side made an extra call, or skipped one",
+        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
+        "(TORCH_INCLUDE_STACK_TRACE=true)",
+        "which lines issued the calls was not seen",
+    )
 
 
 @cause("HD107", explains=CrossedGroups, order=191)
@@ -28,8 +59,8 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
         "HD107",
         sentence(
             [
-                [Does(culprits, "uses", "use"), f" `{first}` before `{second}`, "],
-                [Ranks(found.others), " the other way round"],
+                [Does(culprits, "uses", "use"), f" `{first}`", at(found.mine.frame), f" before `{second}`"],
+                [at(found.theirs.frame), ", ", Ranks(found.others), " the other way round"],
             ],
             "each side waits for the other",
         ),
@@ -40,6 +71,18 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",
     )
+
+
+def told_further(case: Case, fault: Further) -> Message:
+    """A fault beside the one that the verdict is about."""
+    culprits, call = fault.culprits, _named(case, fault.call)
+    how: dict[str, list[Message]] = {
+        "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],
+        "root": [Does(culprits, "calls", "call"), " ", call, " with another root than the rest of the group"],
+        "calls": [Does(culprits, "issues", "issue"), " other calls than the rest of the group, from ", call, " on"],
+        "late": [Does(culprits, "has", "have"), " not issued ", call, ", in which the rest of the group waits"],
+    }
+    return sentence(["independently of that, ", *how[fault.what]])
 
 
 def _label(case: Case, call: Token) -> str:
@@ -70,7 +113,7 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
                     [Does(others, "calls", "call"), " ", _named(case, theirs)],
                 ]
             ),
-            "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
+            "the calls of two threads reach the group in whatever order the threads run",
             "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
             "whether one of the threads waits for the other was not seen",
         )
@@ -105,6 +148,36 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     if not merged or is_swapped(case.programs, gap.mine, gap.theirs):
         return None
     return _alone(case, blame, gap)
+
+
+@cause("HD101", explains=WaitCycle, order=285)
+def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD101: the culprits stand at a call that no other member has issued, while those wait for them elsewhere."""
+    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
+    call = front.call if front is not None else None
+    history = next((h for h in case.histories if call is not None and h.key == call.group), None)
+    if call is None or history is None:
+        return None
+    others = tuple(r for r in history.members if r in case.programs and r not in blame.culprits)
+    if not others or any(case.streams.kernel(history, r, call.sequence) is not Kernel.MISSING for r in others):
+        return None
+    culprits = blame.culprits
+    return Finding(
+        "HD101",
+        sentence(
+            [Ranks(culprits), " alone ", Verb(culprits, "calls", "call"), " ", _named(case, call)],
+            where_they_wait(case, others),
+        ),
+        [
+            "no other rank of the group has issued it, and ",
+            Ranks(others),
+            " ",
+            Verb(others, "waits", "wait"),
+            " elsewhere",
+        ],
+        "call it on every rank of the group, or on none; where it is part of a loop, give all ranks as many rounds",
+        "the others may have left it out, or may have left its loop",
+    )
 
 
 @cause("HD101", explains=Diverged, order=231)

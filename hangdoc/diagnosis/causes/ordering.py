@@ -8,7 +8,7 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import call_at, place
+from hangdoc.diagnosis.causes.phrases import at, call_at
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -44,8 +44,8 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             "each side waits for the other",
         ),
         [
-            [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}` at ", place(gap.mine.frame), ", "],
-            [Ranks(others), f" in {gap.theirs.op} of `{second}` at ", place(gap.theirs.frame)],
+            [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}`", at(gap.mine.frame), ", "],
+            [Ranks(others), f" in {gap.theirs.op} of `{second}`", at(gap.theirs.frame)],
         ],
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",

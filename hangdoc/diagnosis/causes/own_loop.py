@@ -11,17 +11,22 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.message import Message, Ranks, joined, sentence
 
 
-@cause("HD202", "HD101", "HD106", explains=LeftOwnLoop, order=295)
+@cause("HD202", "HD201", "HD101", "HD106", explains=LeftOwnLoop, order=295)
 def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     """HD202 of a message, HD101 of a collective that is missing or one too many, HD106 of one in another's place."""
     found = blame.found
     odd, rank = found.odd, found.rank
     others = tuple(r for r in sorted(case.seen) if r != rank)
-    verb = {"left out": "left out", "added": "added", "changed": "issued"}[found.what]
+    verb = {"left out": "left out", "added": "added"}.get(found.what, "issued")
     what: Message = [f"rank {rank} {verb} ", _named(odd)]
     if found.what == "changed":
         what = [what, " in place of ", _named(found.usual)]
-    code = "HD202" if odd.is_message else "HD106" if found.what == "changed" else "HD101"
+    if found.what == "swapped":
+        what = [what, " before ", _named(found.usual)]
+    both = found.usual.is_message and found.found.is_message
+    code = "HD106" if found.what in ("changed", "swapped") else "HD101"
+    if odd.is_message:
+        code = "HD201" if found.what == "swapped" and both else "HD202"
     fix: Message = (
         "give every send its recv: the same number of messages and the same partner on both sides, in every round"
         if code == "HD202"

@@ -46,7 +46,7 @@ def call_name(token: Token | None) -> str:
 
 def call_at(token: Token) -> Message:
     """'barrier at train.py:61 train()'."""
-    return [call_name(token), " at ", place(token.frame)]
+    return [call_name(token), at(token.frame)]
 
 
 def doing(activity: Activity) -> Message:

@@ -1,0 +1,101 @@
+"""Faults beside the one that was blamed: in groups that share no rank with it, and that no other rank can explain.
+
+Two things may go wrong at once in a large job. A clash of arguments, a sequence that needs a repair of its own, or a
+rank that stands at no call and has not issued what its group waits for: none of these follows from a fault elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
+from hangdoc.diagnosis.blame.divergences import blamed_by_precedent
+from hangdoc.diagnosis.calls.alignment import Gap, repairs
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
+from hangdoc.diagnosis.calls.same_program import strays
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.model.kinds import MESSAGES, Confidence
+
+_MOST = 8
+"""Further faults that are named; chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Further:
+    """``culprits`` as well are to blame, for what happens in another group."""
+
+    culprits: tuple[int, ...]
+    what: str
+    """'arguments', 'calls' or 'late'."""
+    call: Token
+    """The call that the group hangs in."""
+    label: str
+
+
+def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
+    """Faults of groups that have no rank in common with the blamed one's, the largest groups first."""
+    if not case.streams or not found.culprits or any(a.kind in MESSAGES for a in case.activities.values()):
+        return []
+    taken = set(_concerned(found))
+    further: list[Further] = []
+    left = strays(case.programs)
+    for history in sorted(case.histories, key=lambda h: (-len(h.members), h.key)):
+        if taken.isdisjoint(history.members) and len(further) < _MOST:
+            for each in (*_of_group(case, history), *_strayed(history, left)):
+                further.append(each)
+                taken.update(history.members)
+                break
+    return further
+
+
+def with_further(found: Blame[Explanation], further: list[Further]) -> Blame[Explanation]:
+    """``found`` with the culprits of all faults; the sentence is then about several, so none of them is certain."""
+    if not further:
+        return found
+    everybody = {*found.culprits, *(rank for each in further for rank in each.culprits)}
+    sure = Confidence.LIKELY if found.confidence == Confidence.CERTAIN else found.confidence
+    return replace(found, culprits=tuple(sorted(everybody)), confidence=sure)
+
+
+def _concerned(found: Blame[Explanation]) -> tuple[int, ...]:
+    """The ranks of the group that the blamed fault is in."""
+    if isinstance(found.found, Disagreement):
+        return found.found.history.members
+    if found.diverged is not None:
+        return (*found.diverged.alignment.history.members, *found.culprits)
+    return found.culprits
+
+
+def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
+    """The fault that the group's own calls show."""
+    waiting = [number for rank in history.members if (number := history.first_pending(rank))]
+    if not waiting or len(history.members) < 2:
+        return
+    first = min(waiting)
+    call = next(t for r in history.members if (t := history.at(r, first)) is not None and t.pending)
+    differing = disagreement_of(case, history)
+    if differing is not None:
+        blamed = blamed_by_precedent(case, differing)
+        yield Further(blamed.culprits, differing.what, differing.tokens[blamed.culprits[0]], history.label)
+    if unlike_calls_paired(history):
+        candidates = repairs(history)
+        if len(candidates) == 1:
+            gap: Gap | None = candidates[0].first
+            yield Further(candidates[0].culprits, "calls", gap.token if gap is not None else call, history.label)
+    late = tuple(
+        r for r in history.members if r in case.programs and r not in case.streams.fronts and history.issued(r) < first
+    )
+    if late:
+        yield Further(late, "late", call, history.label)
+
+
+def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:
+    """The members that left the program of most ranks, where the group waits and the others of it kept to it."""
+    if not any(history.first_pending(rank) for rank in history.members):
+        return
+    # A group that all its members use otherwise than the rest of the job is the program's own way.
+    ranks = tuple(r for r in history.members if r in left and not left.keys() >= set(left[r].group[1]))
+    if ranks and 2 * len(ranks) < len(history.members):
+        yield Further(ranks, "calls", left[ranks[0]], history.label)

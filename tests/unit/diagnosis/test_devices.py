@@ -1,0 +1,230 @@
+"""Dumps of jobs whose devices execute the calls: issued is not arrived, and what the times say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from device_dumps import folder
+
+from hangdoc import api
+from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.report.terminal import render
+
+
+def asked(where: Path, ranks: dict[int, str], **how: Any) -> Diagnosis:
+    """What is said of that folder."""
+    return api.diagnose(folder(where, ranks, **how))
+
+
+def told(found: Diagnosis) -> str:
+    """Everything a reader meets, on one line."""
+    return " ".join(render(found, width=200).split())
+
+
+def code(found: Diagnosis) -> str | None:
+    return found.cause.code if found.cause else None
+
+
+LOOP = "all_reduce all_reduce all_reduce"
+NOT_OF_DUMPS = ("socket", "py-spy dump --pid", "process table", "outside the job")
+
+
+def test_the_one_rank_whose_kernel_was_not_timed_is_possible(tmp_path: Path) -> None:
+    found = asked(tmp_path, {rank: f"{LOOP} all_reduce{'*' if rank == 2 else '+'} barrier*" for rank in range(4)})
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD602")
+    assert found.confidence == "possible", "nothing of rank 2 was ever timed"
+
+
+def test_a_kernel_that_has_not_begun_where_kernels_are_timed(tmp_path: Path) -> None:
+    """Rank 2's recorder has seen a kernel begin in another group, so 'scheduled' means 'not begun' there."""
+    ranks = dict.fromkeys(range(4), f"{LOOP} all_reduce+ barrier*")
+    ranks[2] = f"{LOOP} all_reduce* tp:all_reduce+ barrier*"
+    found = asked(tmp_path, ranks, groups={"tp": [2]})
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD602")
+    assert found.confidence == "likely"
+    assert "on the GPU it has not begun" in told(found)
+    assert not [word for word in NOT_OF_DUMPS if word in told(found)]
+
+
+def test_without_starts_a_stuck_kernel_and_a_late_gpu_are_both_possible(tmp_path: Path) -> None:
+    found = asked(tmp_path, dict.fromkeys(range(3), f"{LOOP} all_reduce* barrier*"))
+    assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (), "HD602", "possible")
+    assert found.alternatives == ((0,), (1,), (2,))
+    assert "Either the GPU of one of them has not reached the call" in found.why
+    assert "TORCH_NCCL_ENABLE_TIMING=1" in found.fix
+
+
+def test_a_call_that_all_run_is_nobody_s_fault(tmp_path: Path) -> None:
+    found = asked(tmp_path, dict.fromkeys(range(3), f"{LOOP} all_reduce+ barrier*"))
+    assert (found.culprits, found.alternatives, code(found)) == ((), (), "HD602")
+
+
+def test_a_rank_that_never_issued_the_call_is_late(tmp_path: Path) -> None:
+    found = asked(tmp_path, {0: f"{LOOP} barrier+ all_reduce*", 1: f"{LOOP} barrier+ all_reduce*", 2: LOOP})
+    assert (found.outcome, found.culprits, found.confidence) == ("hang", (2,), "likely")
+    assert "Rank 2 has not issued barrier" in found.verdict
+
+
+def test_who_issued_the_call_and_stands_before_it_is_followed_to_the_root(tmp_path: Path) -> None:
+    """Ranks 0 and 1 wait in dp for 2 and 3, which have issued it too; these wait in tp for rank 5."""
+    groups = {"dp": [0, 1, 2, 3], "tp": [2, 3, 4, 5]}
+    ranks = dict.fromkeys((0, 1), f"{LOOP} dp:all_reduce*")
+    ranks |= dict.fromkeys((2, 3), f"{LOOP} tp:all_reduce* dp:all_reduce*")
+    ranks |= {4: f"{LOOP} tp:all_reduce*", 5: LOOP}
+    found = asked(tmp_path, ranks, groups=groups)
+    assert found.culprits == (5,)
+    assert set(found.victims) == {0, 1, 2, 3, 4}
+
+
+def test_the_first_to_time_out_is_not_the_reason(tmp_path: Path) -> None:
+    ranks = {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: LOOP}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert found.outcome == "hang"
+    assert "PyTorch timed out after 600 s, first on rank 0." in found.verdict
+    assert any("rank 0 timed out first" in e.text and "the reason is rank 2" in e.text for e in found.evidence)
+
+
+def test_dumps_of_a_running_job_prove_nothing(tmp_path: Path) -> None:
+    """Rank 1's dump is a second older: it had not issued what rank 0 has completed by now."""
+    ranks = {0: f"{LOOP} all_reduce all_reduce*", 1: "all_reduce all_reduce all_reduce*"}
+    found = asked(tmp_path, ranks, after={0: 0.5, 1: 0.3})
+    assert (found.outcome, found.culprits, code(found)) == ("blind", (), None)
+    assert "may be of different moments of a running job" in found.verdict
+    command = [sys.executable, "-m", "hangdoc", "diagnose", str(tmp_path)]
+    assert subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 3
+
+
+def test_what_has_waited_for_longer_than_the_dumps_lie_apart_hangs(tmp_path: Path) -> None:
+    ranks = {0: f"{LOOP} barrier*", 1: LOOP}
+    assert asked(tmp_path, ranks, after={0: 40.0, 1: 43.0}).outcome == "hang"
+    assert asked(tmp_path, ranks, after={0: 1.0, 1: 1.5}).outcome == "blind"
+
+
+def test_a_clash_is_a_hang_at_once(tmp_path: Path) -> None:
+    found = asked(tmp_path, dict.fromkeys(range(3), f"{LOOP} all_reduce*") | {3: f"{LOOP} all_reduce/8*"}, after=0.5)
+    assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (3,), "HD104", "certain")
+
+
+def test_copied_dumps_say_what_they_would_say_of_a_hang(tmp_path: Path) -> None:
+    found = asked(tmp_path, {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: LOOP}, after=86_400.0)
+    assert (found.outcome, found.culprits) == ("blind", ())
+    assert "If it hung: Rank 2 has not issued barrier" in found.verdict
+    assert "scp -p" in found.fix
+
+
+def test_complete_dumps_are_of_a_healthy_job(tmp_path: Path) -> None:
+    found = asked(tmp_path, {rank: f"{LOOP} [send>{1 - rank},recv<{1 - rank}]" for rank in range(2)})
+    assert found.outcome == "healthy", "the parts of a batch stay scheduled for ever"
+
+
+@pytest.mark.parametrize("only_active", [False, True])
+def test_batches_that_took_numbers_of_the_collectives_shift_nothing(tmp_path: Path, only_active: bool) -> None:
+    """Only ranks 0 and 1 pass messages: until torch 2.5 their collectives have other numbers than rank 2's."""
+    batch = {0: "[send>1,recv<1]", 1: "[recv<0,send>0]", 2: ""}
+    ranks = {rank: f"all_reduce {batch[rank]} all_reduce {batch[rank]} barrier" for rank in range(3)}
+    assert asked(tmp_path, ranks, old=True, only_active=only_active).outcome != "hang"
+    ranks = {rank: f"{words}{'*' if rank else ''}" for rank, words in ranks.items()}
+    ranks[0] = ranks[0].removesuffix("barrier")
+    found = asked(tmp_path, ranks, old=True)
+    assert (found.outcome, found.culprits) == ("hang", (0,))
+
+
+def test_a_batch_is_no_fault_of_order(tmp_path: Path) -> None:
+    """One rank sends first in its batch, the other receives first; both are in it, and rank 2 is late for the rest."""
+    ranks = {0: f"{LOOP} [send>1,recv<1] barrier*", 1: f"{LOOP} [recv<0,send>0] barrier*", 2: LOOP}
+    assert asked(tmp_path, ranks).culprits == (2,)
+
+
+def test_a_message_that_a_loop_always_had_and_now_left_out(tmp_path: Path) -> None:
+    rounds = {0: "send>1 all_reduce", 1: "recv<0 send>2 all_reduce", 2: "recv<1 all_reduce"}
+    ranks = {rank: " ".join([words] * 5) for rank, words in rounds.items()}
+    ranks[0] += " send>1 all_reduce*"
+    ranks[1] += " recv<0 all_reduce*"
+    ranks[2] += " recv<1*"
+    found = asked(tmp_path, ranks)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (1,), "HD202")
+    assert "Rank 1 left out the send to rank 2 at train.py:60 train()" in found.verdict
+
+
+def test_two_groups_in_opposite_order_though_all_issued_everything(tmp_path: Path) -> None:
+    groups = {"a": [0, 1, 2], "b": [0, 1, 2]}
+    ranks = dict.fromkeys((0, 1), "a:all_reduce b:barrier a:all_reduce* b:barrier* all_gather*")
+    ranks[2] = "a:all_reduce b:barrier b:barrier* a:all_reduce* all_gather*"
+    found = asked(tmp_path, ranks, groups=groups)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD107")
+
+
+def test_a_call_left_out_is_not_taken_for_an_order(tmp_path: Path) -> None:
+    groups = {"a": [0, 1, 2], "b": [0, 1, 2]}
+    rounds = "a:all_reduce b:barrier "
+    ranks = dict.fromkeys((0, 1), f"{rounds * 3} a:all_reduce* b:barrier* a:all_reduce* b:barrier*")
+    ranks[2] = f"{rounds * 3} b:barrier* a:all_reduce* b:barrier*"
+    found = asked(tmp_path, ranks, groups=groups, frames=False)
+    assert (found.culprits, code(found)) == ((2,), "HD101")
+
+
+def test_two_calls_that_changed_places(tmp_path: Path) -> None:
+    ranks = dict.fromkeys(range(3), f"{LOOP} all_gather* broadcast* all_reduce*")
+    ranks[1] = f"{LOOP} broadcast* all_gather* all_reduce*"
+    found = asked(tmp_path, ranks)
+    assert (found.culprits, code(found)) == ((1,), "HD106")
+    threads = dict.fromkeys(range(3), f"{LOOP} all_gather* uploader!broadcast* all_reduce*")
+    threads[1] = f"{LOOP} uploader!broadcast* all_gather* all_reduce*"
+    found = asked(tmp_path, threads)
+    assert (found.culprits, code(found)) == ((1,), "HD108")
+    assert found.confidence != "certain"
+
+
+@pytest.mark.parametrize("frames", [True, False])
+def test_a_call_that_is_skipped_is_named_with_or_without_its_line(tmp_path: Path, frames: bool) -> None:
+    ranks = dict.fromkeys(range(4), f"{LOOP} barrier* all_gather* all_reduce*")
+    ranks[3] = f"{LOOP} all_gather* all_reduce*"
+    found = asked(tmp_path, ranks, frames=frames)
+    assert (found.culprits, code(found)) == ((3,), "HD101")
+    assert "barrier" in found.verdict
+    assert " at ;" not in told(found)
+    assert " at ," not in told(found)
+    assert ("train.py:30" in found.verdict) == frames
+
+
+def test_a_clash_among_the_seen_outranks_a_missing_dump(tmp_path: Path) -> None:
+    ranks = dict.fromkeys((0, 2, 3), f"{LOOP} all_reduce*") | {1: f"{LOOP} all_reduce/8*"}
+    found = asked(tmp_path, ranks, size=6)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (1,), "HD104")
+    assert found.unseen == (4, 5)
+    assert found.confidence != "certain"
+
+
+def test_a_rank_without_a_dump_is_unseen_and_not_guilty(tmp_path: Path) -> None:
+    found = asked(tmp_path, {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*"}, size=3, after=601.0)
+    assert (found.outcome, found.culprits, found.unseen) == ("hang", (), (2,))
+    assert "Rank 2's dump is missing" in found.verdict
+    assert "PyTorch timed out after 600 s" in found.verdict
+
+
+def test_independent_faults_are_all_named(tmp_path: Path) -> None:
+    groups = {"tp0": [0, 1, 2], "tp1": [3, 4, 5]}
+    ranks = dict.fromkeys((0, 1), f"{LOOP} tp0:all_reduce*") | {2: f"{LOOP} tp0:all_reduce/8*"}
+    ranks |= dict.fromkeys((3, 4), f"{LOOP} tp1:all_reduce*") | {5: LOOP}
+    found = asked(tmp_path, ranks, groups=groups)
+    assert found.culprits == (2, 5)
+    assert "Independently of that, rank 5 has not issued all_reduce #1 of tp1" in found.verdict
+    assert found.confidence != "certain"
+
+
+def test_arguments_that_were_never_given_before_decide_between_two(tmp_path: Path) -> None:
+    found = asked(tmp_path, {0: f"{LOOP} all_reduce/8*", 1: f"{LOOP} all_reduce*"})
+    assert (found.culprits, found.alternatives, found.confidence) == ((0,), (), "likely")
+
+
+def test_other_sizes_that_were_given_before_are_another_call(tmp_path: Path) -> None:
+    """Without stacks: rank 2 is one call ahead, and both sizes have been seen."""
+    ranks = dict.fromkeys((0, 1, 3, 4), "all_reduce/8 all_reduce/4 all_reduce/8 all_reduce/4*")
+    ranks[2] = "all_reduce/8 all_reduce/4 all_reduce/8 all_reduce/8*"
+    found = asked(tmp_path, ranks, frames=False)
+    assert (found.culprits, code(found)) == ((2,), "HD101")
+    assert found.confidence != "certain"
