@@ -83,6 +83,15 @@ for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
 """
 
 
+# It prints tables with a package that torch does not require; without it, nothing of its analysis would run.
+FRTRACE = """
+import runpy, sys, types
+sys.modules["tabulate"] = types.ModuleType("tabulate")
+sys.modules["tabulate"].tabulate = lambda *rows, **options: ""
+runpy.run_module("torch.distributed.flight_recorder.fr_trace", run_name="__main__")
+"""
+
+
 def measure(command: list[str]) -> tuple[float, float, float, int]:
     """(processor seconds of it and its children, seconds, MiB of the largest of them, exit status)."""
     began = time.monotonic()
@@ -106,9 +115,7 @@ def run(shape: str, options: argparse.Namespace, folder: Path) -> None:
     ways = {
         "pickle.load": [sys.executable, "-S", "-c", READ, str(folder)],
         "hangdoc": [sys.executable, "-m", "hangdoc", "diagnose", str(folder)],
-        "torchfrtrace": [
-            sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace", str(folder), "-p", "nccl_trace_rank_",
-        ],
+        "torchfrtrace": [sys.executable, "-c", FRTRACE, str(folder), "-p", "nccl_trace_rank_"],
     }  # fmt: skip
     if options.no_torch:
         del ways["torchfrtrace"]
