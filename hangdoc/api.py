@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -83,15 +83,23 @@ def jobs() -> list[JobSummary]:
     return list_jobs()
 
 
-def load(path: str | os.PathLike[str]) -> JobSnapshot:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    source: str | os.PathLike[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> JobSnapshot:
     """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
     flight-recorder dumps.
+
+    Dumps name the files of the program: ``source`` is a folder with a copy of them, where they are not in their places.
+    ``progress`` is told how many dumps of how many have been read.
 
     Raises ``CannotLook`` where there is nothing to read, ``BadSnapshot`` for a file that is no snapshot.
     """
     from hangdoc.capture.load import open_saved
 
-    return open_saved(Path(path))
+    return open_saved(Path(path), Path(source) if source is not None else None, progress)
 
 
 def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:

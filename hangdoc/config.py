@@ -33,6 +33,7 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "no_source": bool,
     "json": bool,
     "save": str,
+    "source": str,
     "inject": bool,
     "ask_dumps": bool,
 }

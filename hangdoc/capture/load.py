@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
-from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
@@ -15,18 +15,22 @@ _MOST_NAMED = 64
 """Missing ranks up to this number get a note each; more get one note together."""
 
 
-def open_saved(path: Path) -> JobSnapshot:
+def open_saved(
+    path: Path, source: Path | None = None, progress: Callable[[int, int], None] | None = None
+) -> JobSnapshot:
     """The job at ``path``: a snapshot file, the latest snapshot below a directory, or a directory of dumps.
 
-    Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is not a snapshot.
+    ``source``: where the files of the program lie that the dumps name. ``progress`` is told how many files of how many
+    have been read. Raises ``CannotLook`` if there is nothing of the kind, ``BadSnapshot`` if the file is no snapshot.
     """
     try:
         if not path.is_dir():
+            _refuse_one_dump(path)
             return masked(load_snapshot(path))
         latest = _latest_snapshot(path)
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
-    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path))
+    return masked(load_snapshot(latest) if latest is not None else _from_dumps(path, source, progress))
 
 
 def _latest_snapshot(folder: Path) -> Path | None:
@@ -38,17 +42,33 @@ def _latest_snapshot(folder: Path) -> Path | None:
     return None
 
 
-def _from_dumps(folder: Path) -> JobSnapshot:
-    from hangdoc.capture.read.dump_folder import read_dump_folder
+def _refuse_one_dump(path: Path) -> None:
+    """Raise ``CannotLook`` for the dump of one rank: what the others did decides."""
+    if path.name.endswith(SNAPSHOT_SUFFIX) or not path.is_file():
+        return
+    from hangdoc.capture.dumps.read_folder import is_dump
 
-    journals, unavailable = read_dump_folder(folder)
+    if is_dump(path):
+        raise CannotLook(
+            f"{path} is the flight recorder's dump of one rank, and the dumps of all ranks are needed",
+            f"Give the directory that holds them: hangdoc diagnose {path.parent}",
+        )
+
+
+def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int], None] | None) -> JobSnapshot:
+    from hangdoc.capture.dumps.read_folder import read_dump_folder
+    from hangdoc.capture.dumps.sources import sources_of
+
+    found = read_dump_folder(folder, progress)
+    journals, unavailable = found.journals, found.unavailable
     if not journals:
         why = f": {unavailable[0].why}" if unavailable else ""
         raise CannotLook(
             f"{folder} holds neither a snapshot nor dumps of a flight recorder{why}",
             "Give a run directory of `hangdoc watch`, or the directory of TORCH_FR_DUMP_TEMP_FILE.",
         )
-    size = max(_world_size(journal) for journal in journals.values())
+    lists = {id(group.members): group.members for journal in journals.values() for group in journal.groups}
+    size = max((max(members, default=-1) + 1 for members in lists.values()), default=0)
     size = max(size, max(journals) + 1)
     missing = [rank for rank in range(size) if rank not in journals]
     named = missing if len(missing) <= _MOST_NAMED else []
@@ -59,18 +79,19 @@ def _from_dumps(folder: Path) -> JobSnapshot:
     if len(missing) > len(named):
         why = f"no dumps of {name_ranks(missing)} in {folder.name}"
         notes.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
+    # Ranks of one folder share a table of stacks.
+    tables = {id(journal.stacks): journal.stacks for journal in journals.values()}
+    sources, sourceless = sources_of(
+        (stack for table in tables.values() for stack in table), source, found.ended_ns / 1e9
+    )
     return JobSnapshot(
-        taken=max((call.created_ns for journal in journals.values() for call in journal.calls), default=0) / 1e9,
+        taken=max((call.created_ns for journal in journals.values() for call in journal.calls[-1:]), default=0) / 1e9,
         mode="dump",
         world_size=size,
         ranks=tuple(
             RankSnapshot(rank=rank, host="", identity="dump", world_size=size, journal=journal)
             for rank, journal in sorted(journals.items())
         ),
-        unavailable=(*unavailable, *notes),
+        sources=sources,
+        unavailable=(*unavailable, *notes, *sourceless),
     )
-
-
-def _world_size(journal: Journal) -> int:
-    lists = {id(group.members): group.members for group in journal.groups}
-    return max((max(members) + 1 for members in lists.values() if members), default=0)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from hangdoc.config import environment_variable
+from hangdoc.errors import UsageError
 
 EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
 """Outcome → exit status of attach and diagnose."""
+_REDRAW = 0.2
+"""Seconds between two states of the progress line; what is done before the first shows none."""
 
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -34,6 +40,14 @@ def diagnose(
     json: Annotated[
         bool, typer.Option("--json", help="Print only the diagnosis document.", envvar=environment_variable("json"))
     ] = False,
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Copy of the program's files, for dumps of a job that had them elsewhere.",
+            envvar=environment_variable("source"),
+        ),
+    ] = None,
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
 
@@ -44,9 +58,38 @@ def diagnose(
 
     for file in report or ():
         check_suffix(file)
-    diagnosis = api.diagnose(path)
+    if source is not None and not source.is_dir():
+        raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
+    with _progress() as progress:
+        job = api.load(path, source=source, progress=progress)
+    diagnosis = api.diagnose(job)
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)
     for file in report or ():
         write(diagnosis, file)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """What shows on a terminal how many dumps have been read, in one line of standard error that is gone at the end."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    shown, width = time.monotonic(), 0
+
+    def show(done: int, count: int) -> None:
+        nonlocal shown, width
+        now = time.monotonic()
+        if now - shown >= _REDRAW:
+            text = f"reading dumps: {done:,} of {count:,} files"
+            shown, width = now, max(width, len(text))
+            sys.stderr.write(f"\r{text}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if width:
+            sys.stderr.write(f"\r{' ' * width}\r")
+            sys.stderr.flush()

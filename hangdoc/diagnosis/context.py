@@ -182,11 +182,13 @@ class Case:
     @cached_property
     def _completed_with_others(self) -> frozenset[int]:
         """The members of every group in which a call completed: these ranks were alive then, seen or not."""
-        found: set[int] = set()
-        for program in self.programs.values():
-            for name in {call.group for call in program.journal.calls if call.completed}:
-                found.update(program.key(name)[1])
-        return frozenset(found)
+        # Thousands of ranks share a few groups, of thousands of members each.
+        groups = {
+            program.key(name)
+            for program in self.programs.values()
+            for name in {call.group for call in program.journal.calls if call.completed}
+        }
+        return frozenset(member for _, members in groups for member in members)
 
     @cached_property
     def graph(self) -> Graph:

@@ -1,6 +1,7 @@
 """Snapshots and diagnoses to and from bytes.
 
-A snapshot is gzip-compressed JSON with the schema ``hangdoc.snapshot/1``. Reading refuses another schema,
+A snapshot is gzip-compressed JSON with the schema ``hangdoc.snapshot/1``; of a large job with ``hangdoc.snapshot/2``,
+where what its ranks have in common lies in tables (``interned.py``). Reading refuses another schema,
 wrong types and anything above the limits with ``BadSnapshot``; it ignores fields it does not know, so that a
 field can be added within a schema. pydantic is imported on first use: the sidecar stays small until a stall.
 """
@@ -13,6 +14,7 @@ import functools
 import gzip
 import math
 import os
+import re
 import secrets
 import stat
 import zlib
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
 from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
+from hangdoc.model.interned import INTERNED_SCHEMA, InternedJob, interned, restored, size
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 
@@ -35,8 +38,12 @@ MAX_COMPRESSED = 128 << 20
 MAX_EXPANDED = 192 << 20
 """Bytes of JSON we are willing to hold."""
 MAX_VALUES = 8_000_000
-"""Numbers, texts, lists and objects in them: about 350,000 calls. (Reading takes up to 80 bytes for each.)"""
+"""Numbers, texts, lists and objects in them: about 350,000 different calls. (Reading takes up to 80 bytes for each.)"""
 _PIECE = 1 << 20
+_LARGE = 50_000
+"""Calls and stacks of all ranks together: where they are more, those that ranks have in common are written once. Below,
+files can also be read by versions that know the first schema alone."""
+_INTERNED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(INTERNED_SCHEMA).encode() + rb'"')
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSION = 3  # measured: a third of the time of level 6 for a tenth more bytes
@@ -50,7 +57,9 @@ def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
     """
     from pydantic_core import PydanticSerializationError
 
-    envelope = _envelope().model_construct(snapshot)
+    envelope: RootModel[Any] = _envelope().model_construct(snapshot)
+    if size(snapshot) > _LARGE:
+        envelope = _interned_envelope().model_construct(interned(snapshot))
     try:
         try:
             text = envelope.model_dump_json().encode()
@@ -78,7 +87,7 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
             "Take it of fewer ranks, or with a smaller TORCH_FR_BUFFER_SIZE.",
         )
     try:
-        snapshot: JobSnapshot = _reader().validate_json(text, strict=True)
+        snapshot = _validated(text)
     except ValidationError as error:
         _refuse_schema(_peek_schema(text), origin)
         first = error.errors(include_url=False, include_input=False)[0]
@@ -86,8 +95,19 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
         raise BadSnapshot(f"{origin} is damaged: {place}: {first['msg']}", _RETAKE) from None
     except RecursionError:
         raise BadSnapshot(f"{origin} is damaged: nested too deeply", _RETAKE) from None
+    except ValueError as error:  # a row that no table has
+        raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
     _refuse_schema(snapshot.schema, origin)
     return snapshot
+
+
+def _validated(text: bytes) -> JobSnapshot:
+    """The snapshot in ``text``, of either form. Raises pydantic's ``ValidationError`` and ``ValueError``."""
+    if _INTERNED.match(text) is None:
+        snapshot: JobSnapshot = _reader(_envelope()).validate_json(text, strict=True)
+        return snapshot
+    found: InternedJob = _reader(_interned_envelope()).validate_json(text, strict=True)
+    return restored(found)
 
 
 def dump_snapshot(snapshot: JobSnapshot, path: str | os.PathLike[str]) -> None:
@@ -219,12 +239,22 @@ def _envelope() -> type[RootModel[JobSnapshot]]:
 
 
 @functools.cache
-def _reader() -> SchemaValidator:
+def _interned_envelope() -> type[RootModel[InternedJob]]:
+    from pydantic import ConfigDict, RootModel
+
+    class Envelope(RootModel[InternedJob]):
+        model_config = ConfigDict(ser_json_inf_nan="constants")
+
+    return Envelope
+
+
+@functools.cache
+def _reader(envelope: type[RootModel[Any]]) -> SchemaValidator:
     """What reads a snapshot: as the envelope does, but a list with a wrong item is refused at that item. A message for
     each of millions would take gigabytes."""
     from pydantic_core import SchemaValidator
 
-    schema: Any = _envelope().__pydantic_core_schema__
+    schema: Any = envelope.__pydantic_core_schema__
     _refuse_at_first(schema)
     # The model's own wrapping would bring its ready-made validator along.
     return SchemaValidator({**schema, "schema": schema["schema"]["schema"]})

@@ -142,6 +142,8 @@ class Journal:
     status: tuple[tuple[str, int, int, int], ...] = ()
     """(group, last call enqueued, started, completed) as the backend itself counts the collectives of each group;
     -1: not said."""
+    active_only: bool = False
+    """A dump without any completed call: what is not in it may have completed (TORCH_INCLUDE_ONLY_ACTIVE)."""
 
     @property
     def waiting(self) -> bool:

@@ -22,7 +22,7 @@ def masked(job: JobSnapshot) -> JobSnapshot:
 
 class _Pass:
     def __init__(self) -> None:
-        self._frames: dict[int, Frame] = {}
+        self._known: dict[int, Any] = {}
         """By identity: journals repeat the same ones, and they live as long as the job that is passed through."""
 
     def of(self, value: _T) -> _T:
@@ -36,19 +36,26 @@ class _Pass:
         if isinstance(value, tuple):
             found = tuple(map(self._any, value))
             return value if all(map(_same, found, value)) else found
-        if isinstance(value, Frame):
-            known = self._frames.get(id(value))
-            if known is None:
-                known = self._frames[id(value)] = self._parts(value)
-            return known
+        if isinstance(value, (Frame, ProcessGroup)):
+            return self._once(value, self._parts)
         return self._parts(value) if dataclasses.is_dataclass(value) else value
+
+    def _once(self, value: Any, way: Callable[[Any], Any]) -> Any:
+        known = self._known.get(id(value))
+        if known is None:
+            known = self._known[id(value)] = way(value)
+        return known
 
     def _parts(self, value: Any) -> Any:
         own = _OWN_WAYS.get(type(value), {})
         changed = {}
         for name in _names(type(value)):
             before = getattr(value, name)
-            after = own[name](value) if name in own else self._any(before)
+            if name in own:
+                after = own[name](value)
+            else:
+                # Thousands of ranks may share one table of stacks.
+                after = self._once(before, self._any) if name == "stacks" and before else self._any(before)
             if after is not before and after != before:
                 changed[name] = after
         return dataclasses.replace(value, **changed) if changed else value

@@ -16,15 +16,14 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hangdoc.capture.read.coalesced import one_for_each_number, with_the_state_of_their_batch
-from hangdoc.capture.safe.pickles import DUMP_LIMITS, PickleWorker, load_builtins
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
-MOST_CALLS = 100_000
-"""Of all dumps of a folder together; of each, the newest. A recorder keeps 2,000 by default (torch 2.13)."""
+_MOST_CALLS = 100_000
+"""Of a recorder, the newest. It keeps 2,000 by default (torch 2.13)."""
 _MOST_GROUPS = 16_384
 MOST_RANKS = 1 << 17
 """Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
@@ -65,19 +64,6 @@ _RUN_AHEAD = {"nccl", "nccl2", "ncclx", "rccl", "rcclx", "mccl", "hccl", "xccl"}
 _STATES = {"scheduled", "started", "completed"}
 
 _T = TypeVar("_T")
-
-
-def unpickle(data: bytes, worker: PickleWorker | None = None) -> dict[Any, Any] | Unavailable:
-    """The dict in ``data``, once ``worker`` (default: a new one) could load it in limited memory and time."""
-    if len(data) > MOST_BYTES:
-        return _unavailable(f"it has {len(data)} bytes, more than {MOST_BYTES}")
-    with contextlib.nullcontext(worker) if worker is not None else PickleWorker() as trial:
-        if not trial.ends(data):
-            return _unavailable(f"it takes more than {DUMP_LIMITS.memory >> 20} MiB of memory, or too long")
-    try:
-        return load_builtins(data)
-    except (ValueError, MemoryError) as error:
-        return _unavailable(str(error) or type(error).__name__)
 
 
 def _unavailable(why: str) -> Unavailable:
@@ -134,28 +120,24 @@ def parse(
     dump: dict[Any, Any],
     table: StackTable,
     known_groups: tuple[ProcessGroup, ...] = (),
-    *,
-    most_calls: int = MOST_CALLS,
-    members_of: Members | None = None,
 ) -> Recorded | Unavailable:
     """Dump → calls in the order they were issued. Entries that make no sense are left out.
 
     ``known_groups`` translate the peers of point-to-point calls; without them the dump's own groups do.
-    ``most_calls``: the newest of them; ``members_of``: what the dumps of one folder share.
     """
     version = dump.get("version")
-    if not isinstance(version, str) or not _SCHEMA.match(version):
+    if not isinstance(version, str) or not has_known_schema(version):
         return _unavailable(f"its schema is {str(version)[:40]!r}; this hangdoc knows 2.x")
     entries = dump.get("entries", [])
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
-    reader = _Reader(table)
-    kept = entries[-most_calls:]
+    reader = Reader(table)
+    kept = entries[-_MOST_CALLS:]
     for entry, following in itertools.zip_longest(kept, kept[1:]):
         if isinstance(entry, dict):
             with contextlib.suppress(KeyError, TypeError, ValueError):
                 reader.read(entry, closed=_leaves_a_gap(entry, following))
-    groups = _groups(dump.get("pg_config"), members_of or Members())
+    groups = groups_of(dump.get("pg_config"), Members())
     named = {group.name for group in groups}
     groups += tuple(group for name, group in reader.groups.items() if name not in named)
     members = {group.name: group.members for group in known_groups or groups}
@@ -163,12 +145,12 @@ def parse(
     messages = with_the_state_of_their_batch(reader.point_to_points, reader.closed_batches)
     return Recorded(
         calls,
-        tuple(_global(call, members.get(call.group, ())) for call in messages),
+        tuple(to_global_rank(call, members.get(call.group, ())) for call in messages),
         groups,
         counters(dump.get("pg_status"), reader.names),
-        _forgotten(entries[-most_calls:]),
+        _forgotten(entries[-_MOST_CALLS:]),
         tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
-        _status(dump.get("pg_status"), _numbered(groups) | reader.names),
+        status_of(dump.get("pg_status"), reader.names, groups),
         reader.latest_ns,
         reader.moved_ns,
         reader.taken_from if _forgotten(kept) else (),
@@ -182,14 +164,22 @@ def _leaves_a_gap(entry: dict[Any, Any], following: Any) -> bool:
     return type(here) is int and type(there) is int and there > here + 1
 
 
+def has_known_schema(version: str) -> bool:
+    """True for the versions of dumps that this hangdoc knows."""
+    return _SCHEMA.match(version) is not None
+
+
 def _forgotten(entries: list[Any]) -> int:
     """The number of the oldest entry that is kept: the recorder counts them from 0 (torch 2.6-2.13)."""
     first = entries[0].get("record_id") if entries and isinstance(entries[0], dict) else 0
     return first if type(first) is int and 0 < first < 1 << 63 else 0
 
 
-class _Reader:
+class Reader:
+    """Entries of one dump, made calls one by one. The dump has to outlive it."""
+
     def __init__(self, table: StackTable) -> None:
+        """``table`` takes the stacks."""
         self.calls: list[Call] = []
         self.point_to_points: list[PointToPoint] = []
         self.names: dict[str, str] = {}
@@ -218,27 +208,21 @@ class _Reader:
 
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
         """Read one entry. ``closed``: the one behind it had completed and was left out."""
-        group = entry["process_group"]
-        name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
-        number = self._text(entry.get("pg_id"))
-        # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
-        name = name or f"#{number}"
-        self.names[number] = name
-        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
-            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+        name = self.group_of(entry)
         op, peers = self._operation(entry["profiling_name"])
         stack = self._stack(entry.get("frames"))
         state = self._state(entry)
         retired = entry.get("retired") is True
         completed = state == "completed" or (retired and not state)
-        thread_id = _whole(entry.get("thread_id"))
+        thread_id = self.thread_of(entry)
         created_ns = _whole(entry.get("time_created_ns"))
         started_ns = _whole(entry.get("time_discovered_started_ns"))
         completed_ns = _whole(entry.get("time_discovered_completed_ns"))
         self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
         self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
         op_id = _whole(entry.get("op_id"))
-        numbers = (name, _whole(entry["collective_seq_id"]), _whole(entry.get("p2p_seq_id")))
+        number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
+        numbers = (name, _whole(number), _whole(entry.get("p2p_seq_id")))
         closes = op == "coalesced" and numbers in self._batches
         if entry.get("is_p2p") is True or op in _POINT_TO_POINT or closes:
             batch = self._batches.setdefault(numbers, len(self._batches) + 1)
@@ -289,6 +273,23 @@ class _Reader:
             )
         )
 
+    def group_of(self, entry: dict[Any, Any]) -> str:
+        """The name of the entry's group, which is remembered with its number and its description."""
+        group = entry["process_group"]
+        name = self._text(group[0] if isinstance(group, (tuple, list)) and group else group)
+        number = self._text(entry.get("pg_id"))
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL hides the names from gloo: do not take all groups for one.
+        name = name or f"#{number}"
+        self.names[number] = name
+        if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
+            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+        return name
+
+    @staticmethod
+    def thread_of(entry: dict[Any, Any]) -> int:
+        """The thread that issued the entry's call; 0 where it is not told (before schema 2.9)."""
+        return _whole(entry.get("thread_id"))
+
     def _state(self, entry: dict[Any, Any]) -> str:
         """The state, of a backend that keeps one: gloo (torch 2.6-2.13) leaves all calls 'scheduled'."""
         state = entry.get("state")
@@ -327,7 +328,8 @@ class _Reader:
         return known
 
 
-def _global(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
+def to_global_rank(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:
+    """``call`` with its peer as a global rank, where the group's members are known."""
     known = 0 <= call.peer < len(members)
     return replace(call, peer=members[call.peer]) if known else call
 
@@ -371,10 +373,13 @@ def _numbered(groups: tuple[ProcessGroup, ...]) -> dict[str, str]:
     return {str(number): name for number, name in enumerate(sorted(names, key=int))}
 
 
-def _status(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int, int], ...]:
+def status_of(
+    status: Any, names: dict[str, str], groups: tuple[ProcessGroup, ...]
+) -> tuple[tuple[str, int, int, int], ...]:
     """``pg_status`` → (group, enqueued, started, completed), -1 for what it does not say."""
     if not isinstance(status, dict):
         return ()
+    names = _numbered(groups) | names
     keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
     found = []
     for number, values in itertools.islice(status.items(), _MOST_GROUPS):
@@ -385,7 +390,7 @@ def _status(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int, in
     return tuple(found)
 
 
-def _groups(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
+def groups_of(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
     """Groups of ``pg_config``; not gloo's, which has one entry without a name."""
     if not isinstance(config, dict):
         return ()

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.capture.read import probe_answers, procfs
-from hangdoc.capture.read.dump_folder import read_dump_folder
 from hangdoc.capture.read.flight_recorder import MOST_BYTES
 from hangdoc.capture.read.probe_answers import ProbeCounters, ProbeDetails
 from hangdoc.capture.safe.foreign import parse_json, read_plain
@@ -25,7 +24,7 @@ from hangdoc.capture.safe.text import clean
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
-__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye", "read_dump_folder"]
+__all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye"]
 
 _LONGEST_HEADER = 16 << 20
 """Bytes of the first line of a long answer: stacks, groups and attributes. Judgement: far more than a probe keeps."""

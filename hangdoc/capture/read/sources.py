@@ -75,8 +75,13 @@ def collect(
     *,
     library_roots: tuple[str, ...] = (),
     keep_strings: bool = False,
+    read: Callable[[str], str] | None = None,
 ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
-    """One ``SourceText`` per user function on ``stacks`` ('<module>': all of it), and what is missing."""
+    """One ``SourceText`` per user function on ``stacks`` ('<module>': all of it), and what is missing.
+
+    ``read`` finds the text of a file in another way than through the witnesses' eyes. It may be that of another
+    version: then it counts only if every line on the stacks lies in the function that the stacks name.
+    """
     lines: dict[str, set[tuple[str, int]]] = {}
     for stack in stacks:
         for frame in user_frames(stack, library_roots):
@@ -85,8 +90,10 @@ def collect(
     missing: list[Unavailable] = []
     for file, wanted in list(lines.items())[:_MAX_FILES]:
         try:
-            module = _Module(file, _read(file, witnesses), keep_strings)
-        except _NoSourceError as error:
+            module = _Module(file, read(file) if read is not None else _read(file, witnesses), keep_strings)
+            if read is not None and not all(module.fits(function, line) for function, line in wanted):
+                raise NoSourceError("the file that is here is of another version")
+        except NoSourceError as error:
             missing.append(Unavailable("source", f"{file}: {error}"))
             continue
         for function, line in sorted(wanted):
@@ -98,7 +105,7 @@ def collect(
     return tuple(texts.values()), tuple(dict.fromkeys(missing))
 
 
-class _NoSourceError(Exception):
+class NoSourceError(Exception):
     """Why a file's source cannot be had, in a few words."""
 
 
@@ -112,9 +119,14 @@ class _Module:
             shown = scrub(text, keep_strings=keep_strings)
         except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
-            raise _NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
+            raise NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
         self.lines = shown.split("\n")
         self.functions = sorted(_functions(tree))
+        self.classes = [
+            (_first_line(node), node.end_lineno or node.lineno, node.name)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.ClassDef)
+        ]
         self.statements = [(_first_line(node), node.end_lineno or node.lineno) for node in tree.body]
 
     def around(self, function: str, line: int) -> SourceText | None:
@@ -132,6 +144,12 @@ class _Module:
             if start <= line <= end:
                 return SourceText(self.file, "<module>", start, self._text(start, min(end, start + _MAX_MODULE_LINES)))
         return None
+
+    def fits(self, function: str, line: int) -> bool:
+        """May a frame of that function stand at that line? Of code without a name, any line of the file will do."""
+        if function.startswith("<"):
+            return line <= len(self.lines)
+        return any(start <= line <= end and name == function for start, end, name in (*self.functions, *self.classes))
 
     def _text(self, start: int, end: int) -> str:
         return "\n".join(self.lines[start - 1 : end])
@@ -155,20 +173,20 @@ def _plain_name(frame: Frame) -> str:
 
 
 def _read(file: str, witnesses: Sequence[Witness]) -> str:
-    """The text of ``file`` as the first witness sees it that can. Raises _NoSourceError."""
+    """The text of ``file`` as the first witness sees it that can. Raises NoSourceError."""
     if file.startswith("<"):
         return _command_text(file, witnesses)
     for root, start, witness in _places(witnesses):
         if not start and not file.startswith("/"):
             continue
         try:
-            data, changed = _as_seen_by(witness, partial(_contents, root, start, file))
+            data, changed = _as_seen_by(witness, partial(contents_below, root, start, file))
         except (OSError, ValueError):
             continue
         if witness is not None and changed > witness.started + _CLOCK_SLACK:
-            raise _NoSourceError("edited since the job started")
-        return _decode(data)
-    raise _NoSourceError("there is no such file, or the job's user may not read it")
+            raise NoSourceError("edited since the job started")
+        return decode(data)
+    raise NoSourceError("there is no such file, or the job's user may not read it")
 
 
 def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | None]]:
@@ -192,8 +210,8 @@ def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
     return as_user(witness.user, read)
 
 
-def _contents(root: str, start: str, file: str) -> tuple[bytes, float]:
-    """(the file's bytes, Unix time of its last change). Raises OSError, and _NoSourceError if it is too large."""
+def contents_below(root: str, start: str, file: str) -> tuple[bytes, float]:
+    """(the file's bytes, Unix time of its last change). Raises OSError, and NoSourceError if it is too large."""
     try:
         descriptor = regular_file_below(root, file, start=start)
     except NotADirectoryError:
@@ -201,7 +219,7 @@ def _contents(root: str, start: str, file: str) -> tuple[bytes, float]:
     with open(descriptor, "rb") as stream:
         status = os.fstat(stream.fileno())
         if status.st_size > _MAX_FILE:
-            raise _NoSourceError("larger than source is")
+            raise NoSourceError("larger than source is")
         return stream.read(_MAX_FILE), status.st_mtime
 
 
@@ -211,8 +229,8 @@ def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
         for witness in witnesses:
             words = (read_bytes(f"/proc/{witness.pid}/cmdline", 1 << 18) or b"").split(b"\0")
             if b"-c" in words[1:-1] and procfs.is_python(witness.pid):
-                return _decode(words[words.index(b"-c", 1) + 1])
-    raise _NoSourceError("typed in or generated, there is no file")
+                return decode(words[words.index(b"-c", 1) + 1])
+    raise NoSourceError("typed in or generated, there is no file")
 
 
 def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
@@ -225,7 +243,7 @@ def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
         with open(descriptor, "rb") as stream:
             status = os.fstat(stream.fileno())
             if status.st_size > _MAX_ARCHIVE:
-                raise _NoSourceError("in an archive that is too large to look into")
+                raise NoSourceError("in an archive that is too large to look into")
             try:
                 with zipfile.ZipFile(stream) as archive:
                     name = str(PurePosixPath(file).relative_to(parent))
@@ -237,12 +255,13 @@ def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
     raise FileNotFoundError(errno.ENOENT, "no such module", file)
 
 
-def _decode(data: bytes) -> str:
+def decode(data: bytes) -> str:
+    """The text of a source file. Raises NoSourceError for an encoding that is not known."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         return data.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
     except (SyntaxError, LookupError) as error:
-        raise _NoSourceError("its encoding is not known") from error
+        raise NoSourceError("its encoding is not known") from error
 
 
 # Common words of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.

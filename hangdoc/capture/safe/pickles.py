@@ -1,8 +1,8 @@
 """Pickles from a job, read in a worker process with limited memory and time.
 
 The contents of a pickle do not show how much it allocates: a few megabytes can ask for gigabytes by memo numbers, or by
-one-byte opcodes that each create an object of 200 bytes. So a worker reads every pickle first. The caller then either
-loads it again itself (``PickleWorker.ends``), or takes what the worker found as JSON (``unpickle``).
+one-byte opcodes that each create an object of 200 bytes. So a worker reads every pickle, and the caller takes what it
+found as JSON. (Files of dumps have workers of their own, which answer with less: ``hangdoc.capture.dumps``.)
 """
 
 from __future__ import annotations
@@ -39,8 +39,6 @@ class Limits:
     """Bytes of the JSON text: 100 times what a recorder's 2,000 calls take."""
 
 
-DUMP_LIMITS = Limits(memory=384 << 20)
-"""For dump files, of which the caller loads one after the other: it may need as much memory as the worker did."""
 PROBE_LIMITS = Limits(memory=1 << 30)
 """For a probe's answer, which the worker holds as objects and as JSON at the same time."""
 
@@ -52,10 +50,10 @@ _CPU_MARGIN = 3
 _CHUNK = 1 << 16
 """Bytes for each write: the capacity of a pipe (pipe(7), Linux >= 2.6.11)."""
 
-# A request is one of _TRY and _JSON with the length of the pickle, then the pickle.
+# A request is the length of the pickle, then the pickle.
 # An answer is one of _DONE, _BAD and _TOO_MUCH with the length of a text, then the text.
 _HEADER = struct.Struct("<cQ")
-_TRY, _JSON = b"t", b"j"
+_LENGTH = struct.Struct("<Q")
 _DONE, _BAD, _TOO_MUCH = b"+", b"!", b"-"
 
 
@@ -76,7 +74,7 @@ class PickleWorker:
     A context manager.
     """
 
-    def __init__(self, limits: Limits = DUMP_LIMITS) -> None:
+    def __init__(self, limits: Limits) -> None:
         """``limits`` hold for each pickle. Nothing is started yet."""
         self._limits = limits
         self._process: subprocess.Popen[bytes] | None = None
@@ -87,26 +85,19 @@ class PickleWorker:
     def __exit__(self, _type: type[BaseException] | None, _e: BaseException | None, _at: TracebackType | None) -> None:
         self._end()
 
-    def ends(self, data: bytes) -> bool:
-        """True if loading ``data`` ends within the limits, with a result or an error. False if no worker can start."""
-        try:
-            return self._ask(_TRY, data)[0] == _DONE
-        except (OSError, ValueError):
-            return False
-
     def as_json(self, data: bytes) -> dict[Any, Any]:
         """The dict in ``data`` after a way through JSON; raises ``ValueError`` and ``OSError``."""
-        status, text = self._ask(_JSON, data)
+        status, text = self._ask(data)
         if status == _BAD:
             raise ValueError(text.decode(errors="replace"))
         if status != _DONE:
             raise ValueError(f"reading it takes more than {self._limits.memory >> 20} MiB of memory")
         return _with_shared_frames(parse_json(text))
 
-    def _ask(self, request: bytes, data: bytes) -> tuple[bytes, bytes]:
+    def _ask(self, data: bytes) -> tuple[bytes, bytes]:
         """Status and text of the answer. After an error the worker is ended, since it may still be busy."""
         try:
-            return self._exchange(_HEADER.pack(request, len(data)) + data, time.monotonic() + self._limits.seconds)
+            return self._exchange(_LENGTH.pack(len(data)) + data, time.monotonic() + self._limits.seconds)
         except BrokenPipeError:
             self._end()
             return _TOO_MUCH, b""  # it was killed, by its limit or by the system
@@ -172,11 +163,12 @@ class _BuiltinsOnly(pickle.Unpickler):
 def load_builtins(data: bytes) -> dict[Any, Any]:
     """The dict of builtins in a pickle, read in this process.
 
-    Only where this process has limited memory, or where a ``PickleWorker`` has tried the same pickle. Raises
-    ``MemoryError``, and ``ValueError`` for everything else that is wrong with it.
+    Only where this process has limited memory. Raises ``MemoryError``, and ``ValueError`` for everything else that is
+    wrong with it.
     """
     try:
-        found = _BuiltinsOnly(io.BytesIO(data)).load()
+        # Of a plain BytesIO, which cannot be peeked into, every few bytes are read by a call of their own.
+        found = _BuiltinsOnly(io.BufferedReader(io.BytesIO(data), _CHUNK)).load()
     except MemoryError:
         raise
     except Exception as error:  # a broken pickle can raise any exception
@@ -199,10 +191,9 @@ def main() -> None:
     gc.freeze()
     limit_memory(memory)
     lower_limit(resource.RLIMIT_FSIZE, 0)
-    while len(head := sys.stdin.buffer.read(_HEADER.size)) == _HEADER.size:
-        _allow_cpu(cpu_seconds)
-        request, length = _HEADER.unpack(head)
-        status, text = _answer(request, sys.stdin.buffer.read(length))
+    while len(head := sys.stdin.buffer.read(_LENGTH.size)) == _LENGTH.size:
+        allow_cpu(cpu_seconds)
+        status, text = _answer(sys.stdin.buffer.read(*_LENGTH.unpack(head)))
         if len(text) > longest:
             status, text = _TOO_MUCH, b""
         sys.stdout.buffer.write(_HEADER.pack(status, len(text)) + text)
@@ -210,19 +201,18 @@ def main() -> None:
         gc.collect()
 
 
-def _answer(request: bytes, data: bytes) -> tuple[bytes, bytes]:
+def _answer(data: bytes) -> tuple[bytes, bytes]:
     try:
         found = load_builtins(data)
-        if request == _TRY:
-            return _DONE, b""
         return _DONE, json.dumps(_as_plain(found), skipkeys=True, default=lambda _: None).encode()
     except MemoryError:
         return _TOO_MUCH, b""
     except Exception as error:  # as above; JSON adds nesting that is too deep
-        return (_DONE if request == _TRY else _BAD), (str(error)[:300] or type(error).__name__).encode()
+        return _BAD, (str(error)[:300] or type(error).__name__).encode()
 
 
-def _allow_cpu(seconds: int) -> None:
+def allow_cpu(seconds: int) -> None:
+    """Let the kernel end this process when it has used so many more seconds of CPU time."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     soft, hard = int(used.ru_utime + used.ru_stime) + seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]
     resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
-from hangdoc.model.journal import Journal
+from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _MOST_RANKS = 1 << 17
@@ -35,8 +35,13 @@ def with_shared_members(job: JobSnapshot) -> JobSnapshot:
             found = by_object[id(members)] = known.setdefault(members, Members(members))
         return found
 
+    rewritten_groups: dict[int, tuple[ProcessGroup, ...]] = {}
+
     def rewritten(journal: Journal) -> Journal:
-        groups = tuple(replace(group, members=shared(group.members)) for group in journal.groups)
+        groups = rewritten_groups.get(id(journal.groups))
+        if groups is None:
+            groups = tuple(replace(group, members=shared(group.members)) for group in journal.groups)
+            rewritten_groups[id(journal.groups)] = groups
         return replace(journal, groups=groups)
 
     ranks = (replace(rank, journal=rewritten(rank.journal)) if rank.journal else rank for rank in job.ranks)

@@ -196,9 +196,10 @@ def programs(job: JobSnapshot) -> dict[int, RankProgram]:
     journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
     recordings = record(journals.items())
     unique = {id(recording): recording for recording in recordings.values()}
-    sites = {key: [call_site(stack) for stack in recording.stacks] for key, recording in unique.items()}
+    tables = {id(recording.stacks): recording.stacks for recording in unique.values()}
+    sites = {key: [call_site(stack) for stack in stacks] for key, stacks in tables.items()}
     return {
-        rank: RankProgram(rank, journal, recordings[rank], sites[id(recordings[rank])])
+        rank: RankProgram(rank, journal, recordings[rank], sites[id(recordings[rank].stacks)])
         for rank, journal in journals.items()
     }
 
@@ -219,6 +220,7 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
     """
     found: dict[GroupKey, GroupHistory] = {}
     shared: dict[tuple[int, int], list[Token]] = {}
+    elsewhere: dict[tuple[object, ...], list[Token]] = {}
     everyone = dumped or tuple(sorted(program_of))
     # A backend counts messages and collectives of a group in one place: the last number may be of either.
     with_messages = any(program.journal.point_to_points for program in program_of.values())
@@ -238,7 +240,12 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
                 continue
             own = (id(history), id(places))
             if own not in shared:
-                shared[own] = [program.token(place) for place in places]
+                # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
+                contents = program.recording.contents
+                alike = (id(history), tuple(places), tuple(contents[place] for place in places)) if contents else own
+                if alike not in elsewhere:
+                    elsewhere[alike] = [program.token(place) for place in places]
+                shared[own] = elsewhere[alike]
             history.tokens[rank] = shared[own]
     for history in found.values():
         if history.open and history.label != _DEFAULT_GROUP:

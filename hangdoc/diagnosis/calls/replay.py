@@ -197,7 +197,7 @@ class _Stage:
             entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
             extra |= {(place, number) for number in inserted}
         # Several pending calls at once are asynchronous and hold up no rank.
-        for token in program.pending if len(program.pending) < 2 else ():
+        for token in program.pending if len(program.recording.pending) < 2 else ():
             place = self.index.get(token.group, -1)
             if place >= 0 and place not in edited:
                 entries.append((token.order, (place, token.sequence), _kind(token)))

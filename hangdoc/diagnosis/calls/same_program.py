@@ -20,7 +20,7 @@ def strays(programs: dict[int, RankProgram]) -> dict[int, Token]:
     whole = {
         rank: p
         for rank, p in programs.items()
-        if not p.journal.forgotten and not p.journal.point_to_points and p.tokens
+        if not p.journal.forgotten and not p.journal.point_to_points and p.journal.calls
     }
     if len(whole) < max(4, len(programs)):
         return {}

@@ -288,14 +288,13 @@ def pending_call(program: RankProgram | None, stack: Stack) -> Token | None:
     Example: all_reduce from train.py:9 and barrier from train.py:14 are pending, the thread is at train.py:14 → the
     barrier; on a device → the all_reduce.
     """
-    if program is None:
+    if program is None or not program.recording.pending:
         return None
-    pending = program.pending
-    if not pending:
-        return None
-    if program.recording.runs_ahead:
-        return pending[0]  # the thread may stand at a later call: the device does not
     here = site_of(stack)
+    if not here or program.recording.runs_ahead:
+        # On a device it is the first: the thread may stand at a later call, the device does not.
+        return program.token(program.recording.pending[0])
+    pending = program.pending
     return next((t for t in pending if here and t.site[: len(here)] == here), None) or next(
         (t for t in pending if here and t.site and t.site[0][:2] == here[0][:2]), pending[0]
     )

@@ -8,60 +8,21 @@ import pickle
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from recorder_dumps import dump, entry
 
 from hangdoc.capture.read import flight_recorder
-from hangdoc.capture.read.flight_recorder import StackTable, operation, parse, unpickle
-from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye, read_dump_folder
-from hangdoc.capture.safe.pickles import Limits, PickleWorker
+from hangdoc.capture.read.flight_recorder import StackTable, operation, parse
+from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails, read_bye
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
-
-LINE = {"name": "train", "filename": "/job/train.py", "line": 12}
-MAIN = {"name": "<module>", "filename": "/job/train.py", "line": 40}
-
-
-def entry(number: int = 1, **changes: Any) -> dict[str, Any]:
-    return {
-        "frames": [LINE, MAIN],
-        "record_id": number,
-        "pg_id": 0,
-        "process_group": ("0", "default_pg"),
-        "thread_name": "python",
-        "thread_id": "140000000000000",
-        "collective_seq_id": number,
-        "p2p_seq_id": 0,
-        "op_id": number,
-        "profiling_name": "gloo:all_reduce",
-        "time_created_ns": 1_795_000_000_000_000_000 + number,
-        "input_sizes": [[3, 4]],
-        "input_dtypes": ["Float"],
-        "output_sizes": [[3, 4]],
-        "output_dtypes": ["Float"],
-        "state": "scheduled",
-        "time_discovered_started_ns": None,
-        "time_discovered_completed_ns": None,
-        "retired": True,
-        "timeout_ms": 1_800_000,
-        "is_p2p": False,
-    } | changes
-
-
-def dump(*entries: Any, **changes: Any) -> dict[str, Any]:
-    return {
-        "version": "2.10",
-        "pg_config": {"": {"name": "", "desc": "", "ranks": "[]"}},
-        "pg_status": {"0": {"last_enqueued_collective": 2, "last_completed_collective": 1}},
-        "comm_lib_version": "",
-        "entries": list(entries),
-    } | changes
 
 
 def read(content: dict[str, Any]) -> flight_recorder.Recorded:
@@ -144,49 +105,6 @@ def test_an_unknown_schema_is_refused(version: object) -> None:
     assert isinstance(found, Unavailable) and "schema" in found.why
 
 
-class Touch:
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
-        return os.system, (f"touch {self.path}",)
-
-
-@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_a_hostile_pickle_runs_nothing(tmp_path: Path, protocol: int) -> None:
-    target = tmp_path / "touched"
-    found = unpickle(pickle.dumps(dump(Touch(str(target))), protocol=protocol))
-    assert isinstance(found, Unavailable) and "names nothing" in found.why
-    assert not target.exists()
-
-
-def test_a_pickle_that_would_allocate_gigabytes_is_refused() -> None:
-    found = unpickle(b"\x80\x02Nr\xff\xff\xff\x7f.")
-    assert isinstance(found, Unavailable) and "MiB of memory" in found.why
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[PickleWorker]:
-    with PickleWorker() as shared:
-        yield shared
-
-
-@settings(max_examples=150, deadline=None)
-@given(data=st.binary(max_size=300))
-def test_any_bytes_give_a_dict_or_unavailable(worker: PickleWorker, data: bytes) -> None:
-    assert isinstance(unpickle(data, worker), (dict, Unavailable))
-
-
-def test_a_worker_outlives_what_it_cannot_load() -> None:
-    whole = pickle.dumps(dump(entry(1)))
-    with PickleWorker(Limits(memory=128 << 20)) as worker:
-        assert worker.ends(whole)
-        assert not worker.ends(b"\x80\x04(" + b"\x8f" * (1 << 20) + b"t.")
-        assert worker.ends(whole)
-    with PickleWorker(Limits(memory=128 << 20, seconds=0.0)) as hurried:
-        assert not hurried.ends(whole)
-
-
 anything = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.binary(max_size=5),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
@@ -203,48 +121,6 @@ def test_no_value_in_a_dump_raises(of_entry: dict[str, Any], of_dump: dict[str, 
     assert isinstance(parse(dump(entry(1) | of_entry), StackTable.new()), flight_recorder.Recorded)
     found = parse(dump(entry(1)) | of_dump, StackTable.new())
     assert isinstance(found, (flight_recorder.Recorded, Unavailable))
-
-
-@settings(max_examples=60, deadline=None)
-@given(at=st.integers(0, 400), value=st.integers(0, 255))
-@example(at=206, value=104)  # a count that is no number
-def test_a_damaged_dump_never_raises(worker: PickleWorker, at: int, value: int) -> None:
-    data = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
-    data[at % len(data)] = value
-    found = unpickle(bytes(data), worker)
-    if isinstance(found, dict):
-        assert isinstance(parse(found, StackTable.new()), (flight_recorder.Recorded, Unavailable))
-
-
-# Dump folders
-
-
-def test_a_folder_of_dumps_gives_a_journal_per_rank(tmp_path: Path) -> None:
-    for rank in (0, 1, 11):
-        (tmp_path / f"nccl_trace_rank_{rank}").write_bytes(pickle.dumps(dump(entry(1 + rank)), protocol=2))
-    (tmp_path / "README.txt").write_text("not a dump")
-    journals, failed = read_dump_folder(tmp_path)
-    assert sorted(journals) == [0, 1, 11] and failed == []
-    assert journals[11].source == "dump" and journals[11].calls[0].sequence == 12
-
-
-def test_bad_dumps_are_named_with_their_rank(tmp_path: Path) -> None:
-    whole = pickle.dumps(dump(entry(1)), protocol=2)
-    (tmp_path / "d0").write_bytes(whole)
-    (tmp_path / "d1").write_bytes(whole[:-20])
-    (tmp_path / "d2").write_bytes(b"")
-    (tmp_path / "d3").write_bytes(pickle.dumps([1, 2]))
-    (tmp_path / "other_0").write_bytes(whole)
-    journals, failed = read_dump_folder(tmp_path)
-    assert list(journals) == [0]
-    assert [found.rank for found in failed] == [1, 2, 3, 0]
-    assert all(found.why and found.remedy for found in failed)
-
-
-@pytest.mark.parametrize("make", ["empty", "missing"])
-def test_a_folder_without_dumps_says_so(tmp_path: Path, make: str) -> None:
-    journals, (failed,) = read_dump_folder(tmp_path if make == "empty" else tmp_path / "no")
-    assert journals == {} and failed.remedy
 
 
 # The client, against a server that we play

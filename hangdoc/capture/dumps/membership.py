@@ -1,0 +1,106 @@
+"""Whose dump is a file, and which dumps are of one run? What the dumps say counts first, then the files' names."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from hangdoc.capture.dumps.find_files import DumpFile
+from hangdoc.capture.dumps.fold import Dump
+from hangdoc.capture.read.flight_recorder import MOST_RANKS
+
+_SLACK_NS = 60 * 10**9
+"""Between the last call of one dump and the first one of another of the same run: the hosts' clocks differ, and a rank
+may be slow to start. A job that is started again begins later, as its dumps were written after a time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A dump, and the rank that it is of."""
+
+    rank: int
+    dump: Dump
+    file: DumpFile
+
+
+_Lists = frozenset[int]
+
+
+def rank_of(dump: Dump, file: DumpFile, sets: dict[int, _Lists]) -> int | None:
+    """The rank whose dump this is; None where neither its contents nor its name say.
+
+    A rank is in all lists of members of its dump, and a point-to-point call shows its place in one of them. ``sets``
+    remembers those lists, by identity.
+    """
+    lists = {group.name: group.members for group in dump.groups if group.members}
+    shown = {lists[name][place] for name, place in dump.places if place < len(lists.get(name, ()))}
+    if len(shown) == 1:
+        return shown.pop()
+    possible: _Lists = frozenset()
+    for members in sorted(lists.values(), key=len):
+        own = sets.get(id(members))
+        if own is None:
+            own = sets[id(members)] = frozenset(members)
+        possible = possible & own if possible else own
+    if len(possible) == 1:
+        return next(iter(possible))
+    numbers = [number for number in file.numbers() if number < MOST_RANKS]
+    return next((number for number in numbers if not possible or number in possible), numbers[0] if numbers else None)
+
+
+def newest_run(members: list[Member]) -> tuple[list[Member], list[Member], list[Member]]:
+    """(those of the newest run, one for each rank; those of earlier runs; those of ranks that are there twice).
+
+    Dumps of one run were recorded at the same time. Where a rank is there twice at that time (the replicas of a job
+    that have ranks of their own), one folder is chosen, the newest.
+    """
+    now, earlier = _of_the_newest_time(members)
+    taken: dict[int, Member] = {}
+    twice: list[Member] = []
+    by_series: dict[str, list[Member]] = defaultdict(list)
+    for member in now:
+        by_series[member.file.series].append(member)
+    for series in sorted(by_series.values(), key=_newest, reverse=True):
+        clash = any(member.rank in taken for member in series)
+        for member in sorted(series, key=lambda one: (-_end(one), one.file.path)):
+            if clash or member.rank in taken:
+                twice.append(member)
+            else:
+                taken[member.rank] = member
+    return [taken[rank] for rank in sorted(taken)], earlier, twice
+
+
+def _newest(series: list[Member]) -> tuple[int, int]:
+    return max(map(_end, series)), len(series)
+
+
+def _of_the_newest_time(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    """Those whose times are joined to the newest by others' times, and the rest.
+
+    A rank may have stood still for longer than the others' rings reach back. So where they have forgotten how the run
+    began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too.
+    """
+    found: list[Member] = []
+    earlier: list[Member] = []
+    ranks: set[int] = set()
+    begun, written, remembered = 0, 0.0, True
+    for member in sorted(members, key=_end, reverse=True):
+        if found and _end(member) + _SLACK_NS < begun:
+            old = member.file.written + _SLACK_NS / 1e9 < written
+            if remembered or member.rank in ranks or old:
+                earlier.append(member)
+                continue
+        begun = min(begun, _begin(member)) if found else _begin(member)
+        written = min(written, member.file.written) if found else member.file.written
+        remembered = remembered and not member.dump.forgotten
+        ranks.add(member.rank)
+        found.append(member)
+    return found, earlier
+
+
+def _begin(member: Member) -> int:
+    return member.dump.first_ns or int(member.file.written * 1e9)
+
+
+def _end(member: Member) -> int:
+    return member.dump.latest_ns or int(member.file.written * 1e9)

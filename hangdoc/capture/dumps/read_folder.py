@@ -1,0 +1,170 @@
+"""A folder of dumps → the journals of the ranks of one run, and what there is to say of the other files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import partial
+from pathlib import Path
+
+from hangdoc.capture.dumps.find_files import MOST_FILES, DumpFile, find_files, open_file
+from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
+from hangdoc.capture.dumps.membership import Member, newest_run, rank_of
+from hangdoc.capture.dumps.workers import read_all
+from hangdoc.capture.read.flight_recorder import MOST_RANKS
+from hangdoc.model.journal import Journal
+from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.wording import name_ranks
+
+_MOST_NAMED = 8
+"""Files that are passed over for one reason; of more, the first are named and the others counted."""
+_MOST_FOLDERS = 3
+_TORN = "give the file as torch wrote it, whole (TORCH_FR_DUMP_TEMP_FILE names where)"
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """The newest run that the dumps in a folder show."""
+
+    journals: dict[int, Journal]
+    """Rank → its calls."""
+    unavailable: tuple[Unavailable, ...]
+    ended_ns: int = 0
+    """When the last call was issued, or seen to end."""
+
+
+def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
+    """The dumps in ``folder`` and below it. ``progress`` is told how many files of how many are done."""
+    try:
+        files, more = find_files(folder)
+    except OSError as error:
+        why = f"{folder}: {error.strerror}"
+        return Folder({}, (Unavailable("journal", why, "name the folder that holds the dump files"),))
+    found: list[Unavailable] = []
+    if more:
+        found.append(Unavailable("journal", f"only {MOST_FILES:,} files were looked at", "name a smaller folder"))
+    folding = Folding(len(files))
+    members, failed = _members(folder, files, folding, progress)
+    chosen, earlier, twice = newest_run(members)
+    journals = folding.journals((member.dump, member.file.written) for member in chosen)
+    if not members and not failed:
+        why = f"{folder}: no file here is a dump of a flight recorder"
+        remedy = "set TORCH_FR_DUMP_TEMP_FILE for the job and name the folder it writes to"
+        found.append(Unavailable("journal", why, remedy))
+    return Folder(
+        {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
+        (*found, *_together(failed), *_of_earlier_runs(chosen, earlier), *_of_others(twice), *_gaps(chosen)),
+        max((member.dump.latest_ns for member in chosen), default=0),
+    )
+
+
+def _members(
+    folder: Path, files: list[DumpFile], folding: Folding, progress: Callable[[int, int], None] | None
+) -> tuple[list[Member], list[Unavailable]]:
+    """The dumps with their ranks, in the order of the files; a note on each file that is none and looks like one."""
+    dumps: dict[int, Dump] = {}
+    failed: dict[int, str] = {}
+    openers = [partial(open_file, folder, file) for file in files]
+    done = partial(_tell, progress, len(files)) if progress is not None else None
+    for number, worker, answer in read_all(openers, [file.size for file in files], done):
+        if "bad" in answer:
+            failed[number] = f"the flight recorder's dump cannot be read: {answer['bad']}"
+        elif "foreign" in answer:
+            if files[number].looks_like_a_dump:
+                failed[number] = f"it is no dump of a flight recorder: {answer['foreign']}"
+        else:
+            try:
+                dumps[number] = folding.add(worker, answer)
+            except TooMuchError as error:
+                failed[number] = str(error)
+    members = []
+    notes = []
+    sets: dict[int, frozenset[int]] = {}
+    for number, file in enumerate(files):
+        if number in failed:
+            likely = next((n for n in file.numbers() if n < MOST_RANKS), None)
+            notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
+        elif number in dumps:
+            rank = rank_of(dumps[number], file, sets)
+            if rank is None:
+                why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
+                if not file.numbers():
+                    why = f"{file.path}: neither its name nor its calls say which rank's dump it is"
+                notes.append(Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere"))
+            else:
+                members.append(Member(rank, dumps[number], file))
+    return members, notes
+
+
+def is_dump(path: Path) -> bool:
+    """True if the file is a dump that can be read."""
+    file = DumpFile(path.name, 0, 0.0)
+    answers = read_all([partial(open_file, path.parent, file)], [0])
+    return all("body" in answer for _, _, answer in answers)
+
+
+def _tell(progress: Callable[[int, int], None], count: int, done: int) -> None:
+    progress(done, count)
+
+
+def _together(notes: list[Unavailable]) -> list[Unavailable]:
+    """The notes; where too many say the same of their files, the first, and how many more there are."""
+    alike: dict[str, list[Unavailable]] = {}
+    for note in notes:
+        alike.setdefault(note.why.partition(": ")[2], []).append(note)
+    found: list[Unavailable] = []
+    for why, same in alike.items():
+        found += same[:_MOST_NAMED]
+        if len(same) > _MOST_NAMED:
+            more = len(same) - _MOST_NAMED
+            found.append(Unavailable("journal", f"{more} more files: {why}", same[0].remedy))
+    return found
+
+
+def _of_earlier_runs(chosen: list[Member], earlier: list[Member]) -> list[Unavailable]:
+    """That the newest of several runs is diagnosed."""
+    if not earlier:
+        return []
+    ended = max(member.dump.latest_ns for member in chosen) / 1e9
+    when = datetime.fromtimestamp(ended, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "?"
+    files = "1 dump of an earlier run was" if len(earlier) == 1 else f"{len(earlier)} dumps of earlier runs were"
+    where = _folders(earlier)
+    why = f"{files} left out ({where}): the newest run here made its last call at {when} ({_folders(chosen)})"
+    return [Unavailable("journal", why, "name the folder of the other run to diagnose that one")]
+
+
+def _folders(members: list[Member]) -> str:
+    """Where their files lie, in few words: 'run1', 'a, b and 14 more folders', or the name of the only file."""
+    if len(members) == 1:
+        return members[0].file.path
+    names = list(dict.fromkeys(member.file.path.rpartition("/")[0] or "." for member in members))
+    shown = ", ".join(names[:_MOST_FOLDERS])
+    return shown if len(names) <= _MOST_FOLDERS else f"{shown} and {len(names) - _MOST_FOLDERS} more folders"
+
+
+def _of_others(twice: list[Member]) -> list[Unavailable]:
+    """On dumps of ranks that have another one in this run: copies, or the replicas of a job."""
+    remedy = "keep the dumps of one run in a folder of their own, and name that"
+    if len(twice) <= _MOST_NAMED:
+        return [
+            Unavailable("journal", f"{one.file.path}: there is another dump of rank {one.rank} here", remedy, one.rank)
+            for one in twice
+        ]
+    ranks = name_ranks(sorted({one.rank for one in twice}))
+    why = f"{len(twice)} dumps were left out ({_folders(twice)}): there are others of {ranks} here"
+    return [Unavailable("journal", why, remedy)]
+
+
+def _gaps(chosen: list[Member]) -> list[Unavailable]:
+    """What the recorders were told to leave out."""
+    found = []
+    active = [member.rank for member in chosen if member.dump.active_only]
+    if active:
+        why = f"the dumps of {name_ranks(active)} show calls that have not completed, and no other"
+        found.append(Unavailable("journal", why, "unset TORCH_INCLUDE_ONLY_ACTIVE to see what came before"))
+    bare = [member.rank for member in chosen if len(member.dump.body) and not member.dump.with_frames]
+    if bare:
+        why = f"the dumps of {name_ranks(bare)} hold no stacks, so the lines of their calls are not known"
+        found.append(Unavailable("stack", why, "take them as pickles, with TORCH_INCLUDE_STACK_TRACE unset or 1"))
+    return found

@@ -1,0 +1,53 @@
+"""The source of the functions on the stacks of dumps: from where the job had its files, or from a copy of them.
+
+A dump is read long after the job, perhaps elsewhere. So a file counts only if it fits the stacks; and one that lies
+where the job had it, only if it has not been changed since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+
+from hangdoc.capture.read.sources import NoSourceError, collect, contents_below, decode
+from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import SourceText, Unavailable
+
+_CLOCK_SLACK = 60.0
+"""Seconds by which the clock of the file's host may be ahead of the job's."""
+_MOST_PARTS = 32
+
+
+def sources_of(
+    stacks: Iterable[Stack], copy: Path | None, ended: float
+) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
+    """The source of the user functions on ``stacks``, and what is missing.
+
+    ``copy``: a folder with the program's files, searched for the longest end of each path. ``ended``: Unix time of the
+    last call, 0 where it is not known.
+    """
+    return collect(stacks, (), read=lambda file: _read(file, copy, ended))
+
+
+def _read(file: str, copy: Path | None, ended: float) -> str:
+    """The text of ``file``. Raises NoSourceError."""
+    if file.startswith("<"):
+        raise NoSourceError("typed in or generated, there is no file")
+    if copy is not None:
+        parts = [part for part in PurePosixPath(file).parts if part not in ("/", "..", ".")]
+        for first in range(max(0, len(parts) - _MOST_PARTS), len(parts)):
+            with contextlib.suppress(OSError, ValueError):
+                return decode(contents_below(str(copy), "", "/".join(parts[first:]))[0])
+    if file.startswith("/"):
+        try:
+            data, changed = contents_below("/", "", file)
+        except (OSError, ValueError):
+            pass
+        else:
+            if ended and changed > ended + _CLOCK_SLACK:
+                raise NoSourceError("edited since the dumps were made (name an older copy: --source DIR)")
+            return decode(data)
+    if copy is not None:
+        raise NoSourceError(f"there is no such file, and none in {copy} with the end of its path")
+    raise NoSourceError("there is no such file here (name a folder that has a copy of it: --source DIR)")

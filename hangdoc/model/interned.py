@@ -1,0 +1,172 @@
+"""A large job for a file: the calls, groups and stacks that its ranks have in common are written once.
+
+``[a, b, c], [a, b, d]`` → the table ``[a, b, c, d]`` and its runs ``[(0, 3)], [(0, 2), (3, 1)]``. Only what is one
+object in memory is one row: to compare millions of calls would take longer than to write them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any
+
+from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import JobSnapshot
+
+INTERNED_SCHEMA = "hangdoc.snapshot/2"
+MOST_REFERENCES = 24_000_000
+"""Calls and the like of all ranks together that a file may unfold to, 8 bytes each: 4,096 ranks with 5,000 calls."""
+
+Runs = tuple[tuple[int, int], ...]
+"""(first row, how many) of a table, again and again."""
+
+
+@dataclass(frozen=True, slots=True)
+class JournalRows:
+    """What a journal has in the tables."""
+
+    rank: int
+    """Index into ``JobSnapshot.ranks``."""
+    groups: Runs
+    calls: tuple[Runs, ...]
+    """Those of each group. Ranks of a mesh have the calls of a row, or a column, in common, and not the whole."""
+    order: int
+    """Index into ``InternedJob.orders``; -1 where there is one group at most."""
+    point_to_points: Runs
+    stacks: Runs
+
+
+@dataclass(frozen=True, slots=True)
+class InternedJob:
+    """``job`` is without what the tables have."""
+
+    schema: str
+    job: JobSnapshot
+    groups: tuple[ProcessGroup, ...]
+    calls: tuple[Call, ...]
+    point_to_points: tuple[PointToPoint, ...]
+    stacks: tuple[Stack, ...]
+    orders: tuple[tuple[int, ...], ...]
+    """How the calls of several groups follow each other: an index into ``JournalRows.calls`` for each call."""
+    journals: tuple[JournalRows, ...]
+
+
+_WHOLE = ("groups", "point_to_points", "stacks")
+_PARTS = (*_WHOLE, "calls")
+
+
+def interned(job: JobSnapshot) -> InternedJob:
+    """``job`` with its journals in tables."""
+    tables = {part: _Table() for part in _PARTS}
+    rows = []
+    orders: dict[tuple[int, ...], int] = {}
+    ranks = list(job.ranks)
+    for index, rank in enumerate(job.ranks):
+        if rank.journal is not None:
+            runs = {part: tables[part].runs(getattr(rank.journal, part)) for part in _WHOLE}
+            of_group: dict[str, list[Call]] = {}
+            for call in rank.journal.calls:
+                of_group.setdefault(call.group, []).append(call)
+            number = {name: place for place, name in enumerate(of_group)}
+            order = tuple(number[call.group] for call in rank.journal.calls) if len(of_group) > 1 else ()
+            at = orders.setdefault(order, len(orders)) if order else -1
+            calls = tuple(tuple(tables["calls"].find(some)) for some in of_group.values())
+            rows.append(JournalRows(index, calls=calls, order=at, **runs))
+            empty: dict[str, Any] = dict.fromkeys(_PARTS, ())
+            ranks[index] = replace(rank, journal=replace(rank.journal, **empty))
+    stripped = replace(job, ranks=tuple(ranks))
+    found: dict[str, Any] = {part: tuple(table.rows) for part, table in tables.items()}
+    return InternedJob(INTERNED_SCHEMA, stripped, orders=tuple(orders), journals=tuple(rows), **found)
+
+
+class _Table:
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self._row_of: dict[int, int] = {}
+        """By identity: the job outlives the table."""
+        self._known: dict[int, Runs] = {}
+
+    def runs(self, values: Sequence[Any]) -> Runs:
+        """Where the values are, those that are new at the end."""
+        if id(values) not in self._known:
+            self._known[id(values)] = tuple(self.find(values))
+        return self._known[id(values)]
+
+    def find(self, values: Sequence[Any]) -> Iterable[tuple[int, int]]:
+        """The same for values that do not outlive the call."""
+        first, count = -1, 0
+        for value in values:
+            row = self._row_of.setdefault(id(value), len(self.rows))
+            if row == len(self.rows):
+                self.rows.append(value)
+            if row == first + count:
+                count += 1
+            else:
+                if count:
+                    yield first, count
+                first, count = row, 1
+        if count:
+            yield first, count
+
+
+def restored(found: InternedJob) -> JobSnapshot:
+    """The job with its journals again. Raises ``ValueError`` for rows that are not there, or too many."""
+    tables = _Tables(found)
+    ranks = list(found.job.ranks)
+    for row in found.journals:
+        journal = ranks[row.rank].journal if 0 <= row.rank < len(ranks) else None
+        if journal is None:
+            raise ValueError(f"journals: there is no journal of the rank with index {row.rank}")
+        parts: dict[str, Any] = {part: tables.rows(part, getattr(row, part)) for part in _WHOLE}
+        ranks[row.rank] = replace(ranks[row.rank], journal=replace(journal, calls=tables.calls(row), **parts))
+    return replace(found.job, ranks=tuple(ranks))
+
+
+class _Tables:
+    def __init__(self, found: InternedJob) -> None:
+        self._found = found
+        self._left = MOST_REFERENCES
+        self._known: dict[Any, tuple[Any, ...]] = {}
+
+    def rows(self, part: str, runs: Runs) -> tuple[Any, ...]:
+        """Those of the table ``part``."""
+        if (part, runs) not in self._known:
+            table: tuple[Any, ...] = getattr(self._found, part)
+            for first, count in runs:
+                if first < 0 or count < 1 or first + count > len(table):
+                    raise ValueError(f"{part}: there is no row {first + count - 1}")
+            self._take(sum(count for _, count in runs))
+            self._known[part, runs] = tuple(value for first, count in runs for value in table[first : first + count])
+        return self._known[part, runs]
+
+    def calls(self, row: JournalRows) -> tuple[Any, ...]:
+        """The calls of a journal, those of its groups in their order."""
+        key = (row.order, row.calls)
+        if key in self._known:
+            return self._known[key]
+        of_group = [self.rows("calls", runs) for runs in row.calls]
+        if row.order < 0:
+            return tuple(chain.from_iterable(of_group))
+        if row.order >= len(self._found.orders):
+            raise ValueError(f"orders: there is no row {row.order}")
+        order = self._found.orders[row.order]
+        self._take(len(order))
+        following = [iter(calls).__next__ for calls in of_group]
+        if Counter(order) != {place: len(calls) for place, calls in enumerate(of_group)}:
+            raise ValueError(f"orders: row {row.order} does not fit the calls of the rank with index {row.rank}")
+        self._known[key] = tuple([following[place]() for place in order])
+        return self._known[key]
+
+    def _take(self, count: int) -> None:
+        self._left -= count
+        if self._left < 0:
+            raise ValueError(f"journals: they unfold to more than {MOST_REFERENCES:,} entries")
+
+
+def size(job: JobSnapshot) -> int:
+    """How many rows the journals of a job have, told for each rank."""
+    journals: Iterable[Journal] = (rank.journal for rank in job.ranks if rank.journal is not None)
+    return sum(len(getattr(journal, part)) for journal in journals for part in _PARTS)

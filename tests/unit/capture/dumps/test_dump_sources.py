@@ -1,0 +1,90 @@
+"""The program's files, for dumps: in their places, or in a copy; and never those of another version."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from hangdoc.capture.dumps.sources import sources_of
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import SourceText, Unavailable
+
+PROGRAM = """\
+import x
+
+
+def train():
+    if x.rank:
+        x.all_reduce()
+
+
+class Model:
+    size = x.read()
+
+
+train()
+"""
+LAST_CALL = 2_000_000_000.0
+
+
+def read(file: str, copy: Path | None = None, line: int = 6, function: str = "train") -> SourceText | Unavailable:
+    stack: Stack = (Frame(file, line, function),)
+    found, missing = sources_of([stack], copy, LAST_CALL)
+    (one,) = (*found, *missing)
+    return one
+
+
+def program(path: Path, text: str = PROGRAM, changed: float = LAST_CALL - 1) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    os.utime(path, (changed, changed))
+    return path
+
+
+def test_a_file_in_its_place_is_read(tmp_path: Path) -> None:
+    found = read(str(program(tmp_path / "train.py")))
+    assert isinstance(found, SourceText)
+    assert (found.function, found.first_line) == ("train", 4) and "if x.rank:" in found.text
+
+
+def test_a_file_that_was_edited_since_is_not(tmp_path: Path) -> None:
+    found = read(str(program(tmp_path / "train.py", changed=LAST_CALL + 3600)))
+    assert isinstance(found, Unavailable) and "edited since the dumps were made" in found.why
+
+
+def test_of_a_copy_the_longest_end_of_the_path_counts(tmp_path: Path) -> None:
+    program(tmp_path / "train.py", PROGRAM.replace("rank", "other"), LAST_CALL + 3600)
+    program(tmp_path / "project/train.py", changed=LAST_CALL + 3600)
+    found = read("/job/project/train.py", tmp_path)
+    assert isinstance(found, SourceText) and "x.rank" in found.text and found.file == "/job/project/train.py"
+    found = read("/job/elsewhere/train.py", tmp_path)
+    assert isinstance(found, SourceText) and "x.other" in found.text
+
+
+def test_a_file_of_another_version_is_not_believed(tmp_path: Path) -> None:
+    program(tmp_path / "train.py")
+    for line, function in ((6, "evaluate"), (13, "train"), (90, "train"), (90, "<module>")):
+        found = read("/job/train.py", tmp_path, line, function)
+        assert isinstance(found, Unavailable) and "another version" in found.why
+    for line, function in ((13, "<module>"), (10, "Model"), (5, "<lambda>")):
+        assert isinstance(read("/job/train.py", tmp_path, line, function), SourceText)
+
+
+def test_nothing_outside_the_copy_is_read(tmp_path: Path) -> None:
+    outside = program(tmp_path / "secret.py")
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "train.py").symlink_to(outside)
+    found = read("/job/train.py", copy)
+    assert isinstance(found, Unavailable)
+    found = read("/job/../../secret.py", copy)
+    assert isinstance(found, Unavailable)
+
+
+def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
+    found = read("/no/such/train.py")
+    assert isinstance(found, Unavailable) and "--source DIR" in found.why
+    found = read("<ipython-input-3>")
+    assert isinstance(found, Unavailable) and "typed in" in found.why
+    os.mkfifo(tmp_path / "train.py")
+    assert isinstance(read("/job/train.py", tmp_path), Unavailable)

@@ -1,0 +1,338 @@
+"""Folders of dumps, as jobs and people leave them."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import pickle
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from recorder_dumps import config, dump, entry, nccl, write
+
+from hangdoc.capture.dumps import workers
+from hangdoc.capture.dumps.find_files import DumpFile
+from hangdoc.capture.dumps.fold import Folding
+from hangdoc.capture.dumps.read_folder import Folder, is_dump, read_dump_folder
+from hangdoc.capture.read.flight_recorder import Recorded, StackTable, parse
+from hangdoc.model.journal import Journal
+from hangdoc.model.process import Frame
+
+HOUR = 3600 * 10**9
+
+
+def told(found: Folder) -> str:
+    return "\n".join(note.why for note in found.unavailable)
+
+
+# Names and forms
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("nccl_trace_rank_3", [3]),
+        ("nccl_trace_rank_container-node02_5", [5, 2]),
+        ("comm_lib_trace_rank_12.json.gz", [12]),
+        ("trace_0.pkl", [0]),
+        ("rank3_20251122-1015", [3, 1015, 20251122]),
+        ("comm_traces/rank_7", [7]),
+        ("replica_1/rank_2/nccl_trace", [2]),
+        ("host-04/dump.5", [5, 4]),
+        ("7", [7]),
+        ("trace", []),
+    ],
+)
+def test_the_likeliest_rank_in_a_name_comes_first(name: str, numbers: list[int]) -> None:
+    assert DumpFile(name, 0, 0.0).numbers() == numbers
+
+
+def test_pickles_and_json_plain_and_packed_are_read_side_by_side(tmp_path: Path) -> None:
+    content = dump(nccl(1), nccl(2, state="started", retired=False), pg_config=config(5))
+    bare = dump(*[{k: v for k, v in e.items() if k != "frames"} for e in content["entries"]], pg_config=config(5))
+    write(tmp_path / "node-a" / "nccl_trace_rank_0", content)
+    write(tmp_path / "node-a" / "nccl_trace_rank_container-node02_1", content | {"version": "2.4"})
+    (tmp_path / "node-a" / "nccl_trace_rank_2.pkl.gz").write_bytes(gzip.compress(pickle.dumps(content, protocol=4)))
+    (tmp_path / "node-b").mkdir()
+    (tmp_path / "node-b" / "rank3.json").write_text(json.dumps(bare))
+    (tmp_path / "node-b" / "rank4.json.gz").write_bytes(gzip.compress(json.dumps(content).encode()))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2, 3, 4]
+    for journal in found.journals.values():
+        assert [(call.sequence, call.completed) for call in journal.calls] == [(1, True), (2, False)]
+        assert journal.groups[0].members == (0, 1, 2, 3, 4)
+    assert found.journals[4].stack(found.journals[4].calls[0].stack)[0] == Frame("/job/train.py", 12, "train")
+    assert [note.what for note in found.unavailable] == ["stack"]
+    assert "the dumps of rank 3 hold no stacks" in told(found)
+
+
+def test_what_is_no_dump_is_named_if_it_looks_like_one(tmp_path: Path) -> None:
+    whole = write(tmp_path / "d0", dump(entry(1))).read_bytes()
+    (tmp_path / "d1").write_bytes(whole[:-20])
+    (tmp_path / "d2").write_bytes(b"")
+    (tmp_path / "d3").write_bytes(pickle.dumps([1, 2]))
+    (tmp_path / "d4").write_bytes(gzip.compress(whole)[:-20])
+    (tmp_path / "d5").write_bytes(b"\x7fELF")
+    (tmp_path / "d6").write_bytes(pickle.dumps(dump(version="3.0")))
+    (tmp_path / "other_0").write_bytes(whole)
+    (tmp_path / "README.txt").write_text("not a dump")
+    (tmp_path / "stderr_3.log").write_text("neither")
+    (tmp_path / "config.json").write_text('{"model": {}}')
+    os.symlink("d0", tmp_path / "d7")
+    found = read_dump_folder(tmp_path)
+    assert list(found.journals) == [0]
+    assert [(note.rank, note.why.partition(":")[0]) for note in found.unavailable] == [
+        (1, "d1"),
+        (2, "d2"),
+        (3, "d3"),
+        (4, "d4"),
+        (5, "d5"),
+        (6, "d6"),
+        (0, "other_0"),
+    ]
+    assert all(note.why and note.remedy for note in found.unavailable)
+
+
+def test_a_long_list_of_the_same_trouble_is_short(tmp_path: Path) -> None:
+    write(tmp_path / "d_0", dump(entry(1)))
+    for rank in range(1, 30):
+        (tmp_path / f"d_{rank}").write_bytes(b"")
+    found = read_dump_folder(tmp_path)
+    assert len(found.unavailable) == 9 and "21 more files" in told(found)
+
+
+@pytest.mark.parametrize("make", ["empty", "missing"])
+def test_a_folder_without_dumps_says_so(tmp_path: Path, make: str) -> None:
+    found = read_dump_folder(tmp_path if make == "empty" else tmp_path / "no")
+    assert found.journals == {} and found.unavailable[0].remedy
+
+
+def test_one_dump_is_known_as_such(tmp_path: Path) -> None:
+    assert is_dump(write(tmp_path / "d0", dump(entry(1))))
+    (tmp_path / "x").write_text("{}")
+    assert not is_dump(tmp_path / "x")
+
+
+# Ranks and runs
+
+
+def test_the_contents_say_which_rank_a_dump_is_of(tmp_path: Path) -> None:
+    rows = {"0": [0, 1, 2, 3], "row": [2, 3], "column": [1, 3]}
+    mesh = {name: {"name": name, "desc": name, "ranks": str(ranks)} for name, ranks in rows.items()}
+    write(tmp_path / "worker-17.pkl", dump(nccl(1), pg_config=mesh))
+    sent = nccl(1, is_p2p=True, profiling_name="nccl:send 2->3")
+    write(tmp_path / "worker-18.pkl", dump(sent, pg_config=config(4)))
+    write(tmp_path / "node4_rank1", dump(nccl(1), pg_config=config(4)))
+    write(tmp_path / "trace_7_0", dump(nccl(1), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2, 3]
+    assert found.journals[2].point_to_points[0].peer == 3
+    assert found.journals[3].groups[1].name == "row"
+
+
+def test_a_dump_without_any_number_is_named(tmp_path: Path) -> None:
+    write(tmp_path / "trace.pkl", dump(nccl(1), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert not found.journals and "neither its name nor its calls say" in told(found)
+
+
+def at(number: int, begun: int, **changes: Any) -> dict[str, Any]:
+    return nccl(number, time_created_ns=10**18 + begun + number * 10**9, **changes)
+
+
+def test_the_newest_of_several_runs_is_chosen_and_said(tmp_path: Path) -> None:
+    for run, begun in ((1, 0), (2, HOUR)):
+        for rank in range(4 if run == 1 else 3):
+            content = dump(at(1, begun), at(2, begun), pg_config=config(4))
+            write(tmp_path / f"run{run}" / f"host{rank // 2}" / f"trace_{rank}", content)
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2]
+    assert found.journals[0].calls[0].created_ns == 10**18 + HOUR + 10**9
+    assert "4 dumps of earlier runs were left out (run1/host0, run1/host1)" in told(found)
+    assert "(run2/host0, run2/host1)" in told(found)
+
+
+def test_a_dump_left_over_in_the_same_folder_is_not_mixed_in(tmp_path: Path) -> None:
+    for rank in range(4):
+        write(tmp_path / f"trace_{rank}", dump(at(1, 0 if rank == 3 else HOUR), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2] and "1 dump of an earlier run was left out (trace_3)" in told(found)
+
+
+def test_a_rank_that_stood_still_for_an_hour_belongs_to_the_run(tmp_path: Path) -> None:
+    write(tmp_path / "trace_0", dump(at(7, 0, retired=False, state="started"), pg_config=config(2)))
+    write(tmp_path / "trace_1", dump(at(900, HOUR, record_id=899), pg_config=config(2)))
+    assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
+
+
+def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
+    for replica in range(2):
+        for rank in range(2):
+            content = dump(at(1, replica * 10**9), pg_config=config(2))
+            write(tmp_path / f"replica_{replica}" / f"rank_{rank}", content)
+    found = read_dump_folder(tmp_path)
+    assert found.journals[0].calls[0].created_ns == 10**18 + 2 * 10**9
+    assert [note.rank for note in found.unavailable] == [0, 1]
+    assert "replica_0/rank_0: there is another dump of rank 0 here" in told(found)
+
+
+def test_a_dump_of_active_calls_alone_is_marked(tmp_path: Path) -> None:
+    waits = {"state": "scheduled", "retired": False}
+    write(tmp_path / "trace_0", dump(nccl(900, record_id=899, **waits), pg_config=config(2)))
+    write(tmp_path / "trace_1", dump(nccl(1, record_id=0, **waits), pg_config=config(2)))
+    found = read_dump_folder(tmp_path)
+    assert (found.journals[0].active_only, found.journals[1].active_only) == (True, False)
+    assert "rank 0 show calls that have not completed, and no other" in told(found)
+
+
+# Folding
+
+
+def test_ranks_of_one_behaviour_share_their_calls(tmp_path: Path) -> None:
+    for rank in range(4):
+        calls = [
+            nccl(n, time_created_ns=10**18 + n + rank, thread_id=str(7000 + rank), process_group=(f"row_{rank}", "row"))
+            for n in range(1, 6)
+        ]
+        waits = nccl(6, state="scheduled", retired=False, time_created_ns=10**18 + 6 + rank)
+        write(tmp_path / f"trace_{rank}", dump(*calls, waits))
+    one, other, *_ = read_dump_folder(tmp_path).journals.values()
+    assert one.stacks is other.stacks
+    assert [call.group for call in other.calls] == ["row_1"] * 5 + ["0"]
+    assert [call.thread_id for call in other.calls] == [1, 1, 1, 1, 1, 2]
+    # Of what a group waits for, and of the last call, each rank keeps its own time.
+    assert (one.calls[-1].created_ns, other.calls[-1].created_ns) == (10**18 + 6, 10**18 + 7)
+
+
+def test_equal_dumps_cost_one(tmp_path: Path) -> None:
+    for rank in range(3):
+        write(tmp_path / f"trace_{rank}", dump(*[nccl(n) for n in range(1, 50)]))
+    first, *others = read_dump_folder(tmp_path).journals.values()
+    assert all(journal.calls is first.calls for journal in others)
+
+
+def test_of_too_many_different_calls_the_newest_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangdoc.capture.dumps.fold.MOST_CALLS", 60)
+    monkeypatch.setattr("hangdoc.capture.dumps.fold.FEWEST_CALLS", 10)
+    for rank in range(3):
+        entries = [nccl(n, record_id=n - 1, input_sizes=[[n, rank]]) for n in range(1, 101)]
+        write(tmp_path / f"trace_{rank}", dump(*entries))
+    for journal in read_dump_folder(tmp_path).journals.values():
+        assert [call.sequence for call in journal.calls] == list(range(81, 101))
+        assert journal.forgotten == 80
+
+
+operations = st.sampled_from(
+    ["nccl:all_reduce", "nccl:broadcast", "nccl:send 0->1", "nccl:recv 0<-2", "gloo:barrier", "nccl:coalesced"]
+)
+groups = st.sampled_from([(("0", "default_pg"), 0), (("a", "row"), 1), (("", ""), 2), (("", ""), "3")])
+calls = st.builds(
+    lambda group, **parts: entry(process_group=group[0], pg_id=group[1], **parts),
+    group=groups,
+    number=st.integers(0, 3),
+    profiling_name=operations,
+    is_p2p=st.booleans(),
+    state=st.sampled_from(["scheduled", "started", "completed"]),
+    record_id=st.sampled_from([0, 1, 1, 2, 7]),
+    p2p_seq_id=st.integers(0, 2),
+    time_discovered_started_ns=st.sampled_from([None, 5]),
+    time_discovered_completed_ns=st.sampled_from([None, 2 * 10**18]),
+    retired=st.booleans(),
+    thread_id=st.sampled_from(["0", "7", 8, None]),
+    input_sizes=st.sampled_from([[[3, 4]], [], [[1], [2]], None]),
+    frames=st.sampled_from([[], [{"name": "f", "filename": "/a.py", "line": 1}], None, [{"name": 1}]]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.lists(calls | st.sampled_from([{}, {"frames": []}]), max_size=12), min_size=1, max_size=3))
+def test_what_is_folded_is_what_was_recorded(programs: list[list[Any]]) -> None:
+    from hangdoc.capture.dumps.digest import Tables, digest
+
+    folding, tables, dumps = Folding(len(programs)), Tables(), []
+    # The last rank does as the first, in another place of the group.
+    members = [*([0, 2] for _ in programs), [1, 3]]
+    both = zip((*programs, programs[0]), members, strict=True)
+    contents = [dump(*entries, pg_config=config(4, a=ranks)) for entries, ranks in both]
+    for content in contents:
+        answer = digest(pickle.loads(pickle.dumps(content)), tables)
+        answer["new"] = tables.news()
+        dumps.append((folding.add(0, json.loads(json.dumps(answer))), 5.0))
+    for content, journal in zip(contents, folding.journals(dumps), strict=True):
+        table = StackTable.new()
+        read = parse(content, table)
+        assert isinstance(read, Recorded)
+        for name in ("groups", "counters", "status", "forgotten", "gave_up", "unsure_numbers"):
+            assert getattr(journal, name) == getattr(read, name), name
+        for mine, theirs in ((journal.calls, read.calls), (journal.point_to_points, read.point_to_points)):
+            assert [plain(call, journal.stack) for call in mine] == [
+                plain(call, partial(Journal.stack, Journal("", stacks=tuple(table.stacks)))) for call in theirs
+            ]
+
+
+def plain(call: Any, stack: Callable[[int], Any]) -> dict[str, Any]:
+    fields = {name: getattr(call, name) for name in call.__match_args__}
+    return fields | {"stack": stack(call.stack), "thread_id": bool(call.thread_id), "created_ns": 0}
+
+
+# Hostile files
+
+
+class Touch:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"touch {self.path}",)
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+def test_a_hostile_pickle_runs_nothing(tmp_path: Path, protocol: int) -> None:
+    target = tmp_path / "touched"
+    (tmp_path / "trace_0").write_bytes(pickle.dumps(dump(Touch(str(target))), protocol=protocol))
+    found = read_dump_folder(tmp_path)
+    assert not found.journals and "names nothing" in told(found)
+    assert not target.exists()
+
+
+def test_one_file_that_takes_all_memory_costs_itself_alone(tmp_path: Path) -> None:
+    for rank in range(8):
+        write(tmp_path / f"trace_{rank}", dump(nccl(1)))
+    (tmp_path / "trace_3").write_bytes(b"\x80\x02Nr\xff\xff\xff\x7f.")
+    (tmp_path / "trace_5").write_bytes(b"\x80\x04(" + b"\x8f" * (8 << 20) + b"t.")
+    (tmp_path / "trace_6").write_bytes(gzip.compress(b"\0" * (100 << 20)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2, 4, 7]
+    assert [note.rank for note in found.unavailable] == [3, 5, 6]
+    assert told(found).count("384 MiB of memory") == 2 and "more than 67108864 bytes" in told(found)
+
+
+def test_a_worker_that_is_killed_takes_one_file_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "_SECONDS", 1.0)
+    fifo, whole = tmp_path / "fifo", write(tmp_path / "trace_1", dump(nccl(1)))
+    os.mkfifo(fifo)
+    writer = os.open(fifo, os.O_RDWR)  # the worker reads, and nothing comes
+    try:
+        files = [lambda: os.open(fifo, os.O_RDONLY), lambda: os.open(whole, os.O_RDONLY)]
+        answers = {number: answer for number, _, answer in workers.read_all(files, [0, 0])}
+    finally:
+        os.close(writer)
+    assert "longer than 1 s" in answers[0]["bad"] and len(answers[1]["calls"]["templates"]) == 1
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.binary(max_size=300), at=st.integers(0, 400), value=st.integers(0, 255))
+def test_any_bytes_are_answered(tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int, value: int) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    damaged = bytearray(pickle.dumps(dump(entry(1)), protocol=2))
+    damaged[at % len(damaged)] = value
+    (folder / "d_0").write_bytes(data)
+    (folder / "d_1").write_bytes(bytes(damaged))
+    found = read_dump_folder(folder)
+    assert len(found.journals) + len(found.unavailable) >= 1
