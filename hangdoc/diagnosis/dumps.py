@@ -40,7 +40,10 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     found = no_surer_than_its_group(case, found)
     moment = case.times.moment
     if moment is Moment.COMPLETE:
-        return Reading(Outcome.HEALTHY, found, _all_complete(case)) if case.programs else _blind(case, found)
+        # A rank at which nothing is under way may be the one that those wait for whose dumps are missing.
+        whole = not case.hidden and not any(each.what == "journal" for each in case.job.unavailable)
+        outcome = Outcome.HEALTHY if whole else Outcome.BLIND
+        return Reading(outcome, found, _all_complete(case)) if case.programs else _blind(case, found)
     clash = any(unlike_calls_paired(history) for history in case.histories)
     proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
     open_ = {Moment.APART, Moment.FRESH} | ({Moment.TIMELESS} if case.streams else set())
@@ -72,8 +75,10 @@ def _all_complete(case: Case) -> Finding:
     here = tuple(sorted(case.programs))
     stand: Message = ["every call that ", Ranks(here), " had issued has completed"]
     missing = tuple(sorted(case.hidden))
-    gone: Message = [_dumps_of(missing), " missing"] if missing else ""
-    return Finding("", sentence(["no hang: ", stand], gone), "no rank waited when the dumps were written", "")
+    if not missing and not any(each.what == "journal" for each in case.job.unavailable):
+        return Finding("", sentence(["no hang: ", stand]), "no rank waited when the dumps were written", "")
+    gone: Message = [_dumps_of(missing), " missing"] if missing else "other dumps cannot be read"
+    return Finding("", sentence(stand, gone), "what the missing ranks do decides", _FIX)
 
 
 def _still_running(case: Case, found: Blame[Explanation]) -> Finding:

@@ -164,7 +164,7 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
             ["no call of ", Ranks(culprits), " was under way when the dump was written"],
             "what else it did, a dump does not show",
         ),
-        ["look at the log of ", Ranks(culprits), ", or at its stack (`py-spy dump --pid PID`) where it still lives"],
+        ["look at the log of ", Ranks(culprits), ", or attach to it where it still lives (`hangdoc attach PID`)"],
     )
 
 

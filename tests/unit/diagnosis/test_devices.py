@@ -30,7 +30,7 @@ def code(found: Diagnosis) -> str | None:
 
 
 LOOP = "all_reduce all_reduce all_reduce"
-NOT_OF_DUMPS = ("socket", "py-spy dump --pid", "process table", "outside the job")
+NOT_OF_DUMPS = ("socket", "py-spy", "process table", "outside the job")
 
 
 def test_the_one_rank_whose_kernel_was_not_timed_is_possible(tmp_path: Path) -> None:
@@ -67,6 +67,7 @@ def test_a_rank_that_never_issued_the_call_is_late(tmp_path: Path) -> None:
     found = asked(tmp_path, {0: f"{LOOP} barrier+ all_reduce*", 1: f"{LOOP} barrier+ all_reduce*", 2: LOOP})
     assert (found.outcome, found.culprits, found.confidence) == ("hang", (2,), "likely")
     assert "Rank 2 has not issued barrier" in found.verdict
+    assert not [word for word in NOT_OF_DUMPS if word in told(found)]
 
 
 def test_who_issued_the_call_and_stands_before_it_is_followed_to_the_root(tmp_path: Path) -> None:
@@ -119,6 +120,12 @@ def test_copied_dumps_say_what_they_would_say_of_a_hang(tmp_path: Path) -> None:
 def test_complete_dumps_are_of_a_healthy_job(tmp_path: Path) -> None:
     found = asked(tmp_path, {rank: f"{LOOP} [send>{1 - rank},recv<{1 - rank}]" for rank in range(2)})
     assert found.outcome == "healthy", "the parts of a batch stay scheduled for ever"
+
+
+def test_a_complete_dump_says_nothing_of_those_that_are_missing(tmp_path: Path) -> None:
+    found = asked(tmp_path, {0: LOOP}, size=2)
+    assert (found.outcome, found.culprits) == ("blind", ())
+    assert "rank 1's dump is missing" in found.verdict
 
 
 @pytest.mark.parametrize("only_active", [False, True])
