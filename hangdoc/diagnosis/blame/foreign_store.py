@@ -13,7 +13,8 @@ from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.store import ForeignServer
 
 _PORT_TAKEN = "DistNetworkError"
-"""What the rank that should serve the store raises where the port is in use (torch 2.0 to 2.13)."""
+"""What the rank that should serve the store raises where the port is in use (torch 2.13). Of other failures to connect
+as well, so that it proves something only together with a process that has the port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class ForeignStore(Explanation):
     connected: tuple[int, ...]
     """The ranks that wait for others and are connected to that store."""
     refused: bool
-    """Rank 0 ended because its port was taken."""
+    """Rank 0 ended because it could not listen at the port."""
 
 
 def foreign_store(case: Case) -> Blame[ForeignStore] | None:
@@ -51,7 +52,7 @@ def foreign_store(case: Case) -> Blame[ForeignStore] | None:
         proved=True,
         confidence=Confidence.CERTAIN if refused else Confidence.LIKELY,
         sure="seen at the other end of the ranks' own connections"
-        + ("; rank 0 ended because its port was in use" if refused else ""),
+        + ("; rank 0, which should listen there, could not" if refused else ""),
         processes=(CulpritProcess(None, server.pid, case.ranks[connected[0]].host, "foreign-job"),),
     )
 
