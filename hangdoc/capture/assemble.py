@@ -10,7 +10,7 @@ from hangdoc.capture.read import blocked_calls, sockets
 from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails
 from hangdoc.model.journal import Journal
-from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
+from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Thread
 from hangdoc.model.snapshot import LogTail, RankSnapshot
 
 _MOST_THREADS = 64
@@ -31,12 +31,17 @@ def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets)
     processes at the other ends."""
     found: dict[int, tuple[int, tuple[OpenFile, ...]]] = {}
     for pid, state in states.items():
-        for thread in (*state.threads[:1], *[t for t in state.threads[1:] if t.frames][:_MOST_THREADS]):
+        for thread in (*state.threads[:1], *[t for t in state.threads[1:] if _runs_python(t)][:_MOST_THREADS]):
             files = blocked_calls.blocking_files(pid, thread)
             if files:
                 found[thread.tid] = pid, files
     named = blocked_calls.find_peers(list(found.values()), states)
     return {tid: sockets.name_sockets(files, network) for tid, files in zip(found, named, strict=True)}
+
+
+def _runs_python(thread: Thread) -> bool:
+    """True for a Python thread of the program's; hangdoc's own probe waits for hangdoc."""
+    return bool(thread.frames) and not thread.frames[-1].file.endswith("/hangdoc_probe_serve.py")
 
 
 def process_of(

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.frames.names import names
@@ -16,6 +16,7 @@ from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
+from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.state.wait_graph import Graph, build
 from hangdoc.model.diagnosis import Activity
@@ -176,7 +177,24 @@ class Case:
     def graph(self) -> Graph:
         """Who waits for whom."""
         calls = {rank: held.call for rank, held in self.held.items()}
-        return build(self.job, self.activities, self.histories, calls, self.shared_locks)
+        calls |= {rank: call for rank, chain in self.chains.items() if (call := self._call_of(chain)) is not None}
+        return build(self.job, self.activities, self.histories, calls, self.shared_locks, self.chains)
+
+    @cached_property
+    def chains(self) -> dict[int, Chain]:
+        """Rank → the threads that its wait leads to, where it leads to any."""
+        threads = Threads(self.ranks, self.sources)
+        waiting = [r for r, a in self.activities.items() if a.kind in FOLLOWED or a.reason == WaitReason.UNNAMED]
+        found = {rank: threads.chain(rank) for rank in waiting if rank not in self.held}
+        return {rank: chain for rank, chain in found.items() if chain is not None}
+
+    def _call_of(self, chain: Chain) -> Token | None:
+        """The recorded call in which the last thread of a chain waits, unless that is a main thread."""
+        program = self.programs.get(chain.last.rank)
+        if chain.end is not End.CALL or chain.last.is_main or program is None:
+            return None
+        thread = chain.last.thread.python_id
+        return next((call for call in program.pending if thread is not None and call.thread_id == thread), None)
 
     @cached_property
     def held(self) -> dict[int, HeldLock]:

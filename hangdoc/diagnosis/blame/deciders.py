@@ -18,6 +18,7 @@ from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -117,6 +118,12 @@ def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
+
+
+def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
+    """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
+    rank waits itself: a circle, or no root."""
+    return thread_wait(inquiry.case)
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -262,6 +269,7 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
+    waiting_threads,
     stuck_ranks,
     unseen_message,
     waiting_roots,

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes import (
     network,
     ordering,
     starting,
+    threads,
     uneven_loops,
     unnamed,
 )
@@ -34,6 +35,7 @@ __all__ = [
     "network",
     "ordering",
     "starting",
+    "threads",
     "uneven_loops",
     "unnamed",
 ]

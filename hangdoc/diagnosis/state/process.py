@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark, plain, serves_another_thread
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -86,8 +86,9 @@ _LEFT_TO_OTHER_THREADS = frozenset({ActivityKind.LOCK, ActivityKind.SHUTTING_DOW
 def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
 
-    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread. Example:
-    the main thread waits in join() for a thread that is in all_reduce → that thread.
+    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread; in
+    backward() it may run in one of autograd's. Example: the main thread waits in join() for a thread that is in
+    all_reduce → that thread.
     """
     last = process.last
     main = last.main if last else None
@@ -98,6 +99,9 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
     """The one of the other threads that does the rank's work while the main thread waits for it or serves a loop."""
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
+    if any(plain(frame.function) in names("runs_backward") for frame in below_user(main.frames)):
+        servants = [t for t in threads if t.frames and serves_another_thread(t.name)]
+        return next((t for t in servants if _communicates(t.frames)), next(iter(servants), None))
     others: list[Thread] = []
     if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
         others = [t for t in threads if t.frames and _communicates(t.frames)]
@@ -156,12 +160,18 @@ class Wait:
     reason: WaitReason | None = None
 
 
+def thread_files(process: Process, thread: Thread) -> tuple[OpenFile, ...]:
+    """What the thread's system call works on."""
+    main = process.last.main if process.last is not None else None
+    return process.blocking_files if main is not None and thread.tid == main.tid else thread.blocking_files
+
+
 def outside(process: Process, thread: Thread | None) -> Wait | None:
     """Waits that the kernel names: sleep, pipe, lock file, terminal, socket, child."""
     if thread is None or thread.state == "R":
         return None
     channel = thread.wchan or ""
-    for file in process.blocking_files:
+    for file in thread_files(process, thread):
         found = _on_file(file, channel)
         if found is not None:
             return found

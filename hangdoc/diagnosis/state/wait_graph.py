@@ -13,6 +13,7 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
+from hangdoc.diagnosis.state.threads import Chain
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import ProcessKey
@@ -58,14 +59,15 @@ def build(
     groups: list[GroupHistory],
     held: Mapping[int, Token],
     shared_locks: Mapping[int, frozenset[int]],
+    chains: Mapping[int, Chain] | None = None,
 ) -> Graph:
     """Join activities and journals into the graph.
 
-    ``held``: rank → the call during which one of its threads holds the lock that its main thread waits for.
-    ``shared_locks``: rank → the ranks that hold the lock that it waits for. Example: ranks 0 and 1 are in all_reduce
-    #7, rank 2 sleeps → 0 and 1 wait for 2, which is a root.
+    ``held``: rank → the call that a thread is in which its main thread waits for, or which holds its lock.
+    ``shared_locks``: rank → the ranks that hold the lock that it waits for. ``chains``: rank → the threads that its
+    wait leads to. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and 1 wait for 2, which is a root.
     """
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks)
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, chains or {})
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
@@ -82,6 +84,7 @@ class _Builder:
     groups: dict[GroupKey, GroupHistory]
     held: Mapping[int, Token]
     shared_locks: Mapping[int, frozenset[int]]
+    chains: Mapping[int, Chain]
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -106,6 +109,8 @@ class _Builder:
             return self._over_held_lock(rank, self.held[rank])
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
+        if rank in self.chains:
+            return Wait(rank, self.chains[rank].needs(rank), activity.text, "process")
         if kind == ActivityKind.IN_COLLECTIVE:
             return self._in_collective(rank, activity)
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:

@@ -1,0 +1,50 @@
+"""Ranks that hold others up by a thread that is not their main thread: a server's, a handler's, a helper's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.state.threads import Chain, End
+from hangdoc.model.kinds import Confidence
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadWait(Explanation):
+    """The wait of ``waiting`` leads, from thread to thread, to one of the culprits' threads. Their main threads may
+    wait in correct code."""
+
+    waiting: tuple[int, ...]
+    chain: Chain
+
+
+def thread_wait(case: Case) -> Blame[ThreadWait] | None:
+    """The blame of a rank whose thread, other than its main thread, keeps other ranks waiting.
+
+    To blame is whoever can let the chain go on: the rank at whose thread it ends; where a lock is held in a call or in
+    a circle, the rank that holds it. Example: rank 1 waits for thread `server` of rank 0, which waits on a queue that
+    nobody fills; rank 0's main thread waits for rank 1 → rank 0. None unless all stuck ranks get free by that.
+    """
+    for rank, chain in sorted(case.chains.items()):
+        if not chain.through_a_servant or chain.end is End.REQUEST:
+            continue
+        culprits = _responsible(chain)
+        waiting = tuple(sorted(r for r, c in case.chains.items() if c.last.thread == chain.last.thread or r == rank))
+        if not culprits or not case.graph.dissolves({*waiting, *(culprits if chain.end is not End.OUTSIDE else ())}):
+            continue
+        proved = chain.end is not End.OUTSIDE
+        holds = "hold locks that their calls to each other need" if len(culprits) > 1 else "holds a lock over a call"
+        sure = f"{ranks_text(culprits)} {holds}" if proved else "what its thread waits for, no thread seen would end"
+        found = ThreadWait(tuple(r for r in waiting if r not in culprits) or waiting, chain)
+        return Blame(found, culprits, proved=proved, confidence=Confidence.LIKELY, sure=sure)
+    return None
+
+
+def _responsible(chain: Chain) -> tuple[int, ...]:
+    """The ranks that can let a chain go on; () where that is not known."""
+    if chain.end is End.OUTSIDE:
+        return (chain.last.rank,)
+    hops = chain.circle or chain.hops
+    return tuple(sorted({chain.after(hop).rank for hop in hops if hop.lock is not None}))
