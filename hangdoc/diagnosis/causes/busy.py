@@ -8,12 +8,14 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
 from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
@@ -157,6 +159,14 @@ _QUEUE = _Outside(
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
 )
 
+_ANSWERED = _Outside(
+    "HD507",
+    "{text}",
+    "the thread at the other end has answered what it was sent, and waits for the next request: the two sides count "
+    "their bytes, or their messages, differently",
+    "let both sides agree on the length of a message (send it first), and give the read a timeout",
+)
+
 _FIXES = {
     Fault.OWN_PIPE: "let the rank do its part before it waits for the child: close the child's stdin, or read its "
     "output (communicate() does both)",
@@ -273,6 +283,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     known = _seen_closer(case, rank, known, steps)
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     chain: list[Message] = [step.text for step in steps]
+    threads = case.chains.get(rank)
+    if threads is not None and known.code != "HD701":
+        known, chain = _ended_by(threads, rank, known, chain)
     if known is _LOST_TASK:
         chain = ["all of its workers wait for work"]
     return Finding(
@@ -296,6 +309,19 @@ def _row(case: Case, rank: int) -> _Outside | None:
         return None
     idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
     return _LOST_TASK if idle else known
+
+
+def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) -> tuple[_Outside, list[Message]]:
+    """The sentences and clauses for a wait that leads from thread to thread: what the last one does explains it."""
+    if threads.end is End.REQUEST:
+        asked = thread_name(threads.last)
+        if thread_wait_of(threads.last).kind != ActivityKind.IO:
+            return known, [[asked, " runs that call and is ", state(threads.last)]]
+        return _ANSWERED, [["at the other end, ", asked, " waits for data as well, at ", place(threads.last.where)]]
+    kind = thread_wait_of(threads.last).kind
+    if threads.end is not End.OUTSIDE or threads.last.rank != rank or kind not in ENDS:
+        return known, chain
+    return replace(_KINDS.get(kind, known), doing="{text}"), own_clauses(threads)
 
 
 def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:

@@ -6,22 +6,13 @@ from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.diagnosis.state.threads import Chain, End, Hop, Node, thread_wait_of
-from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
+from hangdoc.model.kinds import COMMUNICATING
+from hangdoc.model.message import Does, Message, joined, sentence
 
-_CODES = {
-    ActivityKind.IO: "HD507",
-    ActivityKind.PIPE: "HD507",
-    ActivityKind.SLEEPING: "HD508",
-    ActivityKind.FILE_LOCK: "HD504",
-    ActivityKind.WAITING_FOR_CHILD: "HD509",
-    ActivityKind.WAITING_FOR_WORKER: "HD503",
-    ActivityKind.COMPUTING: "HD501",
-}
-"""What the thread at the end of a chain does → the cause; any other is HD505."""
 _FIX_LOCK = (
     "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
 )
@@ -38,11 +29,11 @@ def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
     locked = chain.end is not End.OUTSIDE
     told = {*blame.found.waiting, *(blame.culprits if locked else ())}
     return Finding(
-        "HD505" if locked else _CODES.get(thread_wait_of(chain.last).kind, "HD505"),
+        "HD505" if locked else ENDS.get(thread_wait_of(chain.last).kind, "HD505"),
         sentence(
             _summary(case, blame), where_they_wait(case, tuple(r for r in sorted(case.activities) if r not in told))
         ),
-        joined(*(_clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
+        joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
         _FIX_LOCK if locked else _FIX_END,
     )
 
@@ -54,7 +45,7 @@ def _summary(case: Case, blame: Blame[ThreadWait]) -> Message:
     servant = next(hop.node for hop in chain.hops[1:] if hop.node.rank != waiting[0] or not hop.node.is_main)
     waits: Message = [Does(waiting, "waits", "wait"), " at ", place(first.where), " for ", thread_name(servant)]
     if chain.end is End.OUTSIDE:
-        return [waits, ", which is ", _state(chain.last)]
+        return [waits, ", which is ", state(chain.last)]
     hop = next(hop for hop in (*chain.circle, *chain.hops) if hop.lock is not None)
     holds: Message = [Does(blame.culprits, "holds", "hold"), f" the lock `{hop.lock.name if hop.lock else ''}` while "]
     doing: Message = ["it " if len(blame.culprits) == 1 else "they ", _in_call(case, chain.after(hop), blame.culprits)]
@@ -73,36 +64,10 @@ def _in_call(case: Case, holder: Node, ranks: tuple[int, ...]) -> Message:
     one = len(ranks) == 1
     if holder.is_main and case.activities[holder.rank].kind in COMMUNICATING:
         return ["waits " if one else "wait ", waiting_at(case, (holder.rank,))]
-    return ["is " if one else "are ", _state(holder)]
+    return ["is " if one else "are ", state(holder)]
 
 
 def _conclusion(chain: Chain) -> Message:
     if chain.end is End.CIRCLE:
         return "none of them can go on before the other"
     return "no thread that was seen would end that wait" if chain.end is End.OUTSIDE else ""
-
-
-def _clauses(chain: Chain) -> list[Message]:
-    """One clause for each thread after the first: what it waits for, and who has it."""
-    last = chain.hops[:-1] if chain.end is End.CALL else chain.hops
-    return [_clause(chain, hop) for hop in last[1:]]
-
-
-def _clause(chain: Chain, hop: Hop) -> Message:
-    node = hop.node
-    if hop.lock is not None:
-        holder = chain.after(hop)
-        has: Message = [f"the lock `{hop.lock.name}`, which ", thread_name(holder), " holds since "]
-        return [thread_name(node), " waits at ", place(node.where), " for ", has, place(hop.lock.frame)]
-    return [thread_name(node), " is ", _state(node)]
-
-
-def _state(node: Node) -> Message:
-    """'waiting on a queue at serve.py:17 serve()', to follow 'is'."""
-    return [thread_wait_of(node).text, [" at ", place(node.where)] if node.where is not None else ""]
-
-
-def thread_name(node: Node) -> Message:
-    """'thread `server` of rank 0', 'the main thread of rank 0'."""
-    which = "the main thread" if node.is_main else f"thread `{node.thread.name}`"
-    return [which, " of ", Ranks((node.rank,))]

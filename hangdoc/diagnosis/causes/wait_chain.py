@@ -205,8 +205,12 @@ def _holders(case: Case, process: Process, host: str) -> Sequence[Message]:
 
 
 def _is_at_a_queue(process: Process) -> bool:
+    """True if the process waits on a queue between processes itself, and not for what fills one (a DataLoader's)."""
     main = process.last.main if process.last is not None else None
-    mark = mark_with_words(main.frames, ActivityKind.PIPE) if main is not None else None
+    decides = kind_mark(main.frames) if main is not None else None
+    if main is None or decides is None or decides.kind != ActivityKind.PIPE:
+        return False
+    mark = mark_with_words(main.frames, ActivityKind.PIPE)
     return mark is not None and mark.reason == WaitReason.QUEUE
 
 
