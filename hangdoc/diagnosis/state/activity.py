@@ -27,6 +27,8 @@ _MOST_KEYS = 3
 """Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
+_PERHAPS_DONE_BY_CHILDREN = frozenset({ActivityKind.PIPE, ActivityKind.IO, ActivityKind.SLEEPING})
+"""A rank may read its children's results from a pipe, or poll for them; what a DataLoader prefetches is none."""
 
 
 def describe(rank: RankSnapshot, program: RankProgram | None) -> Activity:
@@ -56,8 +58,7 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     moving = is_moving(process)
     doing, token, peer = _what(rank, process, thread, program, moving)
     kind = doing.kind
-    if kind in _DONE_BY_CHILDREN:
-        moving = moving or any(is_moving(child) for child in descendants(process))
+    moving = moving or any(is_moving(child) for child in _at_work_for(process, kind, stack))
     found = Activity(
         rank=rank.rank,
         host=rank.host,
@@ -74,6 +75,16 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     )
     found = _with_call(found, token) if token is not None else found
     return found if found.where is not None else replace(found, where=_line_of_main(rank, process, kind))
+
+
+def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Process]:
+    """The processes below this one whose work may be what it waits for: while they move, it is not hung."""
+    if kind in _DONE_BY_CHILDREN:
+        return descendants(process)
+    future = kind == ActivityKind.LOCK and any(f.file.endswith(names("future_file")) for f in below_user(stack))
+    if not future and kind not in _PERHAPS_DONE_BY_CHILDREN:
+        return []
+    return [child for child in descendants(process) if child.role != "dataloader-worker"]
 
 
 def _with_call(activity: Activity, call: Token) -> Activity:
