@@ -10,12 +10,16 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import task_function
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
+from hangdoc.diagnosis.state.process import blocking_thread
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.state.wait_graph import Graph, build
@@ -122,6 +126,23 @@ class Case:
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
+
+    def waiting_for(self, call: Token | None) -> Stack:
+        """The main thread's stack, if it waits for the task that is in ``call`` where it also submitted it: () for any
+        other call.
+
+        Example: main at `pool.submit(evaluate).result()`, a worker in the all_gather of evaluate() → main's stack. What
+        decides about the call then decides about main's line.
+        """
+        process = self.ranks[call.rank].process if call is not None and call.pending else None
+        main = process.last.main if process is not None and process.last is not None else None
+        thread = blocking_thread(process) if process is not None else None
+        if call is None or main is None or thread is None or thread.tid == main.tid:
+            return ()
+        task = task_function(next(iter(user_stack(main.frames)), None), self.sources)
+        tasks = user_stack(call.stack)
+        mine = bool(call.thread_id) and thread.python_id == call.thread_id
+        return main.frames if mine and tasks and task and plain(tasks[-1].function) == task else ()
 
     @cached_property
     def messages_alone(self) -> list[Alone]:
