@@ -261,3 +261,26 @@ def test_a_stack_that_nobody_could_read():
 def test_a_pending_call_beats_a_nameless_wait():
     assert activity(process(wchan="futex_do_wait"), journal_of(barrier(4))).sequence == 4
     assert activity(process(wchan="hrtimer_nanosleep"), journal_of(barrier(4))).kind == "sleeping"
+
+
+# --- children at work -----------------------------------------------------------------------------------------------
+
+FUTURE = Frame(LIBRARY + "concurrent/futures/_base.py", 451, "Future.result")
+QUEUE = Frame(LIBRARY + "multiprocessing/queues.py", 103, "Queue.get")
+LOCK = Frame(LIBRARY + "threading.py", 320, "Condition.wait")
+
+
+@pytest.mark.parametrize(
+    ("stack", "role", "moves"),
+    [
+        (inside(LOCK, FUTURE), "child", True),
+        (inside(QUEUE), "child", True),
+        (inside(QUEUE), "dataloader-worker", False),  # it may prefetch what nobody waits for
+        (inside(LOCK), "child", False),  # what another thread of the rank is to do
+        (inside(Frame(C10D, 9, "barrier")), "child", False),
+    ],
+)
+def test_a_rank_whose_children_compute_is_working(stack: Stack, role: str, moves: bool) -> None:
+    busy = replace(process((USER,), state="R", cpu=0.9), role=role)
+    assert activity(process(stack, wchan="futex_do_wait", children=(busy,))).moving is moves
+    assert not activity(process(stack, wchan="futex_do_wait", children=(replace(busy, looks=busy.looks[:1]),))).moving
