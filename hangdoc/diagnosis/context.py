@@ -141,7 +141,7 @@ class Case:
             return ()
         task = task_function(next(iter(user_stack(main.frames)), None), self.sources)
         tasks = user_stack(call.stack)
-        mine = bool(call.thread_id) and thread.python_id == call.thread_id
+        mine = thread.python_id == call.thread_id if call.thread_id else call.stack == thread.frames
         return main.frames if mine and tasks and task and plain(tasks[-1].function) == task else ()
 
     @cached_property

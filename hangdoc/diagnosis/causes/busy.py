@@ -13,7 +13,7 @@ from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idl
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
@@ -141,6 +141,15 @@ _LEFT_ALONE = _Outside(
     "has ended, perhaps by an exception that shows only on stderr, or the waiting thread holds it itself",
     "pass a thread's exception on to whoever waits for it (a sentinel in the queue, the event set in `finally`), and "
     "give waits a timeout",
+)
+
+_LOGGER = _Outside(
+    "HD505",
+    "{text}",
+    "the logger's queue is full, and no thread takes records from it: its QueueListener was not started in this "
+    "process, was stopped, or ended by an exception in a handler",
+    "give the QueueHandler a queue without a limit, start the QueueListener in every process, and let no exception "
+    "leave its handlers",
 )
 
 _EACH_OTHER = _Outside(
@@ -327,6 +336,8 @@ def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) 
 def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:
     """``known``, or the sentences that fit better after what the wait leads to, and how the rank's program ended."""
     if known is _KINDS[ActivityKind.LOCK]:
+        if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
+            return _LOGGER
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)

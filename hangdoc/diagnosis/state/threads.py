@@ -14,7 +14,7 @@ from functools import cached_property
 
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders
@@ -126,7 +126,7 @@ class Threads:
         found = []
         for rank, snapshot in self.ranks.items():
             for thread in _python_threads(snapshot.process):
-                if any(_is_in(f, "remote_handler_file", "remote_handler") for f in thread.frames):
+                if any(is_in(f, "remote_handler_file", "remote_handler") for f in thread.frames):
                     assert snapshot.process is not None  # it has threads
                     found.append(Node(rank, snapshot.process, thread))
         return found
@@ -228,10 +228,6 @@ def _python_threads(process: Process | None) -> Iterator[Thread]:
     return (thread for thread in threads if user_stack(thread.frames))
 
 
-def _is_in(frame: Frame, files: str, functions: str) -> bool:
-    return frame.file.endswith(names(files)) and plain(frame.function) in names(functions)
-
-
 def _other_end(target: str) -> str:
     """'socket:tcp B to A' of 'socket:tcp A to B (ESTABLISHED)'."""
     family, _, ends = target.partition(" (")[0].partition(" ")
@@ -295,7 +291,7 @@ def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
 def _working_for(threads: Iterable[Thread], where: Frame, sources: Sources) -> list[Thread]:
     """The pool's workers that run a task; only those that run the function which the waiting line's task has."""
     task = task_function(where, sources)
-    found = [t for t in threads if any(_is_in(f, "pool_worker_file", "pool_worker") for f in t.frames)]
+    found = [t for t in threads if any(is_in(f, "pool_worker_file", "pool_worker") for f in t.frames)]
     return [t for t in found if not task or plain(user_stack(t.frames)[-1].function) == task]
 
 
