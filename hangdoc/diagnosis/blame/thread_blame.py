@@ -25,10 +25,11 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
 
     To blame is whoever can let the chain go on: the rank at whose thread it ends; where a lock is held in a call or in
     a circle, the rank that holds it. Example: rank 1 waits for thread `server` of rank 0, which waits on a queue that
-    nobody fills; rank 0's main thread waits for rank 1 → rank 0. None unless all stuck ranks get free by that.
+    nobody fills; rank 0's main thread waits for rank 1 → rank 0. None unless all stuck ranks get free by that, and
+    where the ranks of the chain are not stuck: whoever still works may set them free.
     """
     for rank, chain in sorted(case.chains.items()):
-        if not chain.through_a_servant or chain.end is End.REQUEST:
+        if not chain.through_a_servant or chain.end is End.REQUEST or not _is_stuck(case, chain):
             continue
         culprits = _responsible(chain)
         waiting = tuple(sorted(r for r, c in case.chains.items() if c.last.thread == chain.last.thread or r == rank))
@@ -40,6 +41,10 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
         found = ThreadWait(tuple(r for r in waiting if r not in culprits) or waiting, chain)
         return Blame(found, culprits, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     return None
+
+
+def _is_stuck(case: Case, chain: Chain) -> bool:
+    return chain.end is End.CIRCLE or case.graph.stuck.issuperset(hop.node.rank for hop in chain.hops)
 
 
 def _responsible(chain: Chain) -> tuple[int, ...]:
