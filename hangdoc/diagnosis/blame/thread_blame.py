@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.blame.wait_cycle import MOST_TRIED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.threads import Chain, End
@@ -28,11 +29,13 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
     nobody fills; rank 0's main thread waits for rank 1 → rank 0. None unless all stuck ranks get free by that, and
     where the ranks of the chain are not stuck: whoever still works may set them free.
     """
+    waiters: dict[int, list[int]] = {}
     for rank, chain in sorted(case.chains.items()):
-        if not chain.through_a_servant or chain.end is End.REQUEST or not _is_stuck(case, chain):
-            continue
+        if chain.through_a_servant and chain.end is not End.REQUEST and _is_stuck(case, chain):
+            waiters.setdefault(id(chain.last.thread), []).append(rank)
+    for ranks in list(waiters.values())[:MOST_TRIED]:
+        chain, waiting = case.chains[ranks[0]], tuple(ranks)
         culprits = _responsible(chain)
-        waiting = tuple(sorted(r for r, c in case.chains.items() if c.last.thread == chain.last.thread or r == rank))
         if not culprits or not case.graph.dissolves({*waiting, *(culprits if chain.end is not End.OUTSIDE else ())}):
             continue
         proved = chain.end is not End.OUTSIDE

@@ -330,7 +330,9 @@ def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) 
     kind = thread_wait_of(threads.last).kind
     if threads.end is not End.OUTSIDE or threads.last.rank != rank or kind not in ENDS:
         return known, chain
-    return replace(_KINDS.get(kind, known), doing="{text}"), own_clauses(threads)
+    lock = threads.hops[0].lock
+    doing = f"waiting for the lock `{lock.name}`" if lock is not None else "{text}"
+    return replace(_KINDS.get(kind, known), doing=doing), own_clauses(threads)
 
 
 def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hangdoc.diagnosis.causes.phrases import line_of, place
 from hangdoc.diagnosis.state.threads import Chain, End, Hop, Node, thread_wait_of
 from hangdoc.model.kinds import ActivityKind
@@ -27,25 +29,25 @@ def clauses(chain: Chain) -> list[Message]:
 
 def own_clauses(chain: Chain) -> list[Message]:
     """The same for the threads of one rank, after a clause on its main thread: 'its thread `uploader` is …'."""
-    return [
-        [f"its thread `{hop.node.thread.name}` ", _doing(chain, hop, "its ")]
-        for hop in chain.hops[1:]
-        if not hop.node.is_main
-    ]
+    found: list[Message] = []
+    for before, hop in pairwise(chain.hops):
+        holds: Message = [", which holds it since ", line_of(before.lock.frame), ","] if before.lock is not None else ""
+        if not hop.node.is_main:
+            found.append([f"its thread `{hop.node.thread.name}`", holds, " ", _doing(chain, hop, own=True)])
+    return found
 
 
 def _clause(chain: Chain, hop: Hop) -> Message:
-    return [thread_name(hop.node), " ", _doing(chain, hop, "")]
+    return [thread_name(hop.node), " ", _doing(chain, hop)]
 
 
-def _doing(chain: Chain, hop: Hop, whose: str) -> Message:
+def _doing(chain: Chain, hop: Hop, *, own: bool = False) -> Message:
     """'waits at a.py:3 for the lock `LOCK`, which …'; 'is waiting on a queue at a.py:9 run()'."""
     if hop.lock is None:
         return ["is ", state(hop.node)]
-    holder = chain.after(hop)
-    who: Message = thread_name(holder)
-    if whose:
-        who = "its main thread" if holder.is_main else f"its thread `{holder.thread.name}`"
+    if own:
+        return ["waits at ", place(hop.node.where), f" for the lock `{hop.lock.name}`"]
+    who = thread_name(chain.after(hop))
     at: Message = ["waits at ", place(hop.node.where), f" for the lock `{hop.lock.name}`, which "]
     return [at, who, " holds since ", line_of(hop.lock.frame)]
 
