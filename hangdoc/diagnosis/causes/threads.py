@@ -11,10 +11,13 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING
-from hangdoc.model.message import Does, Message, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 
 _FIX_LOCK = (
     "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
+)
+_FIX_ORDER = (
+    "do what the thread waits for before the call that needs the ranks that wait for the thread, or let these ask later"
 )
 _FIX_END = (
     "let the thread end the wait of those who ask it whatever happens: give its own wait a timeout, and answer with an "
@@ -34,7 +37,7 @@ def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
             _summary(case, blame), where_they_wait(case, tuple(r for r in sorted(case.activities) if r not in told))
         ),
         joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
-        _FIX_LOCK if locked else _FIX_END,
+        (_FIX_LOCK if chain.lock is not None else _FIX_ORDER) if locked else _FIX_END,
     )
 
 
@@ -46,8 +49,11 @@ def _summary(case: Case, blame: Blame[ThreadWait]) -> Message:
     waits: Message = [Does(waiting, "waits", "wait"), " at ", place(first.where), " for ", thread_name(servant)]
     if chain.end is End.OUTSIDE:
         return [waits, ", which is ", state(chain.last)]
-    hop = next(hop for hop in (*chain.circle, *chain.hops) if hop.lock is not None)
-    holds: Message = [Does(blame.culprits, "holds", "hold"), f" the lock `{hop.lock.name if hop.lock else ''}` while "]
+    hop = chain.lock
+    if hop is None or hop.lock is None:
+        before: Message = [" would end that wait, and ", _in_call(case, chain.last, blame.culprits), " first"]
+        return [waits, ", which is ", state(chain.hops[-2].node), "; ", Ranks(blame.culprits), before]
+    holds: Message = [Does(blame.culprits, "holds", "hold"), f" the lock `{hop.lock.name}` while "]
     doing: Message = ["it " if len(blame.culprits) == 1 else "they ", _in_call(case, chain.after(hop), blame.culprits)]
     if chain.end is End.CALL:
         return [holds, doing, "; ", waits, ", which needs that lock"]

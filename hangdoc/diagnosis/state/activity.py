@@ -81,10 +81,20 @@ def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Pro
     """The processes below this one whose work may be what it waits for: while they move, it is not hung."""
     if kind in _DONE_BY_CHILDREN:
         return descendants(process)
-    future = kind == ActivityKind.LOCK and any(f.file.endswith(names("future_file")) for f in below_user(stack))
-    if not future and kind not in _PERHAPS_DONE_BY_CHILDREN:
+    awaited = kind in _PERHAPS_DONE_BY_CHILDREN or (
+        kind == ActivityKind.LOCK
+        and (any(f.file.endswith(names("future_file")) for f in below_user(stack)) or _a_thread_awaits_one(process))
+    )
+    if not awaited:
         return []
     return [child for child in descendants(process) if child.role != "dataloader-worker"]
+
+
+def _a_thread_awaits_one(process: Process) -> bool:
+    """True if another thread of the process, which the main thread may wait for, waits for a child."""
+    threads = process.last.threads[1:] if process.last is not None else ()
+    marks = (kind_mark(thread.frames) for thread in threads if user_stack(thread.frames))
+    return any(mark is not None and mark.kind in _DONE_BY_CHILDREN for mark in marks)
 
 
 def _with_call(activity: Activity, call: Token) -> Activity:

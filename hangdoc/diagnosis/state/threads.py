@@ -88,6 +88,11 @@ class Chain:
         return self.hops[self.back :] if self.end is End.CIRCLE else ()
 
     @property
+    def lock(self) -> Hop | None:
+        """The first hop that waits for a lock, of a circle in it; None where none does."""
+        return next((hop for hop in (*self.circle, *self.hops) if hop.lock is not None), None)
+
+    @property
     def through_a_servant(self) -> bool:
         """True if a thread of another rank that is not that rank's main thread is part of it."""
         return any(hop.node.rank != self.hops[0].node.rank and not hop.node.is_main for hop in self.hops)

@@ -284,3 +284,12 @@ def test_a_rank_whose_children_compute_is_working(stack: Stack, role: str, moves
     busy = replace(process((USER,), state="R", cpu=0.9), role=role)
     assert activity(process(stack, wchan="futex_do_wait", children=(busy,))).moving is moves
     assert not activity(process(stack, wchan="futex_do_wait", children=(replace(busy, looks=busy.looks[:1]),))).moving
+
+
+def test_a_child_may_work_for_a_thread_that_the_rank_waits_for() -> None:
+    busy = replace(process((USER,), state="R", cpu=0.9), role="child")
+    rank = process(inside(LOCK), wchan="futex_do_wait", children=(busy,))
+    helper = Thread(72, "compress", "S", frames=inside(Frame(LIBRARY + "subprocess.py", 1262, "Popen.wait")))
+    looks = tuple(replace(look, threads=(*look.threads, helper)) for look in rank.looks)
+    assert not activity(rank).moving
+    assert activity(replace(rank, looks=looks)).moving
