@@ -20,6 +20,9 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 _MOST_STACKS = 512
 """Ranks whose stacks are searched for folders: all ranks run the same torch."""
 
+_GENERATED = "<string>"
+"""The file of code that was made from a text, by a library or by hand."""
+
 _T = TypeVar("_T")
 
 
@@ -47,7 +50,7 @@ def with_library_frames(job: JobSnapshot) -> JobSnapshot:
     ``LibraryFrame``.
     """
     roots = roots_of(job)
-    if not roots and not any(_is_proxy(stack, at) for stack in _stacks_now(job) for at in range(len(stack))):
+    if not roots and not any(frame.file == _GENERATED for stack in _stacks_now(job) for frame in stack):
         return job
     return _Marking(roots).of(job)
 
@@ -57,7 +60,7 @@ def _is_proxy(stack: Stack, at: int) -> bool:
 
     Any other `<string>` is what somebody typed.
     """
-    return at > 0 and stack[at].file == "<string>" and stack[at - 1].file.endswith(names("proxy_file"))
+    return at > 0 and stack[at].file == _GENERATED and stack[at - 1].file.endswith(names("proxy_file"))
 
 
 def _stacks_now(job: JobSnapshot) -> Iterator[Stack]:
