@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_n
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
-from hangdoc.model.kinds import COMMUNICATING
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 
 _FIX_LOCK = (
@@ -23,6 +23,7 @@ _FIX_END = (
     "let the thread end the wait of those who ask it whatever happens: give its own wait a timeout, and answer with an "
     "error when there is nothing more to give"
 )
+_FIX_WORK = "nothing is broken while that thread works; let it work ahead, so that nobody has to wait for it"
 
 
 @cause("HD501", "HD503", "HD504", "HD505", "HD507", "HD508", "HD509", explains=ThreadWait, order=345)
@@ -37,7 +38,7 @@ def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
             _summary(case, blame), where_they_wait(case, tuple(r for r in sorted(case.activities) if r not in told))
         ),
         joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
-        (_FIX_LOCK if chain.lock is not None else _FIX_ORDER) if locked else _FIX_END,
+        _fix(chain),
     )
 
 
@@ -48,7 +49,8 @@ def _summary(case: Case, blame: Blame[ThreadWait]) -> Message:
     servant = next(hop.node for hop in chain.hops[1:] if hop.node.rank != waiting[0] or not hop.node.is_main)
     waits: Message = [Does(waiting, "waits", "wait"), " at ", place(first.where), " for ", thread_name(servant)]
     if chain.end is End.OUTSIDE:
-        return [waits, ", which is ", state(chain.last)]
+        further: Message = "" if chain.last == servant else [", whose wait leads to ", thread_name(chain.last)]
+        return [waits, further, ", which is ", state(chain.last)]
     hop = chain.lock
     if hop is None or hop.lock is None:
         before: Message = [" would end that wait, and ", _in_call(case, chain.last, blame.culprits), " first"]
@@ -73,7 +75,15 @@ def _in_call(case: Case, holder: Node, ranks: tuple[int, ...]) -> Message:
     return ["is " if one else "are ", state(holder)]
 
 
+def _fix(chain: Chain) -> str:
+    if chain.end is End.OUTSIDE:
+        return _FIX_WORK if thread_wait_of(chain.last).kind == ActivityKind.COMPUTING else _FIX_END
+    return _FIX_LOCK if chain.lock is not None else _FIX_ORDER
+
+
 def _conclusion(chain: Chain) -> Message:
     if chain.end is End.CIRCLE:
         return "none of them can go on before the other"
+    if chain.end is End.OUTSIDE and thread_wait_of(chain.last).kind == ActivityKind.COMPUTING:
+        return "that thread works, and the others have nothing to do but wait"
     return "no thread that was seen would end that wait" if chain.end is End.OUTSIDE else ""

@@ -17,7 +17,8 @@ _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 _FUTEX_PRIVATE = 128
 """FUTEX_PRIVATE_FLAG of linux/futex.h."""
 _CPU_SHARE_THAT_MOVES = 0.05
-"""Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
+"""Of one core, in the main thread and those that run in both looks; chosen by hand, above what a wait that polls now
+and then costs."""
 _CPU_SHARE_OF_A_BUSY_THREAD = 0.5
 """Of one core, in any thread; chosen by hand, above what the probe's own answers cost."""
 _SHORTEST_GAP_SECONDS = 0.05
@@ -54,8 +55,14 @@ def _main_moves(then: Thread, now: Thread, seconds: float) -> bool:
 
 
 def _thread_moves(then: Thread, now: Thread, seconds: float) -> bool:
-    """True if a thread ran for much of the time, or one that moves data was woken up again and again."""
-    if now.cpu - then.cpu > _CPU_SHARE_OF_A_BUSY_THREAD * seconds:
+    """True if a thread ran for much of the time, or one that moves data was woken up again and again.
+
+    A thread of the program's that runs in both looks counts with less: on a busy machine it gets a small share.
+    """
+    ran = now.cpu - then.cpu
+    if ran > _CPU_SHARE_OF_A_BUSY_THREAD * seconds:
+        return True
+    if then.state == now.state == "R" and user_stack(now.frames) and ran > _CPU_SHARE_THAT_MOVES * seconds:
         return True
     wake_ups = now.voluntary_switches - then.voluntary_switches
     return now.name in names("threads_that_move_data", of="native") and wake_ups > _WAKE_UPS_THAT_MOVE

@@ -293,3 +293,22 @@ def test_a_child_may_work_for_a_thread_that_the_rank_waits_for() -> None:
     looks = tuple(replace(look, threads=(*look.threads, helper)) for look in rank.looks)
     assert not activity(rank).moving
     assert activity(replace(rank, looks=looks)).moving
+
+
+@pytest.mark.parametrize(
+    ("states", "ran", "frames", "moves"),
+    [
+        ("RR", 0.4, (USER,), True),
+        ("RR", 0.01, (USER,), False),
+        ("SR", 0.4, (USER,), False),  # a monitor that was seen at work by chance
+        ("RR", 0.4, (Frame("/x/hangdoc/probe/hangdoc_probe_serve.py", 9, "_serve"),), False),
+        ("SS", 0.6, (), True),
+    ],
+)
+def test_a_thread_that_computes_on_a_busy_machine_moves(states: str, ran: float, frames: Stack, moves: bool) -> None:
+    rank = process(inside(Frame(C10D, 9, "all_reduce")))
+    looks = tuple(
+        replace(look, threads=(*look.threads, Thread(72, "loader", state, cpu=ran * at, frames=frames)))
+        for at, (look, state) in enumerate(zip(rank.looks, states, strict=True))
+    )
+    assert activity(replace(rank, looks=looks)).moving is moves
