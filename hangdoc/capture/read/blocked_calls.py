@@ -147,7 +147,8 @@ def find_peers(
     locking = any(file.is_locking for _, files in wanted for file in files)
     locks = (read_text("/proc/locks") or "") if locking else ""
     return [
-        tuple(_with_peers(pid, _named(file, ends, holders), holders, locks) for file in files) for pid, files in wanted
+        tuple(_with_peers(pid, _named(pid, file, ends, holders), holders, locks) for file in files)
+        for pid, files in wanted
     ]
 
 
@@ -158,12 +159,13 @@ def _other_ends(targets: Collection[str]) -> dict[str, int]:
     return {target: peers[inode] for target, inode in inodes.items() if peers.get(inode)}
 
 
-def _named(file: OpenFile, ends: Mapping[str, int], holders: Iterable[_Holder]) -> OpenFile:
-    """An AF_UNIX socket with both its ends as name, 'socket:unix 77 to 78', and the processes that have the other."""
+def _named(pid: int, file: OpenFile, ends: Mapping[str, int], holders: Iterable[_Holder]) -> OpenFile:
+    """An AF_UNIX socket with both its ends as name, 'socket:unix 77 to 78', and the other processes that have the
+    second."""
     end = ends.get(file.target)
     if end is None:
         return file
-    peers = {holder.pid for holder in holders if holder.target == f"socket:[{end}]"}
+    peers = {holder.pid for holder in holders if holder.target == f"socket:[{end}]"} - {pid}
     return replace(file, target=f"socket:unix {file.target[8:-1]} to {end}", peers=tuple(sorted(peers)))
 
 

@@ -61,6 +61,7 @@ _FOLLOWED = frozenset(
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.FILE_LOCK,
         ActivityKind.PIPE,
+        ActivityKind.IO,
         ActivityKind.LOCK,
         ActivityKind.GIL_HELD,
         ActivityKind.SHUTTING_DOWN,
@@ -98,6 +99,8 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
         if process is None or kind not in _FOLLOWED:
             return
         following = _next(process, kind)
+        if following is None and kind == ActivityKind.IO:
+            return  # a file, or a server that is no child
         if following is None:
             at_a_file = kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE)
             if at_a_file:
@@ -148,12 +151,13 @@ def _next(process: Process, kind: str) -> Process | None:
         ActivityKind.WAITING_FOR_CHILD,
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.PIPE,
+        ActivityKind.IO,
     ) or _is_at_a_queue(process):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
     workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
     children = [c for c in process.children if c.pid in named]
-    if kind == ActivityKind.PIPE:
+    if kind in (ActivityKind.PIPE, ActivityKind.IO):
         return next(iter(children), None)
     children = children or (workers if kind == ActivityKind.WAITING_FOR_WORKER else list(process.children))
     still = [c for c in children if not is_moving(c)]

@@ -211,7 +211,8 @@ def _on_file(file: OpenFile, channel: str) -> Wait | None:
         return Wait(ActivityKind.PIPE, f"opening {file.target} (no process has its other end open)")
     if file.operation in names("wait_for_many", of="kernel"):
         return None
-    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {file.target}")
+    what = "a unix socket" if file.target.startswith("socket:unix ") else file.target
+    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {what}")
 
 
 def gil_holder(process: Process) -> Thread | None:
