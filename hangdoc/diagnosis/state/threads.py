@@ -150,9 +150,9 @@ class Threads:
                 hops.append(Hop(node))
                 return Chain(tuple(hops), self._end(node)) if len(hops) > 1 else None
             hops.append(Hop(node, lock))
-            seen = [hop.node.thread.tid for hop in hops if hop.node.process is following.process]
-            if following.thread.tid in seen:
-                back = next(i for i, h in enumerate(hops) if h.node.thread is following.thread)
+            seen = [(hop.node.rank, hop.node.thread.tid) for hop in hops]
+            if (following.rank, following.thread.tid) in seen:
+                back = seen.index((following.rank, following.thread.tid))
                 return Chain(tuple(hops), End.CIRCLE, back)
             if answers:
                 return Chain((*hops, Hop(following)), End.REQUEST)
@@ -248,8 +248,8 @@ def _serving(process: Process, end: str, sources: Sources) -> tuple[Thread | Non
     """
     threads = list(_python_threads(process))
     for thread in threads:
-        if any(file.target.startswith(end) for file in thread_files(process, thread)):
-            return thread, thread is not threads[0]
+        if any(file.target.partition(" (")[0] == end for file in thread_files(process, thread)):
+            return thread, thread.tid != process.pid
     free = [
         thread
         for thread in threads

@@ -114,6 +114,11 @@ def test_of_two_threads_that_may_serve_it_none_is_named() -> None:
     assert chain(rank(0, IN_CALL, *both), ASKING) is None
 
 
+def test_another_socket_of_the_same_server_is_not_this_one() -> None:
+    other = thread(11, at(12, "serve"), name="server", files=reads(THERE.replace(":5 ", ":55 "), 20))
+    assert chain(rank(0, IN_CALL, other), ASKING) is None
+
+
 def test_a_socket_of_nobody_in_the_job() -> None:
     assert chain(rank(0, IN_CALL), rank(1, thread(20, at(3, "ask")), files=reads(HERE, 4711))) is None
 
