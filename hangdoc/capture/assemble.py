@@ -3,30 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import blocked_calls, sockets
 from hangdoc.capture.read.children import Subject
 from hangdoc.capture.read.probe_client import ProbeDetails
 from hangdoc.model.journal import Journal
-from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState
+from hangdoc.model.process import OpenFile, Process, ProcessExit, ProcessState, Thread
 from hangdoc.model.snapshot import LogTail, RankSnapshot
+
+_MOST_THREADS = 64
+"""Of one process, whose system calls are looked at. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingFiles:
-    """By pid of this host: what the main thread blocks on, and the files that the process has locked."""
+    """By pid of this host the files that the process has locked; by thread id what the thread blocks on (the main
+    thread's is the pid)."""
 
     blocked: Mapping[int, tuple[OpenFile, ...]]
     locked: Mapping[int, tuple[str, ...]]
 
 
 def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
-    """By pid: what the main thread of each process blocks on, with the processes at the other ends."""
-    files = [(pid, blocked_calls.blocking_files(pid, state.main)) for pid, state in states.items()]
-    found = blocked_calls.find_peers([(pid, some) for pid, some in files if some], states)
-    return {pid: sockets.name_sockets(some, network) for pid, some in found.items()}
+    """By thread id: what the main thread of each process, and every other thread that runs Python, blocks on, with the
+    processes at the other ends."""
+    found: dict[int, tuple[int, tuple[OpenFile, ...]]] = {}
+    for pid, state in states.items():
+        for thread in (*state.threads[:1], *[t for t in state.threads[1:] if _runs_python(t)][:_MOST_THREADS]):
+            files = blocked_calls.blocking_files(pid, thread)
+            if files:
+                found[thread.tid] = pid, files
+    named = blocked_calls.find_peers(list(found.values()), states)
+    return {tid: sockets.name_sockets(files, network) for tid, files in zip(found, named, strict=True)}
+
+
+def _runs_python(thread: Thread) -> bool:
+    """True for a Python thread of the program's; hangdoc's own probe waits for hangdoc."""
+    return bool(thread.frames) and not thread.frames[-1].file.endswith("/hangdoc_probe_serve.py")
 
 
 def process_of(
@@ -42,12 +57,21 @@ def process_of(
         comm=family.comm,
         argv=family.argv,
         started=family.started,
-        looks=tuple(look[family.pid] for look in looks if family.pid in look),
+        looks=_with_files([look[family.pid] for look in looks if family.pid in look], files.blocked),
         blocking_files=files.blocked.get(family.pid, ()),
         locked_files=files.locked.get(family.pid, ()),
         cwd=family.cwd,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )
+
+
+def _with_files(looks: list[ProcessState], blocked: Mapping[int, tuple[OpenFile, ...]]) -> tuple[ProcessState, ...]:
+    """``looks``, the last with what its threads other than the main thread block on."""
+    if not looks:
+        return ()
+    *before, last = looks
+    others = (replace(t, blocking_files=blocked[t.tid]) if t.tid in blocked else t for t in last.threads[1:])
+    return (*before, replace(last, threads=(*last.threads[:1], *others)))
 
 
 def rank_snapshot(

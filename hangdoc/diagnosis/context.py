@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
-from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, histories, programs
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.calls.streams import Streams
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import task_function
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
+from hangdoc.diagnosis.state.process import blocking_thread
+from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.state.wait_graph import Graph, build
 from hangdoc.model.diagnosis import Activity
@@ -138,6 +143,23 @@ class Case:
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
 
+    def waiting_for(self, call: Token | None) -> Stack:
+        """The main thread's stack, if it waits for the task that is in ``call`` where it also submitted it: () for any
+        other call.
+
+        Example: main at `pool.submit(evaluate).result()`, a worker in the all_gather of evaluate() → main's stack. What
+        decides about the call then decides about main's line.
+        """
+        process = self.ranks[call.rank].process if call is not None and call.pending else None
+        main = process.last.main if process is not None and process.last is not None else None
+        thread = blocking_thread(process) if process is not None else None
+        if call is None or main is None or thread is None or thread.tid == main.tid:
+            return ()
+        task = task_function(next(iter(user_stack(main.frames)), None), self.sources)
+        tasks = user_stack(call.stack)
+        mine = thread.python_id == call.thread_id if call.thread_id else call.stack == thread.frames
+        return main.frames if mine and tasks and task and plain(tasks[-1].function) == task else ()
+
     @cached_property
     def messages_alone(self) -> list[Alone]:
         """The messages that one side issued and the other did not."""
@@ -194,7 +216,26 @@ class Case:
     def graph(self) -> Graph:
         """Who waits for whom."""
         calls = {rank: held.call for rank, held in self.held.items()}
-        return build(self.job, self.activities, self.histories, calls, self.shared_locks, self.streams)
+        calls |= {rank: call for rank, chain in self.chains.items() if (call := self._call_of(chain)) is not None}
+        return build(
+            self.job, self.activities, self.histories, calls, self.shared_locks, self.streams, chains=self.chains
+        )
+
+    @cached_property
+    def chains(self) -> dict[int, Chain]:
+        """Rank → the threads that its wait leads to, where it leads to any."""
+        threads = Threads(self.ranks, self.sources)
+        waiting = [r for r, a in self.activities.items() if a.kind in FOLLOWED or a.reason == WaitReason.UNNAMED]
+        found = {rank: threads.chain(rank) for rank in waiting if rank not in self.held}
+        return {rank: chain for rank, chain in found.items() if chain is not None}
+
+    def _call_of(self, chain: Chain) -> Token | None:
+        """The recorded call in which the last thread of a chain waits, unless that is a main thread."""
+        program = self.programs.get(chain.last.rank)
+        if chain.end is not End.CALL or chain.last.is_main or program is None:
+            return None
+        thread = chain.last.thread.python_id
+        return next((call for call in program.pending if thread is not None and call.thread_id == thread), None)
 
     @cached_property
     def held(self) -> dict[int, HeldLock]:

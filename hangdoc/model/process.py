@@ -29,6 +29,29 @@ Stack = tuple[Frame, ...]
 
 
 @dataclass(frozen=True, slots=True)
+class OpenFile:
+    """What a blocking system call works on, or a lock file.
+
+    ``target`` is that of the descriptor's link ('pipe:[77]', '/data/lock'), for TCP 'socket:tcp 10.0.0.1:5 to
+    10.0.0.2:6 (ESTABLISHED)', for AF_UNIX 'socket:unix 77 to 78'; the path where the call takes one; 'process 4711' for
+    a wait.
+    """
+
+    fd: int
+    target: str
+    peers: tuple[int, ...] = ()
+    """Pids, on the same host, that hold the other end (a pipe's reader or writer, a lock's holder), where they were
+    found."""
+    operation: str = ""
+    """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
+
+    @property
+    def is_locking(self) -> bool:
+        """True if the call waits for a lock on the file."""
+        return self.operation in ("flock", "fcntl")
+
+
+@dataclass(frozen=True, slots=True)
 class Thread:
     """One thread of a process at one look.
 
@@ -52,6 +75,8 @@ class Thread:
     frames: Stack = ()
     native_frames: Stack = ()
     """C and C++ frames below the innermost Python frame, innermost first, where they were asked for."""
+    blocking_files: tuple[OpenFile, ...] = ()
+    """What its system call works on, of a Python thread other than the main thread (see ``Process.blocking_files``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +98,6 @@ class ProcessState:
     def main(self) -> Thread | None:
         """The main thread: the one whose tid is the pid (always first)."""
         return self.threads[0] if self.threads else None
-
-
-@dataclass(frozen=True, slots=True)
-class OpenFile:
-    """What a blocking system call of the main thread works on, or a lock file.
-
-    ``target`` is that of the descriptor's link ('pipe:[77]', '/data/lock'), for TCP 'socket:tcp 10.0.0.1:5 to
-    10.0.0.2:6 (ESTABLISHED)'; the path where the call takes one; 'process 4711' for a wait.
-    """
-
-    fd: int
-    target: str
-    peers: tuple[int, ...] = ()
-    """Pids, on the same host, that hold the other end (a pipe's reader or writer, a lock's holder), where they were
-    found."""
-    operation: str = ""
-    """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
-
-    @property
-    def is_locking(self) -> bool:
-        """True if the call waits for a lock on the file."""
-        return self.operation in ("flock", "fcntl")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from hangdoc import scenarios
+
 if TYPE_CHECKING:
     from conftest import Watch
 
 PROGRAMS = Path(__file__).parent / "programs"
+THEIRS = Path(__file__).parents[1] / "accuracy" / "programs"
 BY_HAND = Path(__file__).parents[1] / "by_hand.py"
 
 
@@ -43,3 +46,15 @@ def test_a_job_that_follows_another_is_not_mixed_with_it(watch: Watch) -> None:
     assert sorted(rank["rank"] for rank in finished.document["ranks"]) == [0, 1], finished.explain()
     assert finished.document["culprits"] == [1], finished.explain()
     assert f"LookupError at shares.py:{line_of('shares.py', 'raise')}" in finished.document["verdict"]
+
+
+@pytest.mark.parametrize(("program", "ranks"), [("locked_server.py", 2), ("manager_lock.py", 0)])
+def test_a_lock_that_is_wanted_behind_a_unix_socket_has_a_holder(program: str, ranks: int, watch: Watch) -> None:
+    scenario = scenarios.read(THEIRS / program)
+    assert scenario is not None
+    script = str(scenario.path)
+    finished = watch([sys.executable, str(BY_HAND), f"{ranks}:{script}"] if ranks else [sys.executable, script])
+    assert finished.document is not None, finished.explain()
+    wrong = [row.what for row in scenarios.compare(scenario, finished.document) if not row.agrees]
+    assert not wrong, finished.explain()
+    assert not finished.survivors

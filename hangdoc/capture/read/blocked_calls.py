@@ -12,10 +12,11 @@ import platform
 import stat
 import struct
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.unix_sockets import unix_peers
 from hangdoc.capture.safe.text import clean, read_link, read_text
 from hangdoc.model.process import OpenFile, Thread
 
@@ -133,16 +134,39 @@ def blocking_files(pid: int, thread: Thread | None) -> tuple[OpenFile, ...]:
 
 def find_peers(
     wanted: Sequence[tuple[int, tuple[OpenFile, ...]]], first: Iterable[int], *, deadline: float = 0.25
-) -> dict[int, tuple[OpenFile, ...]]:
-    """For each (pid, files): the files with the pids at the other end of pipes and the holders of locks.
+) -> list[tuple[OpenFile, ...]]:
+    """For each (pid, files): the files with the pids at the other end of pipes and AF_UNIX sockets, and the holders of
+    locks.
 
     Looks through the processes ``first`` and then through all others it may read, for ``deadline`` seconds.
     """
     pipes = {file.target for pid, files in wanted for file in files if _is_pipe(pid, file)}
-    holders = _holders(pipes, first, time.monotonic() + deadline) if pipes else []
+    ends = _other_ends({file.target for _, files in wanted for file in files if file.target.startswith("socket:[")})
+    targets = {*pipes, *(f"socket:[{end}]" for end in ends.values())}
+    holders = _holders(targets, first, time.monotonic() + deadline) if targets else []
     locking = any(file.is_locking for _, files in wanted for file in files)
     locks = (read_text("/proc/locks") or "") if locking else ""
-    return {pid: tuple(_with_peers(pid, file, holders, locks) for file in files) for pid, files in wanted}
+    return [
+        tuple(_with_peers(pid, _named(pid, file, ends, holders), holders, locks) for file in files)
+        for pid, files in wanted
+    ]
+
+
+def _other_ends(targets: Collection[str]) -> dict[str, int]:
+    """Target of each AF_UNIX socket ('socket:[77]') → inode of its other end."""
+    peers = unix_peers() if targets else {}
+    inodes = {target: int(target[8:-1]) for target in targets if target[8:-1].isdigit()}
+    return {target: peers[inode] for target, inode in inodes.items() if peers.get(inode)}
+
+
+def _named(pid: int, file: OpenFile, ends: Mapping[str, int], holders: Iterable[_Holder]) -> OpenFile:
+    """An AF_UNIX socket with both its ends as name, 'socket:unix 77 to 78', and the other processes that have the
+    second."""
+    end = ends.get(file.target)
+    if end is None:
+        return file
+    peers = {holder.pid for holder in holders if holder.target == f"socket:[{end}]"} - {pid}
+    return replace(file, target=f"socket:unix {file.target[8:-1]} to {end}", peers=tuple(sorted(peers)))
 
 
 def _with_peers(pid: int, file: OpenFile, holders: Iterable[_Holder], locks: str) -> OpenFile:

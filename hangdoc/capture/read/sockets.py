@@ -8,6 +8,7 @@ import struct
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 
 from hangdoc.capture.read import procfs
@@ -23,12 +24,13 @@ _STATES = (
 )
 _MAX_TABLE = 32 << 20
 """Bytes of /proc/PID/net/tcp: 200,000 sockets, at 150 bytes each. Judgement."""
+_Ends = tuple[str, int, str, int]
 _HEX = frozenset("0123456789ABCDEFabcdef")
 _MAX_CONNECTIONS = 20_000
 """That a snapshot keeps; each pair of ranks has one for each gloo group. Judgement."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Sockets:
     """The sockets that the given processes have open. ``by_inode``: inode of 'socket:[inode]' → its entry."""
 
@@ -36,6 +38,16 @@ class Sockets:
     connections: tuple[Connection, ...] = ()
     by_inode: dict[int, ListeningPort | Connection] = field(default_factory=dict)
     unavailable: tuple[Unavailable, ...] = ()
+
+    @cached_property
+    def owners(self) -> dict[_Ends, tuple[int, ...]]:
+        """The two addresses of each connection, its own first → the processes that have it."""
+        found: dict[_Ends, tuple[int, ...]] = {}
+        for each in self.connections:
+            if each.pid is not None:
+                ends = (each.local_address, each.local_port, each.remote_address, each.remote_port)
+                found[ends] = (*found.get(ends, ()), each.pid)
+        return found
 
 
 def read_sockets(pids: Iterable[int]) -> Sockets:
@@ -193,13 +205,8 @@ def name_sockets(files: Iterable[OpenFile], sockets: Sockets) -> tuple[OpenFile,
         elif entry is not None:
             local = f"{entry.local_address}:{entry.local_port}"
             remote = f"{entry.remote_address}:{entry.remote_port}"
-            peers = tuple(
-                other.pid
-                for other in sockets.connections
-                if other.pid is not None
-                and (other.local_address, other.local_port) == (entry.remote_address, entry.remote_port)
-                and (other.remote_address, other.remote_port) == (entry.local_address, entry.local_port)
-            )
+            other = (entry.remote_address, entry.remote_port, entry.local_address, entry.local_port)
+            peers = sockets.owners.get(other, ())
             named.append(replace(file, target=f"socket:tcp {local} to {remote} ({entry.state})", peers=peers))
         else:
             named.append(file)

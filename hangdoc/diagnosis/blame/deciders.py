@@ -22,6 +22,7 @@ from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_p
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -147,6 +148,12 @@ def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
+
+
+def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
+    """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
+    rank waits itself: a circle, or no root."""
+    return thread_wait(inquiry.case)
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -295,6 +302,7 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
+    waiting_threads,
     stuck_ranks,
     unseen_message,
     stuck_on_a_device,

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.causes import (
     ordering,
     own_loop,
     starting,
+    threads,
     uneven_loops,
     unnamed,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "ordering",
     "own_loop",
     "starting",
+    "threads",
     "uneven_loops",
     "unnamed",
 ]

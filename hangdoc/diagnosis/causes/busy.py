@@ -8,12 +8,14 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
 from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
@@ -141,6 +143,15 @@ _LEFT_ALONE = _Outside(
     "give waits a timeout",
 )
 
+_LOGGER = _Outside(
+    "HD505",
+    "{text}",
+    "the logger's queue is full, and no thread takes records from it: its QueueListener was not started in this "
+    "process, was stopped, or ended by an exception in a handler",
+    "give the QueueHandler a queue without a limit, start the QueueListener in every process, and let no exception "
+    "leave its handlers",
+)
+
 _EACH_OTHER = _Outside(
     "HD505",
     "{text}",
@@ -155,6 +166,14 @@ _QUEUE = _Outside(
     "the process that was to fill it, or to empty it, does not: it waits itself, has ended, or has put fewer items "
     "than are taken out",
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
+)
+
+_ANSWERED = _Outside(
+    "HD507",
+    "{text}",
+    "the thread at the other end has answered what it was sent, and waits for the next request: the two sides count "
+    "their bytes, or their messages, differently",
+    "let both sides agree on the length of a message (send it first), and give the read a timeout",
 )
 
 _FIXES = {
@@ -273,6 +292,9 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     known = _seen_closer(case, rank, known, steps)
     same = tuple(r for r in blame.culprits if case.activities[r].kind == activity.kind)
     chain: list[Message] = [step.text for step in steps]
+    threads = case.chains.get(rank)
+    if threads is not None and known.code != "HD701":
+        known, chain = _ended_by(threads, rank, known, chain)
     if known is _LOST_TASK:
         chain = ["all of its workers wait for work"]
     return Finding(
@@ -298,9 +320,26 @@ def _row(case: Case, rank: int) -> _Outside | None:
     return _LOST_TASK if idle else known
 
 
+def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) -> tuple[_Outside, list[Message]]:
+    """The sentences and clauses for a wait that leads from thread to thread: what the last one does explains it."""
+    if threads.end is End.REQUEST:
+        asked = thread_name(threads.last)
+        if thread_wait_of(threads.last).kind != ActivityKind.IO:
+            return known, [[asked, " runs that call and is ", state(threads.last)]]
+        return _ANSWERED, [["at the other end, ", asked, " waits for data as well, at ", place(threads.last.where)]]
+    kind = thread_wait_of(threads.last).kind
+    if threads.end is not End.OUTSIDE or threads.last.rank != rank or kind not in ENDS:
+        return known, chain
+    lock = threads.hops[0].lock
+    doing = f"waiting for the lock `{lock.name}`" if lock is not None else "{text}"
+    return replace(_KINDS.get(kind, known), doing=doing), own_clauses(threads)
+
+
 def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:
     """``known``, or the sentences that fit better after what the wait leads to, and how the rank's program ended."""
     if known is _KINDS[ActivityKind.LOCK]:
+        if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
+            return _LOGGER
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)

@@ -61,6 +61,7 @@ _FOLLOWED = frozenset(
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.FILE_LOCK,
         ActivityKind.PIPE,
+        ActivityKind.IO,
         ActivityKind.LOCK,
         ActivityKind.GIL_HELD,
         ActivityKind.SHUTTING_DOWN,
@@ -98,6 +99,8 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
         if process is None or kind not in _FOLLOWED:
             return
         following = _next(process, kind)
+        if following is None and kind == ActivityKind.IO:
+            return  # a file, or a server that is no child
         if following is None:
             at_a_file = kind in (ActivityKind.FILE_LOCK, ActivityKind.PIPE)
             if at_a_file:
@@ -148,12 +151,13 @@ def _next(process: Process, kind: str) -> Process | None:
         ActivityKind.WAITING_FOR_CHILD,
         ActivityKind.WAITING_FOR_WORKER,
         ActivityKind.PIPE,
+        ActivityKind.IO,
     ) or _is_at_a_queue(process):
         return None
     named = {pid for file in process.blocking_files for pid in file.peers}
     workers = [c for c in process.children if c.role == "dataloader-worker" or "spawn_main" in "".join(c.argv)]
     children = [c for c in process.children if c.pid in named]
-    if kind == ActivityKind.PIPE:
+    if kind in (ActivityKind.PIPE, ActivityKind.IO):
         return next(iter(children), None)
     children = children or (workers if kind == ActivityKind.WAITING_FOR_WORKER else list(process.children))
     still = [c for c in children if not is_moving(c)]
@@ -205,8 +209,12 @@ def _holders(case: Case, process: Process, host: str) -> Sequence[Message]:
 
 
 def _is_at_a_queue(process: Process) -> bool:
+    """True if the process waits on a queue between processes itself, and not for what fills one (a DataLoader's)."""
     main = process.last.main if process.last is not None else None
-    mark = mark_with_words(main.frames, ActivityKind.PIPE) if main is not None else None
+    decides = kind_mark(main.frames) if main is not None else None
+    if main is None or decides is None or decides.kind != ActivityKind.PIPE:
+        return False
+    mark = mark_with_words(main.frames, ActivityKind.PIPE)
     return mark is not None and mark.reason == WaitReason.QUEUE
 
 

@@ -46,7 +46,10 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     ranks = (alignment.culprits, others_in(alignment))
     if is_own(gap):
         return _exceptions_in_own_arm(case, gap, ranks[0])
-    sides = (stack_of(case, gap.mine, ranks[0]), stack_of(case, gap.theirs, ranks[1]))
+    sides = (
+        stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
+        stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
+    )
     found = diverging_guards(case.sources, case.values, sides, ranks)
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):

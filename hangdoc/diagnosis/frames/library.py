@@ -20,6 +20,9 @@ from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 _MOST_STACKS = 512
 """Ranks whose stacks are searched for folders: all ranks run the same torch."""
 
+_GENERATED = "<string>"
+"""The file of code that was made from a text, by a library or by hand."""
+
 _T = TypeVar("_T")
 
 
@@ -40,13 +43,33 @@ def _by_path(path: str) -> bool:
 
 
 def with_library_frames(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with the frames marked that lie below its odd folders of library code; itself where it has none.
+    """``job`` with the frames marked that lie below its odd folders of library code, and those that multiprocessing
+    generates for its proxies; itself where it has none.
 
     Example: root /home/me/pytorch/torch → the frame of /home/me/pytorch/torch/nn/functional.py becomes a
     ``LibraryFrame``.
     """
     roots = roots_of(job)
-    return _Marking(roots).of(job) if roots else job
+    if not roots and not any(frame.file == _GENERATED for stack in _stacks_now(job) for frame in stack):
+        return job
+    return _Marking(roots).of(job)
+
+
+def _is_proxy(stack: Stack, at: int) -> bool:
+    """True for the generated method of a Manager's proxy, `<string>:2 put`, which calls multiprocessing's _callmethod.
+
+    Any other `<string>` is what somebody typed.
+    """
+    return at > 0 and stack[at].file == _GENERATED and stack[at - 1].file.endswith(names("proxy_file"))
+
+
+def _stacks_now(job: JobSnapshot) -> Iterator[Stack]:
+    """The stacks of the ranks' and their children's threads."""
+    queue = [rank.process for rank in job.ranks if rank.process is not None]
+    while queue:
+        process = queue.pop()
+        queue.extend(process.children)
+        yield from (thread.frames for look in process.looks for thread in look.threads)
 
 
 _WITH_FRAMES: dict[type, tuple[str, ...]] = {
@@ -71,17 +94,27 @@ class _Marking:
         result: Any = self._any(value)
         return result  # type: ignore[no-any-return]
 
+    def _without_proxies(self, value: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``value`` with a proxy's frames marked, if it is a stack."""
+        if not value or not isinstance(value[0], Frame):
+            return value
+        return tuple(_marked(frame) if _is_proxy(value, at) else frame for at, frame in enumerate(value))
+
     def _any(self, value: Any) -> Any:
         if isinstance(value, tuple):
             known = self._known.get(id(value))
             if known is None:
-                known = self._known[id(value)] = tuple(map(self._any, value))
+                known = self._known[id(value)] = tuple(map(self._any, self._without_proxies(value)))
             return known
         if isinstance(value, Frame):
             ours = is_library_file(value.file, self._roots) and not is_library_file(value.file)
-            return LibraryFrame(value.file, value.line, value.function, value.locals) if ours else value
+            return _marked(value) if ours else value
         names_of = _WITH_FRAMES.get(type(value), ())
         return replace(value, **{name: self._any(getattr(value, name)) for name in names_of}) if names_of else value
+
+
+def _marked(frame: Frame) -> LibraryFrame:
+    return LibraryFrame(frame.file, frame.line, frame.function, frame.locals)
 
 
 def roots_of(job: JobSnapshot) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from itertools import takewhile
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.process import Frame, Stack
 
 Site = tuple[tuple[str, int, str], ...]
@@ -42,6 +43,11 @@ def call_site(stack: Stack) -> Site:
 def lines_of(site: Site) -> Site:
     """The user's part of a call site: the first call of a compiled function takes another way than the next."""
     return site[:-1] if site and not site[-1][0] else site
+
+
+def is_in(frame: Frame, files: str, functions: str) -> bool:
+    """True if the frame is in one of these functions of these files; both are entries of the table of names."""
+    return frame.file.endswith(names(files)) and plain(frame.function) in names(functions)
 
 
 def same_function(a: Frame, b: Frame) -> bool:

@@ -28,6 +28,8 @@ _MOST_KEYS = 3
 """Of a wait on the store, in its text; chosen by hand, so that it fits a line."""
 
 _DONE_BY_CHILDREN = frozenset({ActivityKind.WAITING_FOR_CHILD, ActivityKind.WAITING_FOR_WORKER, ActivityKind.COMPILING})
+_PERHAPS_DONE_BY_CHILDREN = frozenset({ActivityKind.PIPE, ActivityKind.IO, ActivityKind.SLEEPING})
+"""A rank may read its children's results from a pipe, or poll for them; what a DataLoader prefetches is none."""
 
 
 def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | None = None) -> Activity:
@@ -57,8 +59,7 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     moving = is_moving(process)
     doing, token, peer = _what(rank, process, thread, program, moving)
     kind = doing.kind
-    if kind in _DONE_BY_CHILDREN:
-        moving = moving or any(is_moving(child) for child in descendants(process))
+    moving = moving or any(is_moving(child) for child in _at_work_for(process, kind, stack))
     found = Activity(
         rank=rank.rank,
         host=rank.host,
@@ -75,6 +76,26 @@ def _of_process(rank: RankSnapshot, process: Process, program: RankProgram | Non
     )
     found = _with_call(found, token) if token is not None else found
     return found if found.where is not None else replace(found, where=_line_of_main(rank, process, kind))
+
+
+def _at_work_for(process: Process, kind: ActivityKind, stack: Stack) -> list[Process]:
+    """The processes below this one whose work may be what it waits for: while they move, it is not hung."""
+    if kind in _DONE_BY_CHILDREN:
+        return descendants(process)
+    awaited = kind in _PERHAPS_DONE_BY_CHILDREN or (
+        kind == ActivityKind.LOCK
+        and (any(f.file.endswith(names("future_file")) for f in below_user(stack)) or _a_thread_awaits_one(process))
+    )
+    if not awaited:
+        return []
+    return [child for child in descendants(process) if child.role != "dataloader-worker"]
+
+
+def _a_thread_awaits_one(process: Process) -> bool:
+    """True if another thread of the process, which the main thread may wait for, waits for a child."""
+    threads = process.last.threads[1:] if process.last is not None else ()
+    marks = (kind_mark(thread.frames) for thread in threads if user_stack(thread.frames))
+    return any(mark is not None and mark.kind in _DONE_BY_CHILDREN for mark in marks)
 
 
 def _with_call(activity: Activity, call: Token) -> Activity:

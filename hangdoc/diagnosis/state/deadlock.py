@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
+from hangdoc.diagnosis.frames.landmarks import is_distributed
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders, wanted
 from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, kind_mark
@@ -116,4 +116,4 @@ def _is_probe(thread: Thread) -> bool:
 
 def _is_at(thread: Thread, files: str, functions: str) -> bool:
     """True if the thread is in one of these functions of these files; both are entries of the table of names."""
-    return any(f.file.endswith(names(files)) and plain(f.function) in names(functions) for f in thread.frames)
+    return any(is_in(frame, files, functions) for frame in thread.frames)

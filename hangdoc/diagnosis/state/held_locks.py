@@ -13,8 +13,8 @@ from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import held, holders, one_owner, wanted
 from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.process import Frame, Process
+from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.process import Frame, Process, Thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ def held_lock(process: Process, activity: Activity, program: RankProgram, source
 
 
 def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
-    """The ranks whose main thread holds the lock between processes (multiprocessing's) that this rank waits for."""
+    """The ranks whose main thread holds the lock between processes (multiprocessing's, or a Manager's) that this rank
+    waits for."""
     main = rank.last.main if rank.last is not None else None
     names = wanted(activity.where, sources)
-    if main is None or activity.where is None or not names or not is_shared_wait(main):
+    if main is None or activity.where is None or not names or not _waits_for_shared_lock(main):
         return frozenset()
     where = activity.where
     return frozenset(
@@ -54,11 +55,17 @@ def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process],
         for number, process in others.items()
         if process.last is not None
         and process.last.main is not None
-        and not is_shared_wait(process.last.main)
+        and not _waits_for_shared_lock(process.last.main)
         and any(
             name in names and one_owner(name, frame, where) for name, frame in held(process.last.main.frames, sources)
         )
     )
+
+
+def _waits_for_shared_lock(thread: Thread) -> bool:
+    """True if the thread waits for a lock between processes: in the kernel, or for the answer of a Manager."""
+    mark = kind_mark(thread.frames)
+    return is_shared_wait(thread) or (mark is not None and mark.reason == WaitReason.SHARED_LOCK)
 
 
 def holds_database(activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:

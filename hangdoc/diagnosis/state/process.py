@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark
+from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark, plain, serves_another_thread
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -17,7 +17,8 @@ _SHARED_LOCK = "waiting for a lock or semaphore that processes share"
 _FUTEX_PRIVATE = 128
 """FUTEX_PRIVATE_FLAG of linux/futex.h."""
 _CPU_SHARE_THAT_MOVES = 0.05
-"""Of one core, in the main thread; chosen by hand, above what a wait that polls now and then costs."""
+"""Of one core, in the main thread and those that run in both looks; chosen by hand, above what a wait that polls now
+and then costs."""
 _CPU_SHARE_OF_A_BUSY_THREAD = 0.5
 """Of one core, in any thread; chosen by hand, above what the probe's own answers cost."""
 _SHORTEST_GAP_SECONDS = 0.05
@@ -54,8 +55,14 @@ def _main_moves(then: Thread, now: Thread, seconds: float) -> bool:
 
 
 def _thread_moves(then: Thread, now: Thread, seconds: float) -> bool:
-    """True if a thread ran for much of the time, or one that moves data was woken up again and again."""
-    if now.cpu - then.cpu > _CPU_SHARE_OF_A_BUSY_THREAD * seconds:
+    """True if a thread ran for much of the time, or one that moves data was woken up again and again.
+
+    A thread of the program's that runs in both looks counts with less: on a busy machine it gets a small share.
+    """
+    ran = now.cpu - then.cpu
+    if ran > _CPU_SHARE_OF_A_BUSY_THREAD * seconds:
+        return True
+    if then.state == now.state == "R" and user_stack(now.frames) and ran > _CPU_SHARE_THAT_MOVES * seconds:
         return True
     wake_ups = now.voluntary_switches - then.voluntary_switches
     return now.name in names("threads_that_move_data", of="native") and wake_ups > _WAKE_UPS_THAT_MOVE
@@ -86,8 +93,9 @@ _LEFT_TO_OTHER_THREADS = frozenset({ActivityKind.LOCK, ActivityKind.SHUTTING_DOW
 def blocking_thread(process: Process) -> Thread | None:
     """The thread that decides what the rank does: the main thread, or the one it waits for that communicates.
 
-    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread. Example:
-    the main thread waits in join() for a thread that is in all_reduce → that thread.
+    If the main thread only serves a library's loop (Ray's workers), the user's code runs in another thread; in
+    backward() it may run in one of autograd's. Example: the main thread waits in join() for a thread that is in
+    all_reduce → that thread.
     """
     last = process.last
     main = last.main if last else None
@@ -98,6 +106,9 @@ def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None
     """The one of the other threads that does the rank's work while the main thread waits for it or serves a loop."""
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
+    if any(plain(frame.function) in names("runs_backward") for frame in below_user(main.frames)):
+        servants = [t for t in threads if t.frames and serves_another_thread(t.name)]
+        return next((t for t in servants if _communicates(t.frames)), next(iter(servants), None))
     others: list[Thread] = []
     if serves or (mark is not None and mark.kind in _LEFT_TO_OTHER_THREADS):
         others = [t for t in threads if t.frames and _communicates(t.frames)]
@@ -157,12 +168,18 @@ class Wait:
     reason: WaitReason | None = None
 
 
+def thread_files(process: Process, thread: Thread) -> tuple[OpenFile, ...]:
+    """What the thread's system call works on."""
+    main = process.last.main if process.last is not None else None
+    return process.blocking_files if main is not None and thread.tid == main.tid else thread.blocking_files
+
+
 def outside(process: Process, thread: Thread | None) -> Wait | None:
     """Waits that the kernel names: sleep, pipe, lock file, terminal, socket, child."""
     if thread is None or thread.state == "R":
         return None
     channel = thread.wchan or ""
-    for file in process.blocking_files:
+    for file in thread_files(process, thread):
         found = _on_file(file, channel)
         if found is not None:
             return found
@@ -195,7 +212,8 @@ def _on_file(file: OpenFile, channel: str) -> Wait | None:
         return Wait(ActivityKind.PIPE, f"opening {file.target} (no process has its other end open)")
     if file.operation in names("wait_for_many", of="kernel"):
         return None
-    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {file.target}")
+    what = "a unix socket" if file.target.startswith("socket:unix ") else file.target
+    return Wait(ActivityKind.IO, f"waiting in {file.operation or 'a system call'} on {what}")
 
 
 def gil_holder(process: Process) -> Thread | None:

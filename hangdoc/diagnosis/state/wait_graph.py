@@ -14,6 +14,7 @@ from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
+from hangdoc.diagnosis.state.threads import Chain
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import ProcessKey
@@ -61,14 +62,17 @@ def build(
     held: Mapping[int, Token],
     shared_locks: Mapping[int, frozenset[int]],
     streams: Streams = _NO_DEVICES,
+    *,
+    chains: Mapping[int, Chain] | None = None,
 ) -> Graph:
     """Join activities and journals into the graph.
 
-    ``held``: rank → the call during which one of its threads holds the lock that its main thread waits for.
+    ``held``: rank → the call that a thread is in which its main thread waits for, or which holds its lock.
     ``shared_locks``: rank → the ranks that hold the lock that it waits for. ``streams``: where devices are.
-    Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and 1 wait for 2, which is a root.
+    ``chains``: rank → the threads that its wait leads to. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps
+    → 0 and 1 wait for 2, which is a root.
     """
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams)
+    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {})
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
@@ -86,6 +90,7 @@ class _Builder:
     held: Mapping[int, Token]
     shared_locks: Mapping[int, frozenset[int]]
     streams: Streams
+    chains: Mapping[int, Chain]
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -110,6 +115,8 @@ class _Builder:
             return self._over_held_lock(rank, self.held[rank])
         if rank in self.shared_locks:
             return Wait(rank, tuple(sorted(self.shared_locks[rank])), activity.text, "stack")
+        if rank in self.chains:
+            return Wait(rank, self.chains[rank].needs(rank), activity.text, "process")
         if kind == ActivityKind.IN_COLLECTIVE:
             return self._in_collective(rank, activity)
         if kind in MESSAGES and self.streams.runs_ahead(rank):

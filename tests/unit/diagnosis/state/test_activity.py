@@ -261,3 +261,54 @@ def test_a_stack_that_nobody_could_read():
 def test_a_pending_call_beats_a_nameless_wait():
     assert activity(process(wchan="futex_do_wait"), journal_of(barrier(4))).sequence == 4
     assert activity(process(wchan="hrtimer_nanosleep"), journal_of(barrier(4))).kind == "sleeping"
+
+
+# --- children at work -----------------------------------------------------------------------------------------------
+
+FUTURE = Frame(LIBRARY + "concurrent/futures/_base.py", 451, "Future.result")
+QUEUE = Frame(LIBRARY + "multiprocessing/queues.py", 103, "Queue.get")
+LOCK = Frame(LIBRARY + "threading.py", 320, "Condition.wait")
+
+
+@pytest.mark.parametrize(
+    ("stack", "role", "moves"),
+    [
+        (inside(LOCK, FUTURE), "child", True),
+        (inside(QUEUE), "child", True),
+        (inside(QUEUE), "dataloader-worker", False),  # it may prefetch what nobody waits for
+        (inside(LOCK), "child", False),  # what another thread of the rank is to do
+        (inside(Frame(C10D, 9, "barrier")), "child", False),
+    ],
+)
+def test_a_rank_whose_children_compute_is_working(stack: Stack, role: str, moves: bool) -> None:
+    busy = replace(process((USER,), state="R", cpu=0.9), role=role)
+    assert activity(process(stack, wchan="futex_do_wait", children=(busy,))).moving is moves
+    assert not activity(process(stack, wchan="futex_do_wait", children=(replace(busy, looks=busy.looks[:1]),))).moving
+
+
+def test_a_child_may_work_for_a_thread_that_the_rank_waits_for() -> None:
+    busy = replace(process((USER,), state="R", cpu=0.9), role="child")
+    rank = process(inside(LOCK), wchan="futex_do_wait", children=(busy,))
+    helper = Thread(72, "compress", "S", frames=inside(Frame(LIBRARY + "subprocess.py", 1262, "Popen.wait")))
+    looks = tuple(replace(look, threads=(*look.threads, helper)) for look in rank.looks)
+    assert not activity(rank).moving
+    assert activity(replace(rank, looks=looks)).moving
+
+
+@pytest.mark.parametrize(
+    ("states", "ran", "frames", "moves"),
+    [
+        ("RR", 0.4, (USER,), True),
+        ("RR", 0.01, (USER,), False),
+        ("SR", 0.4, (USER,), False),  # a monitor that was seen at work by chance
+        ("RR", 0.4, (Frame("/x/hangdoc/probe/hangdoc_probe_serve.py", 9, "_serve"),), False),
+        ("SS", 0.6, (), True),
+    ],
+)
+def test_a_thread_that_computes_on_a_busy_machine_moves(states: str, ran: float, frames: Stack, moves: bool) -> None:
+    rank = process(inside(Frame(C10D, 9, "all_reduce")))
+    looks = tuple(
+        replace(look, threads=(*look.threads, Thread(72, "loader", state, cpu=ran * at, frames=frames)))
+        for at, (look, state) in enumerate(zip(rank.looks, states, strict=True))
+    )
+    assert activity(replace(rank, looks=looks)).moving is moves

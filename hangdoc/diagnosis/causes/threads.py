@@ -1,0 +1,89 @@
+"""HD5xx: what a rank waits for, followed from thread to thread, within it and in other ranks."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
+from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.phrases import place, waiting_at, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+
+_FIX_LOCK = (
+    "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
+)
+_FIX_ORDER = (
+    "do what the thread waits for before the call that needs the ranks that wait for the thread, or let these ask later"
+)
+_FIX_END = (
+    "let the thread end the wait of those who ask it whatever happens: give its own wait a timeout, and answer with an "
+    "error when there is nothing more to give"
+)
+_FIX_WORK = "nothing is broken while that thread works; let it work ahead, so that nobody has to wait for it"
+
+
+@cause("HD501", "HD503", "HD504", "HD505", "HD507", "HD508", "HD509", explains=ThreadWait, order=345)
+def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
+    """A thread of the culprit keeps other ranks waiting, whatever its main thread does."""
+    chain = blame.found.chain
+    locked = chain.end is not End.OUTSIDE
+    told = {*blame.found.waiting, *(blame.culprits if locked else ())}
+    return Finding(
+        "HD505" if locked else ENDS.get(thread_wait_of(chain.last).kind, "HD505"),
+        sentence(
+            _summary(case, blame), where_they_wait(case, tuple(r for r in sorted(case.activities) if r not in told))
+        ),
+        joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
+        _fix(chain),
+    )
+
+
+def _summary(case: Case, blame: Blame[ThreadWait]) -> Message:
+    """'rank 1 waits at load.py:9 next() for thread `server` of rank 0, which is waiting on a queue at serve.py:7'."""
+    chain, waiting = blame.found.chain, blame.found.waiting
+    first = case.activities[waiting[0]]
+    servant = next(hop.node for hop in chain.hops[1:] if hop.node.rank != waiting[0] or not hop.node.is_main)
+    waits: Message = [Does(waiting, "waits", "wait"), " at ", place(first.where), " for ", thread_name(servant)]
+    if chain.end is End.OUTSIDE:
+        further: Message = "" if chain.last == servant else [", whose wait leads to ", thread_name(chain.last)]
+        return [waits, further, ", which is ", state(chain.last)]
+    hop = chain.lock
+    if hop is None or hop.lock is None:
+        before: Message = [" would end that wait, and ", _in_call(case, chain.last, blame.culprits), " first"]
+        return [waits, ", which is ", state(chain.hops[-2].node), "; ", Ranks(blame.culprits), before]
+    holds: Message = [Does(blame.culprits, "holds", "hold"), f" the lock `{hop.lock.name}` while "]
+    doing: Message = ["it " if len(blame.culprits) == 1 else "they ", _in_call(case, chain.after(hop), blame.culprits)]
+    if chain.end is End.CALL:
+        return [holds, doing, "; ", waits, ", which needs that lock"]
+    return [
+        holds,
+        doing,
+        ", and what is called there needs ",
+        "that lock" if len(blame.culprits) == 1 else "the other's",
+    ]
+
+
+def _in_call(case: Case, holder: Node, ranks: tuple[int, ...]) -> Message:
+    """What the holder of a lock is in: 'waits in all_reduce at train.py:44 main()'."""
+    one = len(ranks) == 1
+    if holder.is_main and case.activities[holder.rank].kind in COMMUNICATING:
+        return ["waits " if one else "wait ", waiting_at(case, (holder.rank,))]
+    return ["is " if one else "are ", state(holder)]
+
+
+def _fix(chain: Chain) -> str:
+    if chain.end is End.OUTSIDE:
+        return _FIX_WORK if thread_wait_of(chain.last).kind == ActivityKind.COMPUTING else _FIX_END
+    return _FIX_LOCK if chain.lock is not None else _FIX_ORDER
+
+
+def _conclusion(chain: Chain) -> Message:
+    if chain.end is End.CIRCLE:
+        return "none of them can go on before the other"
+    if chain.end is End.OUTSIDE and thread_wait_of(chain.last).kind == ActivityKind.COMPUTING:
+        return "that thread works, and the others have nothing to do but wait"
+    return "no thread that was seen would end that wait" if chain.end is End.OUTSIDE else ""

@@ -1,0 +1,65 @@
+"""Which calls end a wait of another thread, and who can still make them, from the source."""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
+from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/feed.py"
+FEED = """\
+def feed(self, jobs):
+    jobs.put(1)
+    while jobs:
+        self.done.put(jobs.get())
+        self.flush()
+    self.stop.set()
+"""
+CALL = """\
+def call(pool, x):
+    future = rpc.rpc_async("ps", table.update, args=(x,))
+    task = pool.submit(load, x)
+    future.wait()
+    task.result()
+    return rpc.rpc_sync("ps", fetch)
+"""
+SOURCES = Sources((SourceText(FILE, "feed", 1, FEED), SourceText(FILE, "call", 11, CALL)))
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "methods", "can"),
+    [
+        (2, "jobs", ("get",), True),
+        (2, "self.jobs", ("get",), True),
+        (5, "jobs", ("get",), True),  # comes again in the loop
+        (5, "jobs", ("put",), False),  # has been, and does not come again
+        (5, "other", ("get",), False),
+        (5, "stop", ("set",), True),
+        (6, "done", ("put",), False),
+        (99, "jobs", ("get",), False),
+    ],
+)
+def test_only_what_is_still_to_come_ends_a_wait(line: int, name: str, methods: tuple[str, ...], can: bool) -> None:
+    assert would_end(Frame(FILE, line, "feed"), name, methods, SOURCES) is can
+
+
+def test_what_was_called_may_count_as_well() -> None:
+    assert would_end(Frame(FILE, 5, "feed"), "jobs", ("put",), SOURCES, ever=True)
+
+
+@pytest.mark.parametrize(("line", "method", "name"), [(4, "put", "self.done"), (4, "get", "jobs"), (5, "put", "")])
+def test_what_a_method_is_called_on(line: int, method: str, name: str) -> None:
+    assert receiver_of(Frame(FILE, line, "feed"), method, SOURCES) == name
+
+
+@pytest.mark.parametrize(("line", "name"), [(12, "update"), (13, ""), (14, "update"), (15, ""), (16, "fetch")])
+def test_the_function_that_another_rank_runs(line: int, name: str) -> None:
+    assert remote_function(Frame(FILE, line, "call"), SOURCES) == name
+
+
+@pytest.mark.parametrize(("line", "name"), [(13, "load"), (14, ""), (15, "load")])
+def test_the_function_that_a_worker_runs(line: int, name: str) -> None:
+    assert task_function(Frame(FILE, line, "call"), SOURCES) == name
