@@ -197,6 +197,15 @@ SNAPSHOTS = st.builds(
 )
 
 
+def with_the_hosts_of_its_ranks(job: JobSnapshot) -> JobSnapshot:
+    """As every capture is: the host of a rank is among the hosts."""
+    missing = sorted({rank.host for rank in job.ranks} - {host.name for host in job.hosts})
+    return replace(job, hosts=(*job.hosts, *(HostSnapshot(name, identity="one boot") for name in missing)))
+
+
+SNAPSHOTS = SNAPSHOTS.map(with_the_hosts_of_its_ranks)
+
+
 @given(SNAPSHOTS)
 def test_one_host_merges_to_itself(snapshot: JobSnapshot) -> None:
     assert merge([snapshot]) is snapshot
