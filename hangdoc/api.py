@@ -82,15 +82,16 @@ def jobs() -> list[JobSummary]:
     return list_jobs()
 
 
-def load(path: str | os.PathLike[str]) -> JobSnapshot:
+def load(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> JobSnapshot:
     """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
-    flight-recorder dumps.
+    flight-recorder dumps. With ``others``, the job that the snapshots of several hosts show together.
 
-    Raises ``CannotLook`` where there is nothing to read, ``BadSnapshot`` for a file that is no snapshot.
+    Raises ``CannotLook`` where there is nothing to read or two hosts show different jobs, ``BadSnapshot`` for a file
+    that is no snapshot.
     """
-    from hangdoc.capture.load import open_saved
+    from hangdoc.capture.load import open_hosts, open_saved
 
-    return open_saved(Path(path))
+    return open_hosts([Path(each) for each in (path, *others)]) if others else open_saved(Path(path))
 
 
 def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:
