@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from collections.abc import Mapping
 
-from hangdoc.capture.find import ended_ranks
+from hangdoc.capture.find import ended_ranks, job_key
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
 from hangdoc.capture.find.joined import living_elsewhere, read_store
@@ -55,7 +56,17 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    table, job = find_job(pid)
+    return capture_found(*find_job(pid), options)
+
+
+def attach_by_key(wanted: Mapping[str, str], options: CaptureOptions | None = None) -> JobSnapshot:
+    """As ``attach_job``, of the job of this host that ``wanted`` fits (see ``job_key``); {}: the only one there is."""
+    table = read_table()
+    return capture_found(table, job_key.choose(Jobs(table).all, wanted), options)
+
+
+def capture_found(table: ProcessTable, job: Job, options: CaptureOptions | None = None) -> JobSnapshot:
+    """The snapshot of ``job`` as this host shows it. Raises ``CannotLook`` where no rank lets itself be looked into."""
     reading = read_store(table, job)
     targets, exits = ended_ranks.how_they_ended(table, reading.job, reading.store.silent if reading.store else ())
     targets = with_strangers(targets, () if job.root is None else (job.root,), table, exits)
