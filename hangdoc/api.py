@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
+    from hangdoc.capture.remote import HostsRequest
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
     from hangdoc.model.summary import JobSummary
@@ -73,6 +75,21 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
     from hangdoc.capture.request import CaptureOptions
 
     return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
+
+
+def snapshot_of_hosts(request: HostsRequest, pid: int | None = None) -> JobSnapshot:
+    """The job as many hosts show it together; with ``pid``, a process of it on this host, this host's part too.
+
+    Raises ``CannotLook`` where no host shows anything, or nothing tells the job of ``pid`` on other hosts.
+    """
+    from hangdoc.capture import remote
+    from hangdoc.capture.attach import capture_found, find_job, variables_elsewhere
+
+    if pid is None:
+        return remote.snapshot_of_hosts(request)
+    table, job = find_job(pid)
+    request = replace(request, variables={**variables_elsewhere(job), **request.variables})
+    return remote.snapshot_of_hosts(request, lambda: capture_found(table, job, request.options))
 
 
 def jobs() -> list[JobSummary]:

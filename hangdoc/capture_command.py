@@ -93,14 +93,14 @@ def _run(options: argparse.Namespace) -> int:
             "Write it to a file: hangdoc capture PID > HOST.hangdoc; or see the verdict: hangdoc attach PID.",
         )
     with _OwnStdout() as output:
-        from hangdoc.capture.attach import attach_by_key, attach_job
+        from hangdoc.capture.attach import attach_by_key, capture_found, find_job
         from hangdoc.capture.find.job_key import parse_key
         from hangdoc.capture.request import CaptureOptions
         from hangdoc.model.encode import snapshot_to_bytes
 
         chosen = CaptureOptions(inject=options.inject, native=True, no_source=options.no_source)
         if options.pid is not None:
-            snapshot = attach_job(options.pid, chosen)
+            snapshot = capture_found(*find_job(options.pid), chosen)
         else:
             snapshot = attach_by_key(parse_key(options.job) if options.job is not None else {}, chosen)
         data = snapshot_to_bytes(snapshot)

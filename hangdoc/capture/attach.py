@@ -15,6 +15,7 @@ from hangdoc.capture.find.process_table import Entry, ProcessTable, read_table
 from hangdoc.capture.find.promised import with_strangers
 from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.capture.host import capture_job
+from hangdoc.capture.other_hosts import with_way_to_the_others
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.stacks import PERMISSION
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
@@ -56,7 +57,7 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    return capture_found(*find_job(pid), options)
+    return with_way_to_the_others(capture_found(*find_job(pid), options), pid)
 
 
 def attach_by_key(wanted: Mapping[str, str], options: CaptureOptions | None = None) -> JobSnapshot:
@@ -85,6 +86,17 @@ def capture_found(table: ProcessTable, job: Job, options: CaptureOptions | None 
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
         raise _blind(table[job.pids[0]], snapshot)
     return ended_ranks.with_believed_ranks(snapshot)
+
+
+def variables_elsewhere(job: Job) -> dict[str, str]:
+    """By which variables other hosts know the job. Raises ``CannotLook`` where it has none of them."""
+    variables = job_key.variables_of(job)
+    if variables.keys() <= {"WORLD_SIZE"}:
+        raise CannotLook(
+            "nothing in the environment of the job's ranks tells it from other jobs on other hosts",
+            "Leave the pid out if only this job runs on the hosts, or run hangdoc capture PID on each of them.",
+        )
+    return variables
 
 
 def find_job(pid: int) -> tuple[ProcessTable, Job]:

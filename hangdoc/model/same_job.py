@@ -18,6 +18,8 @@ _ONE_MOMENT = 60.0
 """Seconds that looks at one frozen job may be apart without a word: asking many hosts takes some. Judgement."""
 HOSTS = "hosts"
 """``Unavailable.what`` of everything that is said about whole hosts."""
+OTHER_HOSTS = "other hosts"
+"""The same of a look at one host, which a merge with others makes obsolete."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +53,14 @@ def fitting(parts: Sequence[Part]) -> tuple[list[Part], list[Foreign], list[Unav
             foreign.append(Foreign(part, why))
         else:
             kept.append(part)
-    aligned = with_one_clock([part.snapshot for part in kept])
+    aligned = with_one_clock([_alone_no_more(part.snapshot) if len(kept) > 1 else part.snapshot for part in kept])
     kept = [Part(part.origin, snapshot) for part, snapshot in zip(kept, aligned, strict=True)]
     return kept, foreign, [*notes, *_apart(kept)]
+
+
+def _alone_no_more(snapshot: JobSnapshot) -> JobSnapshot:
+    notes = tuple(note for note in snapshot.unavailable if note.what != OTHER_HOSTS)
+    return snapshot if len(notes) == len(snapshot.unavailable) else replace(snapshot, unavailable=notes)
 
 
 def with_notes(snapshot: JobSnapshot, notes: Iterable[Unavailable]) -> JobSnapshot:
@@ -73,7 +80,7 @@ def _latest_of_each_host(parts: Sequence[Part]) -> tuple[list[Part], list[Unavai
         later = next((other for other in kept if places and places <= set(_places(other.snapshot))), None)
         if later is None:
             kept.append(part)
-        elif later.snapshot != part.snapshot:
+        elif later.snapshot.taken - part.snapshot.taken > _ONE_MOMENT:
             age = name_duration(later.snapshot.taken - part.snapshot.taken)
             why = f"{part.origin} is left out: {later.origin} shows the same ranks on the same host {age} later"
             notes.append(Unavailable(HOSTS, why))

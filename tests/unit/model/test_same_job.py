@@ -76,11 +76,11 @@ def test_hosts_that_meet_in_different_places_are_one_job_if_no_rank_is_left_over
 
 
 def test_of_two_looks_at_a_host_the_later_one_counts() -> None:
-    early, late, other = part("a", 0, 1, taken=990.0), part("a", 0, 1, taken=1000.0), part("b", 2, 3)
+    early, late, other = part("a", 0, 1, taken=900.0), part("a", 0, 1, taken=1000.0), part("b", 2, 3)
     early = Part("first", early.snapshot)
     kept, foreign, notes = fitting([early, other, late])
     assert (kept, foreign) == ([other, late], [])
-    assert [note.why for note in notes] == ["first is left out: a shows the same ranks on the same host 10 s later"]
+    assert [note.why for note in notes] == ["first is left out: a shows the same ranks on the same host 100 s later"]
 
 
 def test_two_watches_of_one_host_are_both_kept() -> None:
