@@ -17,7 +17,6 @@ import pytest
 from conftest import MARK, end_all
 from namespaces import Host
 
-from hangdoc.capture.read import procfs
 from hangdoc.model.codec import load_snapshot
 
 _MISSING = namespaces.missing()
@@ -50,9 +49,9 @@ class Job:
         return f"{script} {{host}}"
 
     def attach(self, *words: str, at: Host | None = None) -> subprocess.CompletedProcess[str]:
-        enter = at.enter if at is not None else []
+        """Run `hangdoc attach` beside the hosts, or on one of them."""
         return subprocess.run(
-            [*enter, *HANGDOC, "attach", "--remote-hangdoc", shlex.join(HANGDOC), *words][:None],
+            [*(at.enter if at is not None else []), *HANGDOC, "attach", *words],
             env=self.environment,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -61,6 +60,17 @@ class Job:
             timeout=120,
             check=False,
         )
+
+    def outer_pid(self, rank: int) -> int:
+        """The rank's process as it is counted outside of its host."""
+        tables = (Path(f"/proc/{entry}/status") for entry in os.listdir("/proc") if entry.isdecimal())
+        host = self.hosts[rank // 2]
+        space = os.readlink(f"/proc/{host.pid}/ns/pid")
+        for table in tables:
+            lines = dict(line.partition(":")[::2] for line in table.read_text().splitlines())
+            if lines["NSpid"].split()[-1] == str(self.pids[rank]) and os.readlink(table.parent / "ns/pid") == space:
+                return int(table.parent.name)
+        raise AssertionError(f"no process of rank {rank}")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +109,6 @@ def _wait_until_it_hangs(marks: Path, launchers: list[subprocess.Popen[bytes]], 
         assert time.monotonic() < deadline, logs()
         time.sleep(0.2)
     time.sleep(1)
-    _ = procfs
 
 
 def test_every_host_captures_its_own_ranks_and_the_files_are_joined(job: Job, tmp_path: Path) -> None:
@@ -122,3 +131,57 @@ def _is_the_verdict(document: dict[str, object]) -> None:
     assert document["outcome"] == "hang"
     assert document["culprits"] == [1]
     assert {rank["rank"]: rank["host"] for rank in document["ranks"]} == {0: "alpha", 1: "alpha", 2: "beta", 3: "beta"}
+
+
+def test_one_command_asks_all_hosts(job: Job) -> None:
+    done = job.attach("--hosts", "alpha,beta", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC), "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    document = json.loads(done.stdout)
+    _is_the_verdict(document)
+    assert [note for note in document["unavailable"] if note["what"] in ("hosts", "other hosts", "ranks")] == []
+
+
+def test_a_silent_host_is_named_and_its_ranks_are_not_blamed(job: Job) -> None:
+    words = ["--hosts", "alpha,asleep,nowhere", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC)]
+    done = job.attach(*words, "--host-timeout", "15", "--json")
+    document = json.loads(done.stdout)
+    # Two of four ranks differ, so it may be either of them; the ranks that nobody saw it never is.
+    assert not {2, 3} & {*document["culprits"], *(rank for side in document["alternatives"] for rank in side)}
+    assert "anks 2 and 3 run on another host" in json.dumps(document)
+    notes = {note["why"] for note in document["unavailable"] if note["what"] == "hosts"}
+    assert notes == {"asleep: did not answer within 15 s", "nowhere: no such host"}
+
+
+def test_no_host_answers(job: Job) -> None:
+    done = job.attach("--hosts", "nowhere", "--rsh", job.rsh)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("hangdoc: nowhere: no such host")
+    done = job.attach("--hosts", "alpha", "--rsh", job.rsh, "--remote-hangdoc", "/nowhere/hangdoc")
+    assert done.returncode == 3
+    assert "--remote-hangdoc" in done.stderr
+
+
+def test_a_process_of_this_host_tells_which_job_the_others_show(job: Job) -> None:
+    pid = job.outer_pid(0)
+    done = job.attach(str(pid), "--hosts", "beta", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC), "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["outcome"], document["culprits"]) == ("hang", [1])
+    assert {rank["rank"] for rank in document["ranks"] if rank["pid"]} == {0, 1, 2, 3}
+
+
+def test_a_host_finds_the_job_by_its_key(job: Job) -> None:
+    beta = job.hosts[1]
+    done = beta.run(*HANGDOC, "capture", "--job", "TORCHELASTIC_RUN_ID=two%3B%20hosts", env=job.environment)
+    assert done.returncode == 0, done.stderr
+    assert b"captured ranks 2 and 3 on beta" in done.stderr
+    done = beta.run(*HANGDOC, "capture", "--job", "TORCHELASTIC_RUN_ID=another", env=job.environment)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"no job with TORCHELASTIC_RUN_ID=another runs on beta" in done.stderr
+
+
+def test_a_look_at_one_host_says_how_to_see_the_others(job: Job) -> None:
+    alpha, beta = job.hosts
+    done = job.attach(str(job.pids[0]), at=alpha)
+    assert "anks 2 and 3 run on another host" in done.stdout
+    assert f"attach {job.pids[0]} --hosts {beta.address}" in done.stdout
