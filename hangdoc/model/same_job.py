@@ -77,7 +77,7 @@ def _latest_of_each_host(parts: Sequence[Part]) -> tuple[list[Part], list[Unavai
     notes = []
     for part in sorted(parts, key=lambda part: (-part.snapshot.taken, part.origin)):
         places = set(_places(part.snapshot))
-        later = next((other for other in kept if places and places <= set(_places(other.snapshot))), None)
+        later = next((other for other in kept if places <= set(_places(other.snapshot)) and _alike(part, other)), None)
         if later is None:
             kept.append(part)
         elif later.snapshot.taken - part.snapshot.taken > _ONE_MOMENT:
@@ -86,6 +86,13 @@ def _latest_of_each_host(parts: Sequence[Part]) -> tuple[list[Part], list[Unavai
             notes.append(Unavailable(HOSTS, why))
     order = {id(part.snapshot): number for number, part in enumerate(parts)}
     return sorted(kept, key=lambda part: order[id(part.snapshot)]), notes
+
+
+def _alike(part: Part, other: Part) -> bool:
+    """True if both show ranks, and nothing says that they are of two jobs."""
+    theirs = variables_of(other.snapshot)
+    differs = any(theirs.get(name, value) != value for name, value in variables_of(part.snapshot).items())
+    return not differs and any(map(_is_seen, part.snapshot.ranks))
 
 
 def _places(snapshot: JobSnapshot) -> Iterator[tuple[int, str]]:
@@ -108,7 +115,7 @@ def _conflict(kept: Sequence[Part], part: Part, every: Sequence[Part]) -> str:
     own = variables_of(part.snapshot)
     differing = {
         name: (value, other[name], kept_part.origin)
-        for kept_part in kept
+        for kept_part in reversed(kept)  # the first one is named
         for other in [variables_of(kept_part.snapshot)]
         for name, value in own.items()
         if name in other and other[name] != value

@@ -98,3 +98,27 @@ def test_a_look_at_one_host_says_how_to_see_the_others(job: Job) -> None:
     done = job.attach(str(job.pids[0]), at=alpha)
     assert "anks 2 and 3 run on another host" in done.stdout
     assert f"attach {job.pids[0]} --hosts {beta.address}" in done.stdout
+
+
+def test_kubectl_reaches_pods(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for kubectl: it lists the hosts as pods, and enters them."""
+    folder = job.folder / "bin"
+    folder.mkdir()
+    kubectl = folder / "kubectl"
+    kubectl.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '"get pods --namespace=team --selector=app=llama "*) printf "pod/alpha\\npod/beta\\n" ;;\n'
+        '"get pods"*) ;;\n'
+        f'"exec --namespace=team "*) shift 2; host=$1; shift 2; exec {job.rsh.removesuffix(" {host}")} $host "$@" ;;\n'
+        '*) echo "unexpected: $*" >&2; exit 1 ;;\nesac\n'
+    )
+    kubectl.chmod(0o700)
+    monkeypatch.setitem(job.environment, "PATH", f"{folder}:{job.environment['PATH']}")
+    words = ["--kubectl", "-n", "team", "-l", "app=llama", "--remote-hangdoc", shlex.join(HANGDOC)]
+    done = job.attach(*words, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    _is_the_verdict(json.loads(done.stdout))
+    done = job.attach("--kubectl", "-l", "app=nobody")
+    assert done.returncode == 3
+    assert "kubectl shows no running pod with app=nobody" in done.stderr
