@@ -14,8 +14,13 @@ def main() -> int:
         from hangdoc import capture_command
 
         return capture_command.main(sys.argv[2:])
-    from hangdoc import cli
-
+    try:
+        from hangdoc import cli
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write("hangdoc: only `hangdoc capture` runs without typer\n  pip install hangdoc\n")
+        return 125
     return cli.main()
 
 
