@@ -6,18 +6,20 @@ name it: a file, or a host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.model.clocks import with_one_clock
 from hangdoc.model.launch import MEETING_NAMES, NAMES_OF_A_JOB, shared_variables
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
+from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_duration, name_ranks
 
 _ONE_MOMENT = 60.0
 """Seconds that looks at one frozen job may be apart without a word: asking many hosts takes some. Judgement."""
 HOSTS = "hosts"
 """``Unavailable.what`` of everything that is said about whole hosts."""
+MOMENT = "moment"
+"""The same where the hosts were not looked at at one moment: a difference between them may then be none."""
 OTHER_HOSTS = "other hosts"
 """The same of a look at one host, which a merge with others makes obsolete."""
 
@@ -44,18 +46,48 @@ def fitting(parts: Sequence[Part]) -> tuple[list[Part], list[Foreign], list[Unav
     Of several looks at the same ranks of a host only the latest is kept. Example: two files of host a, one of host b
     and one of another job's host c → ([the later of a, b], [c], [the note that names the earlier of a]).
     """
-    latest, notes = _latest_of_each_host(parts)
-    kept: list[Part] = []
+    latest, notes = _latest_of_each_host([_Facts.of(part) for part in parts])
+    together = _Together(complete=_only_together_complete(latest))
     foreign: list[Foreign] = []
-    for part in latest:
-        why = _conflict(kept, part, latest)
+    kept: list[Part] = []
+    for facts in latest:
+        why = together.conflict(facts)
         if why:
-            foreign.append(Foreign(part, why))
+            foreign.append(Foreign(facts.part, why))
         else:
-            kept.append(part)
+            together.add(facts)
+            kept.append(facts.part)
     aligned = with_one_clock([_alone_no_more(part.snapshot) if len(kept) > 1 else part.snapshot for part in kept])
     kept = [Part(part.origin, snapshot) for part, snapshot in zip(kept, aligned, strict=True)]
     return kept, foreign, [*notes, *_apart(kept)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What decides about a part. ``hosts``: rank → the host that shows it, by its identity or else its name.
+    ``running``: those of the ranks that live."""
+
+    part: Part
+    variables: Mapping[str, str]
+    hosts: Mapping[int, str]
+    running: frozenset[int]
+
+    @staticmethod
+    def of(part: Part) -> _Facts:
+        """Of one part."""
+        identity = {host.name: host.identity or host.name for host in part.snapshot.hosts}
+        seen = [rank for rank in part.snapshot.ranks if rank.process is not None or rank.exit is not None]
+        return _Facts(
+            part,
+            variables_of(part.snapshot),
+            {rank.rank: identity.get(rank.host, rank.host) for rank in seen},
+            frozenset(rank.rank for rank in seen if rank.exit is None),
+        )
+
+    def is_covered_by(self, other: _Facts) -> bool:
+        """True if ``other`` shows all ranks that this part shows, on the same host, and they may be one job's."""
+        same = bool(self.hosts) and self.hosts.items() <= other.hosts.items()
+        return same and all(other.variables.get(name, value) == value for name, value in self.variables.items())
 
 
 def _alone_no_more(snapshot: JobSnapshot) -> JobSnapshot:
@@ -71,84 +103,69 @@ def with_notes(snapshot: JobSnapshot, notes: Iterable[Unavailable]) -> JobSnapsh
 # --- which host ---------------------------------------------------------------------------------------------------
 
 
-def _latest_of_each_host(parts: Sequence[Part]) -> tuple[list[Part], list[Unavailable]]:
+def _latest_of_each_host(parts: Sequence[_Facts]) -> tuple[list[_Facts], list[Unavailable]]:
     """``parts`` without those all of whose ranks a later part shows on the same host; a note for each left out."""
-    kept: list[Part] = []
+    left_out: set[int] = set()
     notes = []
-    for part in sorted(parts, key=lambda part: (-part.snapshot.taken, part.origin)):
-        places = set(_places(part.snapshot))
-        later = next((other for other in kept if places <= set(_places(other.snapshot)) and _alike(part, other)), None)
+    by_place: dict[tuple[int, str], list[_Facts]] = {}
+    newest_first = sorted(range(len(parts)), key=lambda number: -parts[number].part.snapshot.taken)
+    for number in newest_first:
+        facts = parts[number]
+        place = next(iter(facts.hosts.items()), (-1, ""))
+        later = next((other for other in by_place.get(place, ()) if facts.is_covered_by(other)), None)
         if later is None:
-            kept.append(part)
-        elif later.snapshot.taken - part.snapshot.taken > _ONE_MOMENT:
-            age = name_duration(later.snapshot.taken - part.snapshot.taken)
-            why = f"{part.origin} is left out: {later.origin} shows the same ranks on the same host {age} later"
-            notes.append(Unavailable(HOSTS, why))
-    order = {id(part.snapshot): number for number, part in enumerate(parts)}
-    return sorted(kept, key=lambda part: order[id(part.snapshot)]), notes
-
-
-def _alike(part: Part, other: Part) -> bool:
-    """True if both show ranks, and nothing says that they are of two jobs."""
-    theirs = variables_of(other.snapshot)
-    differs = any(theirs.get(name, value) != value for name, value in variables_of(part.snapshot).items())
-    return not differs and any(map(_is_seen, part.snapshot.ranks))
-
-
-def _places(snapshot: JobSnapshot) -> Iterator[tuple[int, str]]:
-    """(rank, host) of every rank that was seen; the host's identity, where it has one, else its name."""
-    identity = {host.name: host.identity or host.name for host in snapshot.hosts}
-    return ((rank.rank, identity.get(rank.host, rank.host)) for rank in snapshot.ranks if _is_seen(rank))
-
-
-def _is_seen(rank: RankSnapshot) -> bool:
-    return rank.process is not None or rank.exit is not None
+            for each in facts.hosts.items():
+                by_place.setdefault(each, []).append(facts)
+            continue
+        left_out.add(number)
+        age = later.part.snapshot.taken - facts.part.snapshot.taken
+        if age > _ONE_MOMENT:
+            shows = f"{later.part.origin} shows the same ranks on the same host {name_duration(age)} later"
+            notes.append(Unavailable(HOSTS, f"{facts.part.origin} is left out: {shows}"))
+    return [facts for number, facts in enumerate(parts) if number not in left_out], notes
 
 
 # --- which job ----------------------------------------------------------------------------------------------------
 
 
-def _conflict(kept: Sequence[Part], part: Part, every: Sequence[Part]) -> str:
-    """Why ``part`` cannot be of the job that ``kept`` shows; '' where it can."""
-    if not kept:
-        return ""
-    own = variables_of(part.snapshot)
-    differing = {
-        name: (value, other[name], kept_part.origin)
-        for kept_part in reversed(kept)  # the first one is named
-        for other in [variables_of(kept_part.snapshot)]
-        for name, value in own.items()
-        if name in other and other[name] != value
-    }
-    for name, (value, theirs, origin) in differing.items():
-        if name in NAMES_OF_A_JOB:
-            return f"its {name} is {value}, and {theirs} in {origin}"
-    # One job whose hosts were given different meeting places: that is the fault to report, if no rank is left over.
-    for name, (value, theirs, origin) in differing.items():
-        if not _only_together_complete(every):
-            return f"its {name} is {value}, and {theirs} in {origin}"
-    return _rank_on_two_hosts(kept, part)
+class _Together:
+    """What the parts that fit show together; ``conflict`` compares another part with them."""
 
+    def __init__(self, *, complete: bool) -> None:
+        self._complete = complete
+        self._variables: dict[str, tuple[str, str]] = {}
+        """Name → (value, origin of the first part that has it)."""
+        self._running: dict[int, tuple[str, str]] = {}
+        """Rank → (host, origin)."""
 
-def _rank_on_two_hosts(kept: Sequence[Part], part: Part) -> str:
-    mine = {rank: host for rank, host in _places(part.snapshot) if _runs(part.snapshot, rank)}
-    for other in kept:
-        theirs = {rank: host for rank, host in _places(other.snapshot) if _runs(other.snapshot, rank)}
-        twice = sorted(rank for rank in mine.keys() & theirs.keys() if mine[rank] != theirs[rank])
+    def add(self, facts: _Facts) -> None:
+        """Take a part in that fits."""
+        for name, value in facts.variables.items():
+            self._variables.setdefault(name, (value, facts.part.origin))
+        for rank in facts.running:
+            self._running.setdefault(rank, (facts.hosts[rank], facts.part.origin))
+
+    def conflict(self, facts: _Facts) -> str:
+        """Why a part cannot be of the same job; '' where it can.
+
+        Hosts that were told to meet in different places may be one job, and that its fault, if no rank is left over.
+        """
+        for name, value in facts.variables.items():
+            theirs, origin = self._variables.get(name, (value, ""))
+            if theirs != value and (name in NAMES_OF_A_JOB or not self._complete):
+                return f"its {name} is {value}, and {theirs} in {origin}"
+        twice = sorted(r for r in facts.running if self._running.get(r, (facts.hosts[r],))[0] != facts.hosts[r])
         if twice:
             verb = "runs" if len(twice) == 1 else "run"
-            return f"{name_ranks(twice)} {verb} there and also, on another host, in {other.origin}"
-    return ""
+            origin = self._running[twice[0]][1]
+            return f"{name_ranks(twice)} {verb} there and also, on another host, in {origin}"
+        return ""
 
 
-def _runs(snapshot: JobSnapshot, number: int) -> bool:
-    return any(rank.rank == number and rank.process is not None and rank.exit is None for rank in snapshot.ranks)
-
-
-def _only_together_complete(parts: Sequence[Part]) -> bool:
+def _only_together_complete(parts: Sequence[_Facts]) -> bool:
     """True if the parts have every rank of one world size exactly once."""
-    ranks = sorted(rank for part in parts for rank, _ in _places(part.snapshot))
-    worlds = {part.snapshot.world_size for part in parts}
+    ranks = sorted(rank for facts in parts for rank in facts.hosts)
+    worlds = {facts.part.snapshot.world_size for facts in parts}
     return len(worlds) == 1 and ranks == list(range(worlds.pop() or 0))
 
 
@@ -176,4 +193,4 @@ def _apart(parts: Sequence[Part]) -> list[Unavailable]:
     if apart <= _ONE_MOMENT:
         return []
     why = f"{first.origin} was taken {name_duration(apart)} before {last.origin}, or the hosts' clocks differ by that"
-    return [Unavailable(HOSTS, why, "if anything moved in between, look again at all hosts at once")]
+    return [Unavailable(MOMENT, why, "if anything moved in between, look again at all hosts at once")]

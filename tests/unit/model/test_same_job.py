@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -14,7 +15,7 @@ from hangdoc.model.codec import load_snapshot
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.merge import merge
 from hangdoc.model.process import Process, ProcessExit
-from hangdoc.model.same_job import Part, fitting
+from hangdoc.model.same_job import Part, fitting, with_notes
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 
 
@@ -91,6 +92,29 @@ def test_two_watches_of_one_host_are_both_kept() -> None:
 def test_looks_that_are_minutes_apart_are_named() -> None:
     _, _, notes = fitting([part("a", 0, 1), part("b", 2, 3, taken=1000.0 + 720)])
     assert [note.why for note in notes] == ["a was taken 12 min before b, or the hosts' clocks differ by that"]
+
+
+def test_a_verdict_on_looks_minutes_apart_is_never_certain() -> None:
+    job = load_snapshot(case("uneven_batches"))
+    a, b = on_two_hosts(job, {0, 2})
+    assert diagnose(merge([a, b])).confidence == "certain"
+    late = Part("b", replace(b, taken=b.taken + 300))
+    kept, _, notes = fitting([Part("a", a), late])
+    found = diagnose(with_notes(merge([each.snapshot for each in kept]), notes))
+    assert (found.confidence, verdict(job)) == ("likely", verdict(merge([a, b])))
+    assert found.sure.endswith("the hosts were looked at minutes apart")
+
+
+def test_a_thousand_hosts_are_compared_in_linear_time() -> None:
+    def seconds(count: int) -> float:
+        parts = [part(f"h{n}", *range(8 * n, 8 * n + 8), WORLD_SIZE=str(8 * count)) for n in range(count)]
+        began = time.process_time()
+        kept, foreign, _ = fitting(parts)
+        assert (len(kept), foreign) == (count, [])
+        return time.process_time() - began
+
+    few = min(seconds(125) for _ in range(3))
+    assert seconds(1000) < 30 * few  # quadratic: 64
 
 
 # --- clocks -------------------------------------------------------------------------------------------------------
