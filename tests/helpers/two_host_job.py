@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +20,7 @@ PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 HANGDOC = [sys.executable, "-m", "hangdoc"]
 RUN_ID = "two; hosts"  # a shell would read this as two commands
 START_SECONDS = 150.0
+Starter = Callable[[Sequence[Host], Path, dict[str, str]], list[tuple[Host, list[str]]]]
 
 
 @dataclass
@@ -69,8 +70,9 @@ class Job:
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[Job]:
-    """The job, once it hangs; gone afterwards. ``folder``: empty, for its marks and logs."""
+def running(folder: Path, how: Starter | None = None) -> Iterator[Job]:
+    """The job, once it hangs; gone afterwards. ``folder``: empty, for its marks and logs. ``how``: by torchrun, unless
+    it gives other command lines, each with the host to start it on; it may add to the environment."""
     marks = folder / "marks"
     marks.mkdir()
     mark = f"hosts-{os.getpid()}-{time.monotonic_ns()}"
@@ -78,8 +80,9 @@ def running(folder: Path) -> Iterator[Job]:
     environment = {**clean, MARK: mark, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "COLUMNS": "200"}
     hosts = namespaces.two_hosts(("alpha", "beta"), environment)
     try:
+        lines = (how or _by_torchrun)(hosts, marks, environment)
         launchers = [
-            host.start(_torchrun(host, hosts[0], marks), folder / f"{host.name}.log", environment) for host in hosts
+            host.start(line, folder / f"{number}.log", environment) for number, (host, line) in enumerate(lines)
         ]
         _wait_until_it_hangs(marks, launchers, folder)
         pids = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in marks.iterdir()}
@@ -87,6 +90,10 @@ def running(folder: Path) -> Iterator[Job]:
     finally:
         end_all(mark)
         namespaces.end(hosts)
+
+
+def _by_torchrun(hosts: Sequence[Host], marks: Path, environment: dict[str, str]) -> list[tuple[Host, list[str]]]:
+    return [(host, _torchrun(host, hosts[0], marks)) for host in hosts]
 
 
 def _torchrun(host: Host, first: Host, marks: Path) -> list[str]:

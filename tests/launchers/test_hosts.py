@@ -1,4 +1,4 @@
-"""attach --hosts over a real ssh, between hosts in namespaces. Without sshd the tests skip and say so."""
+"""attach --hosts over a real ssh and --slurm by a real srun, between hosts in namespaces."""
 
 from __future__ import annotations
 
@@ -8,12 +8,18 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import namespaces
 import pytest
-from two_host_job import Job, running
+from namespaces import Host
+from two_host_job import PROGRAM, Job, running
+
+sys.path.insert(0, str(Path(__file__).parent))
+import slurm
 
 pytestmark = pytest.mark.timeout(240)
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
@@ -97,3 +103,37 @@ def test_a_host_without_sshd_is_named(job: Job) -> None:
     notes = [note["why"] for note in json.loads(done.stdout)["unavailable"] if note["what"] == "hosts"]
     assert len(notes) == 1
     assert notes[0].startswith("10.77.0.9: ")
+
+
+# --- Slurm --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def slurm_job(tmp_path: Path) -> Iterator[tuple[Job, str]]:
+    """(a job of two nodes with two ranks each that hangs, its number)."""
+    why = namespaces.missing() or slurm.missing()
+    if why:
+        pytest.skip(why)
+    with running(tmp_path, by_srun) as found:
+        rank = Path(f"/proc/{found.outer_pid(0)}/environ").read_bytes().decode().split("\0")
+        yield found, dict(entry.partition("=")[::2] for entry in rank)["SLURM_JOB_ID"]
+
+
+def by_srun(hosts: Sequence[Host], marks: Path, environment: dict[str, str]) -> list[tuple[Host, list[str]]]:
+    environment |= slurm.start_on(hosts, marks.parent / "slurm", environment)
+    environment |= {"MASTER_ADDR": hosts[0].address, "MASTER_PORT": "29500"}
+    line = ["srun", "-N", "2", "--ntasks-per-node", "2", sys.executable, str(PROGRAM), "environment", str(marks)]
+    return [(hosts[0], line)]
+
+
+def test_slurm_reaches_every_node(slurm_job: tuple[Job, str]) -> None:
+    job, number = slurm_job
+    done = job.attach("--slurm", number, "--json", at=job.hosts[0])
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    _is_the_verdict(document)
+    assert {rank["rank"]: rank["host"] for rank in document["ranks"]} == {0: "alpha", 1: "alpha", 2: "beta", 3: "beta"}
+    assert {rank["rank"]: rank["pid"] for rank in document["ranks"]} == job.pids
+    # A look at one node says the same command.
+    done = job.attach(str(job.pids[2]), at=job.hosts[1])
+    assert f"attach --slurm {number}" in done.stdout
