@@ -9,8 +9,18 @@ from hangdoc.interpreter import forget_working_directory
 def main() -> int:
     """Run the command line."""
     forget_working_directory()
-    from hangdoc import cli
+    if sys.argv[1:2] == ["capture"]:
+        # Runs where only the standard library and py-spy are.
+        from hangdoc import capture_command
 
+        return capture_command.main(sys.argv[2:])
+    try:
+        from hangdoc import cli
+    except ModuleNotFoundError as error:
+        if error.name != "typer":
+            raise
+        sys.stderr.write("hangdoc: only `hangdoc capture` runs without typer\n  pip install hangdoc\n")
+        return 125
     return cli.main()
 
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from hangdoc.capture import nccl_sources
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
-from hangdoc.capture.find.target import RankTarget, host_name
+from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
@@ -130,7 +130,7 @@ class _Capture:
             exit_status=request.exit_status,
             launcher=process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files),
             ranks=ranks,
-            hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
+            hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
             nccl=seen.nccl,
@@ -336,6 +336,12 @@ def _answered(answer: _T | Unavailable) -> _T:
     if isinstance(answer, Unavailable):
         raise _NoAnswerError(answer)
     return answer
+
+
+def _host(network: sockets.Sockets) -> HostSnapshot:
+    return HostSnapshot(
+        host_name(), network.listening, network.connections, os.cpu_count() or 0, identity=host_identity()
+    )
 
 
 def _our_fault(what: str, error: Exception) -> Unavailable:

@@ -1,4 +1,4 @@
-"""``hangdoc diagnose PATH``: the verdict on a saved job."""
+"""``hangdoc diagnose PATH…``: the verdict on a saved job."""
 
 from __future__ import annotations
 
@@ -25,9 +25,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 @app.command()
 def diagnose(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="Snapshot file, run directory, or directory of flight-recorder dumps."),
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
+            " snapshot or run directory of each.",
+        ),
     ],
     report: Annotated[
         list[Path] | None,
@@ -51,6 +55,8 @@ def diagnose(
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
 
+    Several paths are taken as the hosts of one job and joined to one verdict.
+
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     from hangdoc import api
@@ -61,7 +67,7 @@ def diagnose(
     if source is not None and not source.is_dir():
         raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
     with _progress() as progress:
-        job = api.load(path, source=source, progress=progress)
+        job = api.load(*paths, source=source, progress=progress)
     diagnosis = api.diagnose(job)
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)

@@ -42,6 +42,7 @@ from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, joined, sentence
+from hangdoc.model.same_job import MOMENT
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration
 from hangdoc.model.writing import Writer
@@ -245,6 +246,12 @@ def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: st
     if confidence == Confidence.CERTAIN and (unproved or doubt):
         confidence = Confidence.LIKELY
     sure += f"; {doubt}" if doubt else ""
+    if any(note.what == MOMENT for note in case.job.unavailable):
+        # What differs between hosts may have moved between the looks, all the more if something still moves.
+        moving = any(activity.moving for activity in case.activities.values())
+        if moving or confidence == Confidence.CERTAIN:
+            confidence = Confidence.POSSIBLE if moving else Confidence.LIKELY
+        sure += "; the hosts were looked at minutes apart"
     waited = unproved and case.activities and case.job.stalled_for and not _will_never_go_on(case, found)
     return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
 

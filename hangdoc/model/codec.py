@@ -1,8 +1,8 @@
 """Snapshots and diagnoses to and from bytes.
 
 A snapshot is gzip-compressed JSON with the schema ``hangdoc.snapshot/1``; of a large job with ``hangdoc.snapshot/2``,
-where what its ranks have in common lies in tables (``interned.py``). Reading refuses another schema,
-wrong types and anything above the limits with ``BadSnapshot``; it ignores fields it does not know, so that a
+where what its ranks have in common lies in tables (``interned.py``). ``encode`` writes it. Reading refuses another
+schema, wrong types and anything above the limits with ``BadSnapshot``; it ignores fields it does not know, so that a
 field can be added within a schema. pydantic is imported on first use: the sidecar stays small until a stall.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import gzip
 import math
 import os
 import re
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
 from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
-from hangdoc.model.interned import INTERNED_SCHEMA, InternedJob, interned, restored, size
+from hangdoc.model.encode import snapshot_to_bytes
+from hangdoc.model.interned import INTERNED_SCHEMA, InternedJob, restored
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 
@@ -40,39 +40,10 @@ MAX_EXPANDED = 192 << 20
 MAX_VALUES = 8_000_000
 """Numbers, texts, lists and objects in them: about 350,000 different calls. (Reading takes up to 80 bytes for each.)"""
 _PIECE = 1 << 20
-_LARGE = 50_000
-"""Calls and stacks of all ranks together: where they are more, those that ranks have in common are written once. Below,
-files can also be read by versions that know the first schema alone."""
 _INTERNED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(INTERNED_SCHEMA).encode() + rb'"')
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_COMPRESSION = 3  # measured: a third of the time of level 6 for a tenth more bytes
 _RETAKE = "Take it again with `hangdoc watch` or `hangdoc attach --save FILE`."
-
-
-def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
-    """The snapshot as compressed JSON. Text that is not valid Unicode (file names) becomes backslash-escaped.
-
-    Raises ``HangdocError`` for a process tree nested deeper than JSON parsers accept (about 90 levels).
-    """
-    from pydantic_core import PydanticSerializationError
-
-    envelope: RootModel[Any] = _envelope().model_construct(snapshot)
-    if size(snapshot) > _LARGE:
-        envelope = _interned_envelope().model_construct(interned(snapshot))
-    try:
-        try:
-            text = envelope.model_dump_json().encode()
-        except (PydanticSerializationError, UnicodeEncodeError):
-            import json
-
-            text = json.dumps(_encodable(envelope.model_dump()), ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        raise HangdocError(
-            "cannot save the snapshot: its process tree is nested too deeply",
-            "Look at the job's process tree: it seems to fork without end.",
-        ) from None
-    return gzip.compress(text, compresslevel=_COMPRESSION, mtime=0)
 
 
 def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnapshot:
@@ -269,17 +240,6 @@ def _refuse_at_first(schema: Any) -> None:
     elif isinstance(schema, (list, tuple)):
         for part in schema:
             _refuse_at_first(part)
-
-
-def _encodable(value: Any) -> Any:
-    """``value`` with encodable text only: a lone surrogate is an undecodable byte of a file name."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    if isinstance(value, dict):
-        return {key: _encodable(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_encodable(item) for item in value]
-    return value
 
 
 def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:

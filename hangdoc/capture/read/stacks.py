@@ -80,8 +80,12 @@ def find_py_spy() -> str | None:
 
 
 def find_tool(name: str) -> str | None:
-    """A command that packages install: beside hangdoc's own interpreter first, then on PATH."""
-    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+    """A command that packages install: beside hangdoc's own interpreter first, then on PATH.
+
+    `pip install --target`, and so a zipped hangdoc, puts it into 'bin' beside the packages.
+    """
+    beside = Path(__file__).parents[3] / "bin"
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts")), beside):
         candidate = folder / name
         if os.access(candidate, os.X_OK):
             return str(candidate)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hangdoc.errors import BadSnapshot
-from hangdoc.model import codec, interned
+from hangdoc.model import interned
 from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame
@@ -46,7 +46,7 @@ def text(snapshot: JobSnapshot) -> dict[str, Any]:
 
 
 def test_a_large_job_is_written_once_and_read_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_LARGE", 1000)
+    monkeypatch.setattr(encode, "_LARGE", 1000)
     snapshot = job(20)
     written = text(snapshot)
     assert written["schema"] == "hangdoc.snapshot/2"
@@ -59,7 +59,7 @@ def test_a_large_job_is_written_once_and_read_as_it_was(monkeypatch: pytest.Monk
 
 
 def test_the_calls_of_a_row_and_of_a_column_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(codec, "_LARGE", 100)
+    monkeypatch.setattr(encode, "_LARGE", 100)
     made = {name: [replace(call, group=name) for call in CALLS] for name in ("row0", "row1", "column0", "column1")}
     ranks = []
     for rank in range(4):
@@ -108,7 +108,7 @@ def test_a_job_of_millions_of_calls_fits(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_rows_that_are_not_there_are_refused(
     change: Callable[[dict[str, Any]], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(codec, "_LARGE", 1000)
+    monkeypatch.setattr(encode, "_LARGE", 1000)
     found = text(job(20))
     change(found)
     with pytest.raises(BadSnapshot):

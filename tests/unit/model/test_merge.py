@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import permutations
 
 import pytest
 from cases import case
+from hosts_of_a_case import family, on_two_hosts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,63 +19,6 @@ from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, ProcessState
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 from hangdoc.model.store import RendezvousStore
-
-
-def family(process: Process | None) -> Iterator[Process]:
-    if process is not None:
-        yield process
-        for child in process.children:
-            yield from family(child)
-
-
-def renumbered(process: Process | None, pids: Mapping[int, int]) -> Process | None:
-    """The process as it would look if the kernel had handed out other ids."""
-    if process is None:
-        return None
-    return replace(
-        process,
-        pid=pids.get(process.pid, process.pid),
-        ppid=pids.get(process.ppid, process.ppid),
-        blocking_files=tuple(
-            replace(file, peers=tuple(pids.get(pid, pid) for pid in file.peers)) for file in process.blocking_files
-        ),
-        children=tuple(found for child in process.children if (found := renumbered(child, pids)) is not None),
-    )
-
-
-def part(job: JobSnapshot, name: str, ranks: set[int], pids: Mapping[int, int]) -> JobSnapshot:
-    """What one host would have shown of ``job``, had it run ``ranks``, under other process ids."""
-    own = {process.pid for rank in job.ranks if rank.rank in ranks for process in family(rank.process)}
-    if 0 in ranks and job.launcher is not None:
-        own.add(job.launcher.pid)
-    return replace(
-        job,
-        launcher=renumbered(job.launcher, pids) if 0 in ranks else None,
-        ranks=tuple(
-            replace(rank, host=name, process=renumbered(rank.process, pids)) for rank in job.ranks if rank.rank in ranks
-        ),
-        hosts=tuple(
-            replace(
-                host,
-                name=name,
-                listening=tuple(replace(p, pid=pids.get(p.pid or 0, p.pid)) for p in host.listening if p.pid in own),
-                connections=tuple(
-                    replace(c, pid=pids.get(c.pid or 0, c.pid)) for c in host.connections if c.pid in own
-                ),
-            )
-            for host in job.hosts
-        ),
-        unavailable=tuple(note for note in job.unavailable if note.rank is None or note.rank in ranks),
-    )
-
-
-def on_two_hosts(job: JobSnapshot, first: set[int]) -> tuple[JobSnapshot, JobSnapshot]:
-    """The job with the ranks ``first`` on host a and the others on host b, whose pids are those of a, in order."""
-    second = {rank.rank for rank in job.ranks} - first
-    on_a = [process.pid for rank in job.ranks if rank.rank in first for process in family(rank.process)]
-    on_b = [process.pid for rank in job.ranks if rank.rank in second for process in family(rank.process)]
-    colliding = dict(zip(on_b, [*on_a, *range(1 << 22, 1 << 23)], strict=False))
-    return part(job, "a", first, {}), part(job, "b", second, colliding)
 
 
 def verdict(job: JobSnapshot) -> tuple[object, ...]:
@@ -122,6 +65,21 @@ def test_ports_are_counted_per_host() -> None:
     assert [(rank.rank, rank.host) for rank in both.ranks] == [(0, "a"), (1, "b")]
 
 
+def test_two_hosts_of_one_name_stay_two() -> None:
+    def job(rank: int, identity: str) -> JobSnapshot:
+        listening = (ListeningPort(7, "::", 1000),)
+        ranks = (RankSnapshot(rank, "trainer", "environment", 2, process=Process(7, 1, "rank")),)
+        hosts = (HostSnapshot("trainer", listening, identity=identity),)
+        return JobSnapshot(1.0, "attach", ranks=ranks, hosts=hosts)
+
+    both = merge([job(0, "boot 1 1"), job(1, "boot 2 2")])
+    assert [len(host.listening) for host in both.hosts] == [1, 1]
+    assert {rank.host for rank in both.ranks} == {host.name for host in both.hosts}
+    assert all(name.startswith("trainer#") for name in {host.name for host in both.hosts})
+    same = merge([job(0, "boot 1 1"), job(1, "boot 1 1")])
+    assert [host.name for host in same.hosts] == ["trainer"]
+
+
 # --- any snapshots ------------------------------------------------------------------------------------------------
 
 TIMES = st.sampled_from([0.0, 1.5, 2.25, 7.0])
@@ -155,6 +113,7 @@ HOSTS = st.builds(
         max_size=2,
     ).map(tuple),
     st.integers(0, 2),
+    st.sampled_from(["one boot", "another boot"]),
 )
 SOURCES = st.builds(
     SourceText, st.sampled_from(["/a.py", "/b.py"]), st.just("f"), st.integers(1, 2), st.sampled_from(["x", "y"])
@@ -181,6 +140,15 @@ SNAPSHOTS = st.builds(
 )
 
 
+def with_the_hosts_of_its_ranks(job: JobSnapshot) -> JobSnapshot:
+    """As every capture is: the host of a rank is among the hosts."""
+    missing = sorted({rank.host for rank in job.ranks} - {host.name for host in job.hosts})
+    return replace(job, hosts=(*job.hosts, *(HostSnapshot(name, identity="one boot") for name in missing)))
+
+
+SNAPSHOTS = SNAPSHOTS.map(with_the_hosts_of_its_ranks)
+
+
 @given(SNAPSHOTS)
 def test_one_host_merges_to_itself(snapshot: JobSnapshot) -> None:
     assert merge([snapshot]) is snapshot
@@ -199,7 +167,8 @@ def test_no_rank_and_no_host_is_lost_or_twice(a: JobSnapshot, b: JobSnapshot) ->
     whole = merge([a, b])
     both = (*a.ranks, *b.ranks)
     assert [rank.rank for rank in whole.ranks] == sorted({rank.rank for rank in both})
-    assert {host.name for host in whole.hosts} == {host.name for host in (*a.hosts, *b.hosts)}
+    assert {host.name.partition("#")[0] for host in whole.hosts} == {host.name for host in (*a.hosts, *b.hosts)}
+    assert len({host.name for host in whole.hosts}) == len(whole.hosts)
     for rank in whole.ranks:  # who was seen by one host is seen in the whole
         assert (rank.process or rank.exit) or not any(
             other.process or other.exit for other in both if other.rank == rank.rank
