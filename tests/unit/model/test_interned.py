@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hangdoc.errors import BadSnapshot
-from hangdoc.model import interned
+from hangdoc.model import encode, interned
 from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame
