@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
-from hangdoc.capture.find.target import RankTarget, host_name
+from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
 from hangdoc.capture.read.children import Subject, subject
@@ -122,7 +122,7 @@ class _Capture:
             exit_status=request.exit_status,
             launcher=process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files),
             ranks=ranks,
-            hosts=(HostSnapshot(host_name(), network.listening, network.connections, os.cpu_count() or 0),),
+            hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
             store=request.store,
             sources=texts,
@@ -308,6 +308,12 @@ class _Capture:
         except Exception as error:  # as above
             self.missing.append(replace(_our_fault(what, error), rank=rank))
         return default
+
+
+def _host(network: sockets.Sockets) -> HostSnapshot:
+    return HostSnapshot(
+        host_name(), network.listening, network.connections, os.cpu_count() or 0, identity=host_identity()
+    )
 
 
 def _our_fault(what: str, error: Exception) -> Unavailable:

@@ -9,7 +9,9 @@ snapshot holds the processes of ranks 0, 1 and 2 and the sockets of a and b side
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TypeVar
 
 from hangdoc.model.network import Connection, ListeningPort
@@ -30,6 +32,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
     # Long because it names each field of the snapshot once, with the rule that joins it.
     if len(snapshots) == 1:
         return snapshots[0]
+    snapshots = _with_names_apart(snapshots)
     texts, differing = _sources(snapshots)
     unavailable = {note for snapshot in snapshots for note in snapshot.unavailable}
     return JobSnapshot(
@@ -65,6 +68,39 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
                 key=lambda note: (note.what, -1 if note.rank is None else note.rank, note.why, note.remedy),
             )
         ),
+    )
+
+
+def _with_names_apart(snapshots: Sequence[JobSnapshot]) -> Sequence[JobSnapshot]:
+    """``snapshots`` in which a name means one host: those that share it get a mark from their identity each.
+
+    Two containers, both named 'trainer' → 'trainer#3f', 'trainer#a0'. A host's name has no '#', so a later merge finds
+    that a third 'trainer' is another one again.
+    """
+    identities: dict[str, set[str]] = {}
+    for snapshot in snapshots:
+        for host in snapshot.hosts:
+            identities.setdefault(_plain_name(host.name), set()).add(host.identity)
+    shared = {name for name, found in identities.items() if len(found - {""}) > 1}
+    return [_renamed(snapshot, shared) for snapshot in snapshots] if shared else snapshots
+
+
+def _plain_name(name: str) -> str:
+    return name.partition("#")[0]
+
+
+def _renamed(snapshot: JobSnapshot, shared: set[str]) -> JobSnapshot:
+    names = {
+        host.name: f"{host.name}#{hashlib.sha256(host.identity.encode()).hexdigest()[:4]}"
+        for host in snapshot.hosts
+        if host.name in shared and host.identity
+    }
+    if not names:
+        return snapshot
+    return replace(
+        snapshot,
+        hosts=tuple(replace(host, name=names.get(host.name, host.name)) for host in snapshot.hosts),
+        ranks=tuple(replace(rank, host=names.get(rank.host, rank.host)) for rank in snapshot.ranks),
     )
 
 
@@ -123,7 +159,8 @@ def _one_host(name: str, looks: set[HostSnapshot]) -> HostSnapshot:
     listening = {port for host in looks for port in host.listening}
     connections = {connection for host in looks for connection in host.connections}
     cpus = max(host.cpu_count for host in looks)
-    return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus)
+    identity = max(host.identity for host in looks)
+    return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus, identity)
 
 
 _Socket = TypeVar("_Socket", ListeningPort, Connection)

@@ -79,6 +79,9 @@ class HostSnapshot:
     listening: tuple[ListeningPort, ...] = ()
     connections: tuple[Connection, ...] = ()
     cpu_count: int = 0
+    identity: str = ""
+    """What tells the host from another one of the same name: boot id, pid namespace, network namespace. '' where it was
+    not readable, and in snapshots of older versions."""
 
 
 @dataclass(frozen=True, slots=True)

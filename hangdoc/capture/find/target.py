@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hangdoc.capture.find.launchers import Carrier
+from hangdoc.capture.safe.text import read_link, read_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,17 @@ class RankTarget:
 def host_name() -> str:
     """This machine's name, with which its ranks are labelled."""
     return socket_module.gethostname()
+
+
+def host_identity() -> str:
+    """What tells this host from every other one: the kernel's boot, and the pid and network namespaces of hangdoc.
+
+    Two hosts, or two containers, may have the same name; the same pid means the same process only where all three are
+    equal. Example: '2f1c…-77d0 4026531836 4026531840'. '' where /proc does not show them.
+    """
+    boot = (read_text("/proc/sys/kernel/random/boot_id", 64) or "").strip()
+    spaces = [(read_link(f"/proc/self/ns/{kind}") or "").partition("[")[2].rstrip("]") for kind in ("pid", "net")]
+    return " ".join([boot, *spaces]) if boot and all(spaces) else ""
 
 
 def target_of(carrier: Carrier, variables: Mapping[str, str]) -> RankTarget:

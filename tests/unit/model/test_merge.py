@@ -122,6 +122,21 @@ def test_ports_are_counted_per_host() -> None:
     assert [(rank.rank, rank.host) for rank in both.ranks] == [(0, "a"), (1, "b")]
 
 
+def test_two_hosts_of_one_name_stay_two() -> None:
+    def job(rank: int, identity: str) -> JobSnapshot:
+        listening = (ListeningPort(7, "::", 1000),)
+        ranks = (RankSnapshot(rank, "trainer", "environment", 2, process=Process(7, 1, "rank")),)
+        hosts = (HostSnapshot("trainer", listening, identity=identity),)
+        return JobSnapshot(1.0, "attach", ranks=ranks, hosts=hosts)
+
+    both = merge([job(0, "boot 1 1"), job(1, "boot 2 2")])
+    assert [len(host.listening) for host in both.hosts] == [1, 1]
+    assert {rank.host for rank in both.ranks} == {host.name for host in both.hosts}
+    assert all(name.startswith("trainer#") for name in {host.name for host in both.hosts})
+    same = merge([job(0, "boot 1 1"), job(1, "boot 1 1")])
+    assert [host.name for host in same.hosts] == ["trainer"]
+
+
 # --- any snapshots ------------------------------------------------------------------------------------------------
 
 TIMES = st.sampled_from([0.0, 1.5, 2.25, 7.0])
@@ -155,6 +170,7 @@ HOSTS = st.builds(
         max_size=2,
     ).map(tuple),
     st.integers(0, 2),
+    st.sampled_from(["one boot", "another boot"]),
 )
 SOURCES = st.builds(
     SourceText, st.sampled_from(["/a.py", "/b.py"]), st.just("f"), st.integers(1, 2), st.sampled_from(["x", "y"])
@@ -199,7 +215,8 @@ def test_no_rank_and_no_host_is_lost_or_twice(a: JobSnapshot, b: JobSnapshot) ->
     whole = merge([a, b])
     both = (*a.ranks, *b.ranks)
     assert [rank.rank for rank in whole.ranks] == sorted({rank.rank for rank in both})
-    assert {host.name for host in whole.hosts} == {host.name for host in (*a.hosts, *b.hosts)}
+    assert {host.name.partition("#")[0] for host in whole.hosts} == {host.name for host in (*a.hosts, *b.hosts)}
+    assert len({host.name for host in whole.hosts}) == len(whole.hosts)
     for rank in whole.ranks:  # who was seen by one host is seen in the whole
         assert (rank.process or rank.exit) or not any(
             other.process or other.exit for other in both if other.rank == rank.rank
