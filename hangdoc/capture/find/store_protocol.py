@@ -1,9 +1,9 @@
 """The protocol of torch's TCPStore, as a client that asks for nothing that waits.
 
-Seen in torch 2.9 to 2.13 (TCPStore.cpp, TCPStoreBackend.hpp): u8 question, u64 lengths, in the machine's byte order. Before
-the first question a client validates itself and pings; a server that does not answer that is left alone. torch's own
-clients put '/' before every key: a key without it is no key of theirs. No torch is imported: that alone would take two
-seconds.
+Seen in torch 2.9 to 2.13 (TCPStore.cpp, TCPStoreBackend.hpp): u8 question, u64 lengths, in the machine's byte order.
+Before the first question a client validates itself and pings; a server that does not answer that is left alone. torch's
+own clients put '/' before every key: a key without it is no key of theirs. No torch is imported: that alone would take
+two seconds.
 """
 
 from __future__ import annotations
