@@ -166,8 +166,8 @@ class Watcher:
         return True
 
     def _tell_the_end(self) -> None:
-        if not self._roster.members():
-            return
+        if not self._roster.members() or self._judged_elsewhere:
+            return  # of a hang that ended it, the verdict has been told
         from hangdoc.sidecar.snapshots import ended_job  # here, as above
 
         snapshot = ended_job(self._run, self._options, self._roster, self._state.status)

@@ -58,7 +58,7 @@ def job_store(targets: Sequence[RankTarget]) -> JobStore | None:
 
 def job_name(targets: Sequence[RankTarget]) -> str:
     """What the hosts of a job call it, each by itself: its launcher's number of the run, and where its ranks meet."""
-    environment = dict(targets[0].environment) if targets else {}
+    environment = next((dict(target.environment) for target in targets if target.pid is not None), {})
     words = [environment.get(name, "") for name in (*_NAMED, "MASTER_ADDR", "MASTER_PORT")]
     return _PLAIN.sub("_", "-".join(word for word in words if word))[:_LONGEST_NAME] or "job"
 

@@ -1,7 +1,8 @@
 """A TCPStore in a process of its own: torch's, not ours, and none of it in the sidecar.
 
 The process has no descriptor of the job's or of ours but the pipe that is its stdin: when that closes, because the
-sidecar closed it or was killed, it ends.
+sidecar closed it or was killed, it ends. It is no child of the sidecar's: a watch that was started as a rank (by srun)
+has one child with torch, the rank itself, and whoever looks for ranks relies on that.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _MOST_MAPS = 4 << 20
 # no libuv, and not every build has it.
 _CODE = """
 import os, socket, sys
+if os.fork():
+    os._exit(0)
 try:
     os.nice(5)
     open("/proc/self/oom_score_adj", "w").write("1000")
@@ -41,7 +44,7 @@ listener.bind((address, port))
 listener.listen(4096)
 port = listener.getsockname()[1]
 store = dist.TCPStore(address, port, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach())
-print(port, flush=True)
+print(port, os.getpid(), flush=True)
 sys.stdin.read()
 os._exit(0)
 """
@@ -71,26 +74,17 @@ class StoreHelper:
             start_new_session=True,  # a ctrl-C is meant for the job
         )
         try:
-            self.port = self._hear_port()
+            self.port, self.pid = self._hear()
         except BaseException:
             self.close()
             raise
 
-    @property
-    def pid(self) -> int:
-        """The helper's process."""
-        return self._process.pid
-
-    def alive(self) -> bool:
-        """True while the process runs."""
-        return self._process.poll() is None
-
     def close(self) -> None:
-        """End the process."""
+        """End the process, by closing its stdin."""
         end(self._process)
 
-    def _hear_port(self) -> int:
-        """What it prints once it listens. Raises ``OSError``."""
+    def _hear(self) -> tuple[int, int]:
+        """(its port, its pid), which it prints once it listens. Raises ``OSError``."""
         output = self._process.stdout
         assert output is not None
         until = time.monotonic() + _START_SECONDS
@@ -104,9 +98,10 @@ class StoreHelper:
                 if not piece or len(said) > 64:
                     raise OSError("the store's helper process failed to start")
                 said += piece
-        with contextlib.suppress(ValueError):
-            return int(said)
-        raise OSError("the store's helper process failed to start")
+        port, _, pid = said.decode("ascii", "replace").strip().partition(" ")
+        if not (port.isdigit() and pid.isdigit()):
+            raise OSError("the store's helper process failed to start")
+        return int(port), int(pid)
 
 
 def _torch(witness: int) -> tuple[str | None, str]:

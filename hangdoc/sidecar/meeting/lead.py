@@ -48,8 +48,8 @@ class LeadView:
     """The bytes of a snapshot, or why there is none."""
     ends: Mapping[str, bytes] = field(default_factory=dict)
     """By member that has left: the snapshot of how its ranks ended."""
-    everyone_heard: bool = True
-    """The latest verdict has reached all that are not silent."""
+    heard: int = 0
+    """The round of the latest verdict that has reached everybody who is not silent."""
 
     def fitting(self) -> tuple[Seat, ...]:
         """The watches that belong to the job."""
@@ -85,7 +85,7 @@ class Lead:
             asked=self._orders.members,
             answers=dict(self._answers),
             ends=dict(self._ends),
-            everyone_heard=self._everyone_heard(now),
+            heard=self._heard(now),
         )
 
     def _listen(self, now: float, wishes: Wishes) -> None:
@@ -147,9 +147,9 @@ class Lead:
         self._orders = replace(self._orders, verdict=verdict.round, members=())
         self._answers.clear()
 
-    def _everyone_heard(self, now: float) -> bool:
+    def _heard(self, now: float) -> int:
         listening = (seat for seat in self._seats.values() if not (seat.refused or seat.silent(now)))
-        return all(seat.beat.heard >= self._orders.verdict for seat in listening)
+        return min((seat.beat.heard for seat in listening), default=self._orders.verdict)
 
 
 def _misfit(beat: Beat, wishes: Wishes) -> str:

@@ -49,6 +49,8 @@ class Meeting:
         self._changed = threading.Condition()
         self._wishes = Wishes()
         self._view: View = AloneView()
+        self.verdict: Verdict | None = None
+        """The latest that a lead has told; stays when the meeting ends."""
         self._thread: threading.Thread | None = None
         self._closing = False
 
@@ -108,6 +110,8 @@ class Meeting:
     def _show(self, view: View) -> None:
         with self._changed:
             self._view = view
+            if isinstance(view, MemberView) and view.verdict is not None:
+                self.verdict = view.verdict
             self._changed.notify_all()
 
     def _pause(self, seconds: float, seen: Wishes) -> None:

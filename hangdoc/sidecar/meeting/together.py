@@ -128,11 +128,11 @@ class Together:
 
     def verdict(self) -> Verdict | None:
         """What the lead has concluded, if that is new."""
-        view = self._meeting.view
-        if not isinstance(view, MemberView) or view.verdict is None or view.verdict == self._told:
+        found = self._meeting.verdict
+        if found is None or found is self._told:
             return None
-        self._told = view.verdict
-        return view.verdict
+        self._told = found
+        return found
 
     def end(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
         """After the command has ended; ``own``: what this host shows of it, None if nothing failed.
@@ -140,6 +140,9 @@ class Together:
         Returns what is to be judged here, or the lead's verdict.
         """
         view = self._meeting.view
+        found = self.verdict()
+        if found is not None:
+            return found
         if isinstance(view, MemberView):
             return self._end_of_member(own)
         if own is None or not isinstance(view, LeadView) or not view.fitting():
@@ -163,17 +166,14 @@ class Together:
         if own is None:
             return None
         before = self._told
-        view = self._meeting.wait_for(
+        self._meeting.wait_for(
             lambda now: not isinstance(now, MemberView) or now.verdict not in (None, before),
             _END_SECONDS + _HEARING_SECONDS,
         )
-        found = view.verdict if isinstance(view, MemberView) and view.verdict != before else None
-        return found if found is not None else own
+        return self.verdict() or own
 
     def _wait_until_heard(self, number: int) -> None:
-        self._meeting.wait_for(
-            lambda now: not isinstance(now, LeadView) or (now.round >= number and now.everyone_heard), _HEARING_SECONDS
-        )
+        self._meeting.wait_for(lambda now: not isinstance(now, LeadView) or now.heard >= number, _HEARING_SECONDS)
 
     def _uncovered(self, view: LeadView) -> set[int]:
         """Ranks that no watch has."""

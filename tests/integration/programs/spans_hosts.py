@@ -1,6 +1,5 @@
 """A job over several hosts: a training loop in which one rank, if told to, makes one barrier too many."""
 
-import os
 import sys
 import time
 
@@ -8,11 +7,12 @@ import torch
 import torch.distributed as dist
 
 MODE, STEPS = sys.argv[1], int(sys.argv[2])
+AT = {"hang": 8, "late": 200}
 
 
 def evaluate(rank: int, step: int) -> None:
-    time.sleep(0.02)
-    if MODE == "hang" and step == 8 and rank == 3:
+    time.sleep(0.05)
+    if step == AT.get(MODE) and rank == 3:
         dist.barrier()
 
 
@@ -23,9 +23,10 @@ def main() -> None:
         total = torch.ones(8)
         dist.all_reduce(total)
         evaluate(rank, step)
+        if step % 20 == 0 and rank % 2 == 0:
+            print("step", step, flush=True)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    print(os.environ["RANK"], flush=True)
     main()
