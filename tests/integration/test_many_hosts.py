@@ -126,7 +126,7 @@ def _watches_on(job: Job, name: str) -> list[int]:
     while pending:
         pid = pending.pop()
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"hangdoc" in words and b"watch" in words:
+        if b"hangdoc" in words and b"watch" in words and not words[0].endswith(b"nsenter"):
             found.append(pid)
             break
         pending += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.capture.find.job_store import JobStore, job_name, job_store
-from hangdoc.capture.find.store_protocol import StoreConnection
+from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
 from hangdoc.sidecar.meeting.boards import Board, FolderBoard, StoreBoard, put_file, read_file
 from hangdoc.sidecar.meeting.helper import StoreHelper
@@ -73,7 +73,7 @@ def announce(place: Place, standing: Standing) -> None:
     Raises ``OSError``, ``ValueError`` and ``NoPlaceError``.
     """
     if place.note:
-        with _talking(_store_of(standing)) as talk:
+        with _talking(_store_of(standing), LARGEST_VALUE) as talk:
             _claim(talk, _name(standing), place.note)
 
 
@@ -88,7 +88,7 @@ def _lead_at_store(standing: Standing) -> Place:
     helper = StoreHelper(store.interface, 0, _witness(standing))
     try:
         note = json.dumps({"address": helper.address, "port": helper.port, "key": key.hex()}).encode()
-        with _talking(store) as talk:
+        with _talking(store, LARGEST_VALUE) as talk:
             _claim(talk, _name(standing), note)
         return Place(StoreBoard(helper.address, helper.port, key), key, helper, note)
     except BaseException:
@@ -161,9 +161,9 @@ def _name(standing: Standing) -> bytes:
 
 
 @contextmanager
-def _talking(store: JobStore) -> Iterator[StoreConnection]:
-    """A short conversation with the job's own store."""
-    talk = StoreConnection(store.address, store.port, seconds=_SECONDS, largest_value=_LARGEST_NOTE)
+def _talking(store: JobStore, largest: int = _LARGEST_NOTE) -> Iterator[StoreConnection]:
+    """A short conversation with the job's own store; a value of more than ``largest`` bytes ends it."""
+    talk = StoreConnection(store.address, store.port, seconds=_SECONDS, largest_value=largest)
     with contextlib.closing(talk):
         yield talk
 
