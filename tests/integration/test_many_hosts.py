@@ -96,9 +96,12 @@ def test_a_hang_on_one_host_is_one_verdict_on_both(job: Job) -> None:
 
 def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:
     job.start("late", "--stall-after", "12", steps=250)
-    for name in ("hosta", "hostb"):
-        job.wait_for(name, "step 20\n")
+    job.wait_for("hostb", "step 0\n")
     (watch,) = _watches_on(job, "hostb")
+    deadline = time.monotonic() + 60
+    while not _has_met(watch):
+        assert time.monotonic() < deadline, job.explain()
+        time.sleep(0.1)
     os.kill(watch, signal.SIGKILL)
     # The ranks go on, and hang later. The watch on hosta knows where ranks 2 and 3 are, and blames nobody unseen.
     job.wait_for("hosta", "hangdoc (✖|◔)")
@@ -118,6 +121,20 @@ def test_without_a_meeting_each_host_is_honest(job: Job) -> None:
     assert "Ranks 2 and 3 run on another host, which this hangdoc does not see" in job.log("hosta")
     assert job.diagnosis("hosta")["culprits"] == []
     assert "the whole report" not in job.log("hostb")
+
+
+def _has_met(watch: int) -> bool:
+    """True if the watch keeps a connection for a second: it has none but that to the meeting's store."""
+    before = _connections(watch)
+    time.sleep(1.0)
+    return bool(before & _connections(watch))
+
+
+def _connections(pid: int) -> set[str]:
+    """Inodes of the TCP connections that the process has open."""
+    links = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {row[9] for row in rows if row[3] == "01"} & {link[8:-1] for link in links if link.startswith("socket:[")}
 
 
 def _watches_on(job: Job, name: str) -> list[int]:

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 MODE, STEPS = sys.argv[1], int(sys.argv[2])
-AT = {"hang": 8, "late": 200}
+AT = {"hang": 8, "late": 300}
 
 
 def evaluate(rank: int, step: int) -> None:
