@@ -9,6 +9,11 @@ from hangdoc.interpreter import forget_working_directory
 def main() -> int:
     """Run the command line."""
     forget_working_directory()
+    if sys.argv[1:2] == ["capture"]:
+        # Runs where only the standard library and py-spy are.
+        from hangdoc import capture_command
+
+        return capture_command.main(sys.argv[2:])
     from hangdoc import cli
 
     return cli.main()

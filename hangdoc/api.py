@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
+    from hangdoc.capture.remote import HostsRequest
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
     from hangdoc.model.summary import JobSummary
@@ -75,6 +77,21 @@ def snapshot(pid: int, *, inject: bool = False, no_source: bool = False) -> JobS
     return attach_job(pid, CaptureOptions(inject=inject, native=True, no_source=no_source))
 
 
+def snapshot_of_hosts(request: HostsRequest, pid: int | None = None) -> JobSnapshot:
+    """The job as many hosts show it together; with ``pid``, a process of it on this host, this host's part too.
+
+    Raises ``CannotLook`` where no host shows anything, or nothing tells the job of ``pid`` on other hosts.
+    """
+    from hangdoc.capture import remote
+    from hangdoc.capture.attach import capture_found, find_job, variables_elsewhere
+
+    if pid is None:
+        return remote.snapshot_of_hosts(request)
+    table, job = find_job(pid)
+    request = replace(request, variables={**variables_elsewhere(job), **request.variables})
+    return remote.snapshot_of_hosts(request, lambda: capture_found(table, job, request.options))
+
+
 def jobs() -> list[JobSummary]:
     """The distributed jobs that this machine shows, the oldest first. Takes about half a second."""
     from hangdoc.capture.attach import list_jobs
@@ -82,15 +99,16 @@ def jobs() -> list[JobSummary]:
     return list_jobs()
 
 
-def load(path: str | os.PathLike[str]) -> JobSnapshot:
+def load(path: str | os.PathLike[str], *others: str | os.PathLike[str]) -> JobSnapshot:
     """The job saved at ``path``: a snapshot file, a run directory (its latest stall), or a directory of
-    flight-recorder dumps.
+    flight-recorder dumps. With ``others``, the job that the snapshots of several hosts show together.
 
-    Raises ``CannotLook`` where there is nothing to read, ``BadSnapshot`` for a file that is no snapshot.
+    Raises ``CannotLook`` where there is nothing to read or two hosts show different jobs, ``BadSnapshot`` for a file
+    that is no snapshot.
     """
-    from hangdoc.capture.load import open_saved
+    from hangdoc.capture.load import open_hosts, open_saved
 
-    return open_saved(Path(path))
+    return open_hosts([Path(each) for each in (path, *others)]) if others else open_saved(Path(path))
 
 
 def diagnose(job: JobSnapshot | str | os.PathLike[str]) -> Diagnosis:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import pwd
 import time
+from collections.abc import Mapping
 
-from hangdoc.capture.find import ended_ranks
+from hangdoc.capture.find import ended_ranks, job_key
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
 from hangdoc.capture.find.joined import living_elsewhere, read_store
@@ -14,6 +15,7 @@ from hangdoc.capture.find.process_table import Entry, ProcessTable, read_table
 from hangdoc.capture.find.promised import with_strangers
 from hangdoc.capture.find.unlabelled import lone_process
 from hangdoc.capture.host import capture_job
+from hangdoc.capture.other_hosts import with_way_to_the_others
 from hangdoc.capture.read import procfs
 from hangdoc.capture.read.stacks import PERMISSION
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
@@ -55,7 +57,17 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
 
     Raises ``CannotLook`` where there is no such process, no job around it, or no permission.
     """
-    table, job = find_job(pid)
+    return with_way_to_the_others(capture_found(*find_job(pid), options), pid)
+
+
+def attach_by_key(wanted: Mapping[str, str], options: CaptureOptions | None = None) -> JobSnapshot:
+    """As ``attach_job``, of the job of this host that ``wanted`` fits (see ``job_key``); {}: the only one there is."""
+    table = read_table()
+    return capture_found(table, job_key.choose(Jobs(table).all, wanted), options)
+
+
+def capture_found(table: ProcessTable, job: Job, options: CaptureOptions | None = None) -> JobSnapshot:
+    """The snapshot of ``job`` as this host shows it. Raises ``CannotLook`` where no rank lets itself be looked into."""
     reading = read_store(table, job)
     targets, exits = ended_ranks.how_they_ended(table, reading.job, reading.store.silent if reading.store else ())
     targets = with_strangers(targets, () if job.root is None else (job.root,), table, exits)
@@ -74,6 +86,17 @@ def attach_job(pid: int, options: CaptureOptions | None = None) -> JobSnapshot:
     if job.pids and not any(_tells(rank) for rank in snapshot.ranks if rank.process is not None):
         raise _blind(table[job.pids[0]], snapshot)
     return ended_ranks.with_believed_ranks(snapshot)
+
+
+def variables_elsewhere(job: Job) -> dict[str, str]:
+    """By which variables other hosts know the job. Raises ``CannotLook`` where it has none of them."""
+    variables = job_key.variables_of(job)
+    if variables.keys() <= {"WORLD_SIZE"}:
+        raise CannotLook(
+            "nothing in the environment of the job's ranks tells it from other jobs on other hosts",
+            "Leave the pid out if only this job runs on the hosts, or run hangdoc capture PID on each of them.",
+        )
+    return variables
 
 
 def find_job(pid: int) -> tuple[ProcessTable, Job]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
+from hangdoc.model.merge import merge
+from hangdoc.model.same_job import Part, fitting, with_notes
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
 
@@ -27,6 +30,27 @@ def open_saved(path: Path) -> JobSnapshot:
     except (OSError, ValueError) as error:
         raise CannotLook(f"cannot look into {str(path)!r}: {error}", "Check the path and its permissions.") from None
     return masked(load_snapshot(latest) if latest is not None else _from_dumps(path))
+
+
+def open_hosts(paths: Sequence[Path]) -> JobSnapshot:
+    """The job that the snapshots at ``paths`` show together, each taken on one of its hosts.
+
+    Raises as ``open_saved``, and ``CannotLook`` where one of them shows another job, or is no look at processes.
+    """
+    parts = [Part(str(path), open_saved(path)) for path in paths]
+    dumps = next((part for part in parts if part.snapshot.mode == "dump"), None)
+    if dumps is not None:
+        raise CannotLook(
+            f"{dumps.origin} holds dumps of flight recorders, which are not joined with other files",
+            "Put the dumps of all hosts into one directory, and diagnose that alone.",
+        )
+    kept, foreign, notes = fitting(parts)
+    if foreign:
+        raise CannotLook(
+            f"{foreign[0].part.origin} shows another job than {kept[0].origin}: {foreign[0].why}",
+            "Diagnose the snapshots of one job together, those of another job by themselves.",
+        )
+    return with_notes(merge([part.snapshot for part in kept]), notes)
 
 
 def _latest_snapshot(folder: Path) -> Path | None:

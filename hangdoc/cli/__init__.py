@@ -20,7 +20,7 @@ import typer.main
 from hangdoc import config
 from hangdoc.errors import HangdocError, UsageError
 
-COMMANDS = ("watch", "attach", "diagnose", "explain", "scenario", "doctor")
+COMMANDS = ("watch", "attach", "capture", "diagnose", "explain", "scenario", "doctor")
 OUR_FAILURE = 125
 """Exit status of a hangdoc that failed itself, as with timeout(1) and env(1)."""
 

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from hangdoc.cli.diagnose import EXIT_STATUS
+from hangdoc.cli.host_options import HostOptions, check, request_of
 from hangdoc.config import environment_variable
 from hangdoc.errors import HangdocError
 
@@ -55,14 +56,64 @@ def attach(
         bool,
         typer.Option("--no-source", help="Read no source code of the job.", envvar=environment_variable("no_source")),
     ] = False,
+    hosts: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES", help="Also look at these hosts, over ssh: node0,node1 or, with ClusterShell, node[0-63]."
+        ),
+    ] = None,
+    rsh: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CMD",
+            help="How to run a command on a host of --hosts instead of ssh: 'CMD {host}'.",
+            envvar=environment_variable("rsh"),
+        ),
+    ] = None,
+    slurm: Annotated[
+        str | None,
+        typer.Option(metavar="JOBID[.STEP]", help="Look at all nodes of this Slurm job, by srun --overlap."),
+    ] = None,
+    kubectl: Annotated[
+        bool, typer.Option("--kubectl", help="Look at all running pods that --selector names, by kubectl exec.")
+    ] = False,
+    namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Of the pods.")] = None,
+    selector: Annotated[str | None, typer.Option("--selector", "-l", help="The labels of the pods.")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="Which job on the hosts, by its ranks' environment. With PID: as its ranks have it.",
+        ),
+    ] = None,
+    remote_hangdoc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CMD",
+            help="How hangdoc is started on the hosts. Default: as here, in pods by its name.",
+            envvar=environment_variable("remote_hangdoc"),
+        ),
+    ] = None,
+    host_timeout: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=1.0,
+            help="How long each host may take to answer.",
+            envvar=environment_variable("host_timeout"),
+        ),
+    ] = 30.0,
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
+    With --hosts, --slurm or --kubectl the job's other hosts are looked at too, each by a hangdoc there.
     Without --inject the job is only read; pystack, if installed, holds up to four waiting ranks for 0.2 s each.
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     # Long because typer reads the options from the parameters.
-    if pid is None:
+    asked = HostOptions(hosts, rsh, slurm, kubectl, namespace, selector, job, remote_hangdoc, host_timeout)
+    check(asked)
+    if pid is None and not asked.given:
         _list()
         return
     from hangdoc import api
@@ -71,7 +122,11 @@ def attach(
 
     for file in report or ():
         check_suffix(file)
-    snapshot = api.snapshot(pid, inject=inject, no_source=no_source)
+    if asked.given:
+        snapshot = api.snapshot_of_hosts(request_of(asked, inject=inject, no_source=no_source), pid)
+    else:
+        assert pid is not None
+        snapshot = api.snapshot(pid, inject=inject, no_source=no_source)
     failure = None
     try:
         if save is not None:

@@ -1,4 +1,4 @@
-"""``hangdoc diagnose PATH``: the verdict on a saved job."""
+"""``hangdoc diagnose PATH…``: the verdict on a saved job."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 
 @app.command()
 def diagnose(
-    path: Annotated[
-        Path,
-        typer.Argument(metavar="PATH", help="Snapshot file, run directory, or directory of flight-recorder dumps."),
+    paths: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PATH...",
+            help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
+            " snapshot or run directory of each.",
+        ),
     ],
     report: Annotated[
         list[Path] | None,
@@ -37,6 +41,8 @@ def diagnose(
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
 
+    Several paths are taken as the hosts of one job and joined to one verdict.
+
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     from hangdoc import api
@@ -44,7 +50,7 @@ def diagnose(
 
     for file in report or ():
         check_suffix(file)
-    diagnosis = api.diagnose(path)
+    diagnosis = api.diagnose(api.load(*paths))
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)
     for file in report or ():

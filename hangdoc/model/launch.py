@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _COUNTS = (("LOCAL_WORLD_SIZE", "WORLD_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"))
+NAMES_OF_A_JOB = ("WORLD_SIZE", "TORCHELASTIC_RUN_ID", "PMIX_NAMESPACE", "SLURM_JOB_ID")
+"""Variables that all ranks of a job have in common, whatever is wrong with it."""
+MEETING_NAMES = ("MASTER_ADDR", "MASTER_PORT", "SLURM_STEP_ID")
+"""Those that they should have in common: hosts that were given different ones never meet."""
 _LOOPBACK = ("localhost", "127.", "::1")
 
 
@@ -32,6 +36,15 @@ def on_one_host(environment: Mapping[str, str]) -> bool:
         return False
     counts = [(number(environment.get(local)), number(environment.get(whole))) for local, whole in _COUNTS]
     return any(local is not None and local == whole for local, whole in counts)
+
+
+def shared_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables in a rank's environment that tell its job from others. torchrun's run id may be 'none'.
+
+    Example: {'RANK': '1', 'WORLD_SIZE': '4', 'MASTER_PORT': '29500'} → {'WORLD_SIZE': '4', 'MASTER_PORT': '29500'}.
+    """
+    found = {name: environment.get(name, "") for name in (*NAMES_OF_A_JOB, *MEETING_NAMES)}
+    return {name: value for name, value in found.items() if value and (name, value) != ("TORCHELASTIC_RUN_ID", "none")}
 
 
 def is_loopback(address: str) -> bool:

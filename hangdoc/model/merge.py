@@ -139,6 +139,7 @@ def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
         rank.process is not None,
         rank.journal is not None,
         rank.exit is not None,
+        rank.local_rank is not None,  # its own host says that it is missing
         rank.identity == "elsewhere",  # a host has seen it join the store
         repr(rank),
     )

@@ -58,3 +58,9 @@ def is_explicit(function: str) -> bool:
 def message_way(name: str) -> str:
     """'send' or 'recv' for an operation that passes a message, else ''."""
     return operation(name).message
+
+
+def is_met_by_all(name: str) -> bool:
+    """True if the operation ends on no rank before every rank has begun it: 'barrier', 'all_reduce', not 'send'."""
+    found = operation(name)
+    return name in _known() and not found.rooted and not found.message

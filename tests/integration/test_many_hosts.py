@@ -1,150 +1,124 @@
-"""Jobs that span hosts, each host under a `hangdoc watch` of its own: real torchrun, hosts made of namespaces."""
+"""A real job on two hosts, each in namespaces of its own: captured there, joined here."""
 
 from __future__ import annotations
 
 import json
-import os
-import re
-import signal
+import shlex
 import subprocess
-import sys
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
+import namespaces
 import pytest
-from conftest import MARK, end_all
-from helpers import hosts as namespaces
+from two_host_job import HANGDOC, Job, running
 
-WHY_NOT = namespaces.why_not()
-pytestmark = [
-    pytest.mark.timeout(280),
-    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
-]
-PROGRAM = Path(__file__).parent / "programs" / "spans_hosts.py"
-RANKS = "torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint hosta:29500 --rdzv-id"
+from hangdoc.model.codec import load_snapshot
+
+_MISSING = namespaces.missing()
+pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
 
 
-class Job:
-    """A job on hosta and hostb. ``logs``: what each watch and its ranks wrote."""
-
-    def __init__(self, folder: Path, mark: str) -> None:
-        self.folder = folder
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
-        self.environment = {**plain, MARK: mark, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "140"}
-        self.hosts = namespaces.Hosts("hosta", "hostb", environment=self.environment)
-        self.watches: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, mode: str, *options: str, steps: int = 100_000, env: Mapping[str, str] | None = None) -> None:
-        for name in self.hosts.names:
-            line = [sys.executable, "-m", "hangdoc", "watch", "--run-dir", str(self.folder / f"run-{name}"), *options]
-            line += ["--", sys.executable, "-m", *RANKS.split(), mode, str(PROGRAM), mode, str(steps)]
-            with (self.folder / f"log-{name}").open("wb") as log:
-                environment = {**self.environment, **(env or {})}
-                self.watches[name] = self.hosts.start(name, line, environment=environment, cwd=self.folder, log=log)
-
-    def log(self, name: str) -> str:
-        return (self.folder / f"log-{name}").read_text()
-
-    def wait_for(self, name: str, text: str, seconds: float = 150) -> None:
-        """Wait until the host's log has a match of ``text``."""
-        deadline = time.monotonic() + seconds
-        while re.search(text, self.log(name)) is None:
-            assert time.monotonic() < deadline, self.explain()
-            time.sleep(0.2)
-
-    def explain(self) -> str:
-        return "\n".join(f"--- {name}\n{self.log(name)}" for name in self.watches)
-
-    def diagnosis(self, name: str) -> dict[str, object]:
-        """The latest diagnosis that the host's watch has saved."""
-        latest = max((self.folder / f"run-{name}").glob("stall-*.json"), key=lambda path: path.stat().st_mtime_ns)
-        found: dict[str, object] = json.loads(latest.read_text())
-        return found
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    with running(tmp_path_factory.mktemp("hosts")) as found:
+        yield found
 
 
-@pytest.fixture
-def job(tmp_path: Path, mark: str) -> Iterator[Job]:
-    made = Job(tmp_path, mark)
-    try:
-        yield made
-    finally:
-        made.hosts.close()
-        end_all(mark)
+def test_every_host_captures_its_own_ranks_and_the_files_are_joined(job: Job, tmp_path: Path) -> None:
+    files = []
+    for host, rank in zip(job.hosts, (0, 2), strict=True):
+        done = host.run(*HANGDOC, "capture", str(job.pids[rank]), env=job.environment)
+        assert done.returncode == 0, done.stderr
+        files.append(tmp_path / f"{host.name}.hangdoc")
+        files[-1].write_bytes(done.stdout)
+        snapshot = load_snapshot(files[-1])
+        assert {each.rank for each in snapshot.ranks if each.process} == {rank, rank + 1}
+        assert [each.name for each in snapshot.hosts] == [host.name]
+    line = [*HANGDOC, "diagnose", "--json", *map(str, files)]
+    done = subprocess.run(line, env=job.environment, cwd=tmp_path, capture_output=True, timeout=90, check=False)
+    assert done.returncode == 1, done.stderr
+    _is_the_verdict(json.loads(done.stdout))
 
 
-VERDICT = r"Rank 3 alone calls barrier at spans_hosts.py:16 evaluate\(\); ranks 0, 1 and 2 wait in all_reduce"
+def _is_the_verdict(document: dict[str, object]) -> None:
+    assert document["outcome"] == "hang"
+    assert document["culprits"] == [1]
+    assert {rank["rank"]: rank["host"] for rank in document["ranks"]} == {0: "alpha", 1: "alpha", 2: "beta", 3: "beta"}
 
 
-def test_a_hang_on_one_host_is_one_verdict_on_both(job: Job) -> None:
-    job.start("hang", "--stall-after", "12", "--on-hang", "abort")
-    statuses = [watch.wait(200) for watch in job.watches.values()]
-    assert statuses == [124, 124], job.explain()
-    for name in ("hosta", "hostb"):
-        assert re.search(VERDICT, job.log(name)), job.explain()
-        assert "another host" not in job.log(name), job.explain()
-        assert job.log(name).count("hang ·") <= 2, job.explain()  # the report, and the answer again after the abort
-    found = job.diagnosis("hosta")
-    assert (found["outcome"], found["culprits"], found["confidence"]) == ("hang", [3], "certain")
-    assert [(each["rank"], each["host"]) for each in found["culprit_processes"]] == [(3, "hostb")]  # type: ignore[attr-defined]
-    assert [each["host"] for each in found["ranks"]] == ["hosta", "hosta", "hostb", "hostb"]  # type: ignore[attr-defined]
-    assert "the watch on hosta has the whole report" in job.log("hostb")
-    assert "was True on rank 3" in job.log("hosta")
-    assert "was True on rank 3" not in job.log("hostb")
-    assert not (job.folder / "run-hostb").exists()
+def test_one_command_asks_all_hosts(job: Job) -> None:
+    done = job.attach("--hosts", "alpha,beta", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC), "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    document = json.loads(done.stdout)
+    _is_the_verdict(document)
+    assert [note for note in document["unavailable"] if note["what"] in ("hosts", "other hosts", "ranks")] == []
 
 
-def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:
-    job.start("late", "--stall-after", "12", steps=250)
-    job.wait_for("hostb", "step 0\n")
-    (watch,) = _watches_on(job, "hostb")
-    deadline = time.monotonic() + 60
-    while not _has_met(watch):
-        assert time.monotonic() < deadline, job.explain()
-        time.sleep(0.1)
-    os.kill(watch, signal.SIGKILL)
-    # The ranks go on, and hang later. The watch on hosta knows where ranks 2 and 3 are, and blames nobody unseen.
-    job.wait_for("hosta", "hangdoc (✖|◔)")
-    said = job.log("hosta").partition("hangdoc: saved")[0]
-    assert "hangdoc" not in said.split("hangdoc: watching", 1)[1].partition("\n\nhangdoc")[0], job.explain()
-    found = job.diagnosis("hosta")
-    assert found["culprits"] == [], job.explain()
-    texts = json.dumps(found["unavailable"])
-    assert re.search(r"host hostb \(ranks 2 and 3\) has been silent since", texts), texts
-    assert "the meeting of the watches" in texts
+def test_a_silent_host_is_named_and_its_ranks_are_not_blamed(job: Job) -> None:
+    words = ["--hosts", "alpha,asleep,nowhere", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC)]
+    done = job.attach(*words, "--host-timeout", "15", "--json")
+    document = json.loads(done.stdout)
+    # Two of four ranks differ, so it may be either of them; the ranks that nobody saw it never is.
+    assert not {2, 3} & {*document["culprits"], *(rank for side in document["alternatives"] for rank in side)}
+    assert "anks 2 and 3 run on another host" in json.dumps(document)
+    notes = {note["why"] for note in document["unavailable"] if note["what"] == "hosts"}
+    assert notes == {"asleep: did not answer within 15 s", "nowhere: no such host"}
 
 
-def test_without_a_meeting_each_host_is_honest(job: Job) -> None:
-    job.start("hang", "--stall-after", "5", "--meet", "off")
-    for name in ("hosta", "hostb"):
-        job.wait_for(name, "hangdoc: saved")
-    assert "Ranks 2 and 3 run on another host, which this hangdoc does not see" in job.log("hosta")
-    assert job.diagnosis("hosta")["culprits"] == []
-    assert "the whole report" not in job.log("hostb")
+def test_no_host_answers(job: Job) -> None:
+    done = job.attach("--hosts", "nowhere", "--rsh", job.rsh)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("hangdoc: nowhere: no such host")
+    done = job.attach("--hosts", "alpha", "--rsh", job.rsh, "--remote-hangdoc", "/nowhere/hangdoc")
+    assert done.returncode == 3
+    assert "--remote-hangdoc" in done.stderr
 
 
-def _has_met(watch: int) -> bool:
-    """True if the watch keeps a connection for a second: it has none but that to the meeting's store."""
-    before = _connections(watch)
-    time.sleep(1.0)
-    return bool(before & _connections(watch))
+def test_a_process_of_this_host_tells_which_job_the_others_show(job: Job) -> None:
+    pid = job.outer_pid(0)
+    done = job.attach(str(pid), "--hosts", "beta", "--rsh", job.rsh, "--remote-hangdoc", shlex.join(HANGDOC), "--json")
+    assert done.returncode == 1, done.stderr
+    document = json.loads(done.stdout)
+    assert (document["outcome"], document["culprits"]) == ("hang", [1])
+    assert {rank["rank"] for rank in document["ranks"] if rank["pid"]} == {0, 1, 2, 3}
 
 
-def _connections(pid: int) -> set[str]:
-    """Inodes of the TCP connections that the process has open."""
-    links = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
-    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
-    return {row[9] for row in rows if row[3] == "01"} & {link[8:-1] for link in links if link.startswith("socket:[")}
+def test_a_host_finds_the_job_by_its_key(job: Job) -> None:
+    beta = job.hosts[1]
+    done = beta.run(*HANGDOC, "capture", "--job", "TORCHELASTIC_RUN_ID=two%3B%20hosts", env=job.environment)
+    assert done.returncode == 0, done.stderr
+    assert b"captured ranks 2 and 3 on beta" in done.stderr
+    done = beta.run(*HANGDOC, "capture", "--job", "TORCHELASTIC_RUN_ID=another", env=job.environment)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert b"no job with TORCHELASTIC_RUN_ID=another runs on beta" in done.stderr
 
 
-def _watches_on(job: Job, name: str) -> list[int]:
-    """Pids, as we see them, of the host's watches."""
-    pending, found = [job.watches[name].pid], []
-    while pending:
-        pid = pending.pop()
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"hangdoc" in words and b"watch" in words and not words[0].endswith(b"nsenter"):
-            found.append(pid)
-            break
-        pending += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return found
+def test_a_look_at_one_host_says_how_to_see_the_others(job: Job) -> None:
+    alpha, beta = job.hosts
+    done = job.attach(str(job.pids[0]), at=alpha)
+    assert "anks 2 and 3 run on another host" in done.stdout
+    assert f"attach {job.pids[0]} --hosts {beta.address}" in done.stdout
+
+
+def test_kubectl_reaches_pods(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for kubectl: it lists the hosts as pods, and enters them."""
+    folder = job.folder / "bin"
+    folder.mkdir()
+    kubectl = folder / "kubectl"
+    kubectl.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        '"get pods --namespace=team --selector=app=llama "*) printf "pod/alpha\\npod/beta\\n" ;;\n'
+        '"get pods"*) ;;\n'
+        f'"exec --namespace=team "*) shift 2; host=$1; shift 2; exec {job.rsh.removesuffix(" {host}")} $host "$@" ;;\n'
+        '*) echo "unexpected: $*" >&2; exit 1 ;;\nesac\n'
+    )
+    kubectl.chmod(0o700)
+    monkeypatch.setitem(job.environment, "PATH", f"{folder}:{job.environment['PATH']}")
+    words = ["--kubectl", "-n", "team", "-l", "app=llama", "--remote-hangdoc", shlex.join(HANGDOC)]
+    done = job.attach(*words, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    _is_the_verdict(json.loads(done.stdout))
+    done = job.attach("--kubectl", "-l", "app=nobody")
+    assert done.returncode == 3
+    assert "kubectl shows no running pod with app=nobody" in done.stderr

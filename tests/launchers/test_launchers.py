@@ -6,6 +6,7 @@ Each is attached by its launcher, a rank and a child of a rank. Where one is not
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -172,3 +173,23 @@ def test_the_list(job: Running) -> None:
     pids = {*job.ranks.values()}
     (summary,) = [summary for summary in list_jobs() if {*find_job(summary.pid)[1].pids} == pids]
     assert (summary.launcher, summary.ranks, summary.moving) == (job.name, (0, 1), 0)
+
+
+def test_slurm_reaches_the_ranks_by_the_number_of_their_job(job: Running) -> None:
+    if job.name != "slurm":
+        pytest.skip("the others have no such number")
+    entries = Path(f"/proc/{job.ranks[0]}/environ").read_bytes().decode().split("\0")
+    variables = dict(entry.partition("=")[::2] for entry in entries)
+    environment = {**os.environ, "SLURM_CONF": variables["SLURM_CONF"]}
+    number, step = variables["SLURM_JOB_ID"], variables["SLURM_STEP_ID"]
+    for name in (number, f"{number}.{step}"):
+        line = [sys.executable, "-m", "hangdoc", "attach", "--slurm", name, "--json"]
+        done = subprocess.run(line, env=environment, capture_output=True, timeout=90, check=False)
+        assert done.returncode == 1, done.stderr
+        document = json.loads(done.stdout)
+        assert (document["outcome"], document["culprits"]) == ("hang", [1])
+        assert {rank["rank"]: rank["pid"] for rank in document["ranks"]} == job.ranks
+    line = [sys.executable, "-m", "hangdoc", "attach", "--slurm", "99999"]
+    done = subprocess.run(line, env=environment, capture_output=True, timeout=90, check=False)
+    assert done.returncode == 3
+    assert b"squeue --me" in done.stderr

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 from importlib import resources
 from pathlib import Path
 
@@ -41,6 +45,24 @@ def test_the_pages_are_shipped_and_linked() -> None:
         assert f"({name})" in index
         assert f"(hangdoc/guide/{name})" in README
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
+    for name in re.findall(r"\((\w+\.md)\)", index):
+        assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
+
+
+def test_the_commands_of_the_page_on_hosts_are_understood() -> None:
+    page = resources.files("hangdoc").joinpath("guide", "hosts.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^    hangdoc attach (.*)$", page, re.MULTILINE)
+    assert len(lines) > 8
+    parameters = {word for line in lines for word in shlex.split(line) if word.startswith("-")}
+    shown = subprocess.run(
+        [sys.executable, "-m", "hangdoc", "attach", "--help"],
+        env={**os.environ, "COLUMNS": "200"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert {word for word in parameters if word not in shown} == set()
 
 
 def test_the_contributors_page_names_what_exists() -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.spawned import siblings, unreaped
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.model.launch import is_loopback, on_many_hosts
+from hangdoc.model.launch import is_loopback, number, on_many_hosts
 
 _MAX_ABSENT = 100_000
 """No larger world is believed: a list of its ranks would fill the memory. The largest published one is 96,000."""
@@ -41,17 +41,44 @@ def _beside(a: int, b: int, started_by: Mapping[int, int]) -> bool:
 
 
 def absent(found: Sequence[RankTarget], host: str) -> list[RankTarget]:
-    """The ranks of a job on one machine that its world size counts and that have no process."""
+    """The ranks that this machine must have and that have no process: all that the world size counts or, of a job on
+    several machines, those that torchrun numbers for this one."""
     world = max((target.world_size or 0 for target in found), default=0)
-    if world > _MAX_ABSENT or any(_many_nodes(dict(target.environment), target, world) for target in found):
+    if world > _MAX_ABSENT:
         return []
     present = {target.rank for target in found}
     restart = max((target.restart for target in found), default=0)
+    if any(_many_nodes(dict(target.environment), target, world) for target in found):
+        own = _ranks_of_this_node(found)
+        return [
+            RankTarget(rank, None, "expected", world_size=world, local_rank=local, restart=restart, host=host)
+            for local, rank in enumerate(own)
+            if rank not in present
+        ]
     return [
         RankTarget(rank, None, "expected", world_size=world, restart=restart, host=host)
         for rank in range(world)
         if rank not in present
     ]
+
+
+def _ranks_of_this_node(found: Sequence[RankTarget]) -> range:
+    """The ranks that torchrun starts on this node, which it numbers without a gap (torch 1.10 to 2.13); else empty.
+
+    Rank 2 with LOCAL_RANK=0 and LOCAL_WORLD_SIZE=2 → ranks 2 and 3.
+    """
+    nodes = set()
+    for target in found:
+        environment = dict(target.environment)
+        count = number(environment.get("LOCAL_WORLD_SIZE"))
+        if "TORCHELASTIC_RUN_ID" not in environment or count is None or target.local_rank is None:
+            return range(0)
+        nodes.add((target.rank - target.local_rank, count))
+    if len(nodes) != 1:
+        return range(0)
+    first, count = nodes.pop()
+    world = max((target.world_size or 0 for target in found), default=0)
+    return range(first, first + count) if first >= 0 and first + count <= world else range(0)
 
 
 def _many_nodes(environment: Mapping[str, str], target: RankTarget, world: int) -> bool:

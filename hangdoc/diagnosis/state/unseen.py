@@ -21,7 +21,8 @@ def hidden_ranks(job: JobSnapshot, completed: Iterable[int]) -> frozenset[int]:
     ``completed``: the ranks that have completed a call with others. Example: ranks 2 and 3 run on another host →
     {2, 3}; torchrun --standalone has started only three of four ranks → {}.
     """
-    hidden = {rank.rank for rank in job.ranks if _left_no_trace(rank)}
+    # A local rank is given where the launcher starts it on a host that was looked at.
+    hidden = {rank.rank for rank in job.ranks if _left_no_trace(rank) and not _is_of_a_seen_host(rank)}
     if not hidden:
         return frozenset()
     here = {rank.rank for rank in job.ranks if rank.identity == "expected"}
@@ -41,6 +42,10 @@ def all_on_this_host(job: JobSnapshot) -> bool:
 
 def _meets_here(job: JobSnapshot) -> bool:
     return any(meets_on_loopback(dict(rank.environment)) for rank in job.ranks)
+
+
+def _is_of_a_seen_host(rank: RankSnapshot) -> bool:
+    return rank.identity == "expected" and rank.local_rank is not None
 
 
 def _left_no_trace(rank: RankSnapshot) -> bool:

@@ -1,0 +1,168 @@
+"""Ways to run a command on another host: ssh, srun, kubectl exec, or whatever command a person names.
+
+Each is a command line with a place for the host's name. All that hangdoc runs there is `hangdoc capture`, whose
+arguments no shell changes.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hangdoc.capture.safe.text import clean
+from hangdoc.capture.safe.tool import run_tool
+from hangdoc.errors import CannotLook, UsageError
+
+_PLACE = "{host}"
+_MOST_HOSTS = 20_000
+_MOST_OUTPUT = 4 << 20
+"""Bytes of what squeue or kubectl lists. Judgement: 20,000 names."""
+_LISTING_SECONDS = 30.0
+"""For a controller that is busy. Judgement."""
+_NODESETS = "pip install 'hangdoc[hosts]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Transport:
+    """How to reach a host. ``words``: the command line up to the remote command, with '{host}' for its name."""
+
+    name: str
+    """What the messages call it: 'ssh', 'srun', 'kubectl', 'the command of --rsh'."""
+    words: tuple[str, ...]
+    through_shell: bool = False
+    """True if it hands the remote command to a shell as one text, as ssh does."""
+
+    def command(self, host: str, remote: Sequence[str]) -> list[str]:
+        """The command line that runs ``remote`` on ``host``."""
+        words = [word.replace(_PLACE, host) for word in self.words]
+        return [*words, shlex.join(remote)] if self.through_shell else [*words, *remote]
+
+
+def ssh(connect_seconds: float) -> Transport:
+    """ssh that never asks a question: keys, users and jump hosts are those of ~/.ssh/config."""
+    options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(connect_seconds))}")
+    return Transport("ssh", ("ssh", *options, "--", _PLACE), through_shell=True)
+
+
+def rsh(template: str) -> Transport:
+    """The transport of --rsh. The remote command follows as further arguments. Raises ``UsageError``."""
+    try:
+        words = tuple(shlex.split(template))
+    except ValueError as error:
+        raise UsageError(f"--rsh cannot be read: {error}", "Quote it as for a shell: --rsh 'ssh {host}'.") from None
+    if not words or not any(_PLACE in word for word in words):
+        raise UsageError("--rsh has no place for the host", "Write {host} where its name belongs: --rsh 'ssh {host}'.")
+    return Transport("the command of --rsh", words)
+
+
+def host_names(text: str) -> list[str]:
+    """The hosts that --hosts names, in order and once each. Raises ``UsageError``.
+
+    Names with commas are split here; what else ClusterShell's node sets can say ('node[0-63]', '@rack1') needs
+    ClusterShell. Example: 'a,b,c[0-2]' → a, b, c0, c1, c2.
+    """
+    if any(character in text for character in "[]@!&^"):
+        names = _of_node_set(text)
+    else:
+        names = [name for part in text.split(",") for name in part.split()]
+    names = list(dict.fromkeys(names))
+    if not names:
+        raise UsageError("--hosts names no host", "Write their names with commas: --hosts node0,node1.")
+    if len(names) > _MOST_HOSTS:
+        raise UsageError(f"--hosts names {len(names)} hosts", f"Ask for at most {_MOST_HOSTS} at once.")
+    for name in names:
+        if name.startswith("-") or not name.isprintable():
+            raise UsageError(f"{clean(name, 60)!r} is no name of a host", "Write their names with commas.")
+    return names
+
+
+def _of_node_set(text: str) -> list[str]:
+    try:
+        from ClusterShell.NodeSet import NodeSet, NodeSetException
+    except ImportError:
+        raise UsageError(
+            f"the node set {clean(text, 80)!r} needs ClusterShell",
+            f"Install it ({_NODESETS}), or write the names of the hosts with commas.",
+        ) from None
+    try:
+        nodes = NodeSet(text)
+        return list(nodes) if len(nodes) <= _MOST_HOSTS else [str(number) for number in range(_MOST_HOSTS + 1)]
+    except NodeSetException as error:
+        raise UsageError(f"--hosts cannot be read: {clean(str(error), 200)}", "Write it as node[0-63].") from None
+
+
+def fold(names: Sequence[str]) -> str:
+    """The names in as few characters as ClusterShell can, where it is installed: 'node[0-2,7]'; else 'node0, …'."""
+    if len(names) > 1:
+        try:
+            from ClusterShell.NodeSet import NodeSet, NodeSetException
+
+            return str(NodeSet.fromlist(list(names)))
+        except ImportError:
+            pass
+        except NodeSetException:  # a name that is none to it
+            pass
+    return ", ".join(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Nodes:
+    """The hosts on which a job runs, how to reach them, and the variables by which they know the job."""
+
+    hosts: tuple[str, ...]
+    transport: Transport
+    variables: tuple[tuple[str, str], ...] = ()
+
+
+def slurm(job: str) -> Nodes:
+    """The nodes of a Slurm job, 'JOBID' or 'JOBID.STEP'. One step of one task for each node runs beside the job's own.
+
+    Raises ``UsageError`` for anything but numbers, ``CannotLook`` where Slurm does not show such a running job.
+    """
+    number, _, step = job.partition(".")
+    if not number.replace("_", "").isdecimal() or not (step.isdecimal() or not _):
+        raise UsageError(f"{clean(job, 40)!r} is no job of Slurm", "Write JOBID or JOBID.STEP, as `squeue -s` does.")
+    remedy = "`squeue --me` lists the jobs that run."
+    listed = _listed(["squeue", "--noheader", "--jobs", number, "--states=RUNNING", "--format=%A %N"], remedy)
+    rows = [line.split() for line in listed.splitlines() if len(line.split()) == 2]
+    if len(rows) != 1:
+        raise CannotLook(
+            f"Slurm shows no running job {number}" if not rows else f"{number} is {len(rows)} jobs", remedy
+        )
+    (raw, nodes) = rows[0]
+    hosts = _listed(["scontrol", "show", "hostnames", nodes], remedy).split()
+    variables = (("SLURM_JOB_ID", raw), *((("SLURM_STEP_ID", step),) if step else ()))
+    # --overlap: the job's own steps have all its processors. Nothing that srun reads may change what is run.
+    options = ("--overlap", f"--jobid={raw}", "--nodes=1", "--ntasks=1", "--quiet", "--input=none", "--export=ALL")
+    return Nodes(tuple(hosts), Transport("srun", ("srun", *options, f"--nodelist={_PLACE}")), variables)
+
+
+def kubectl(selector: str, namespace: str = "") -> Nodes:
+    """The running pods that a label selector names. Raises ``CannotLook`` where there are none."""
+    where = [f"--namespace={namespace}"] if namespace else []
+    line = ["kubectl", "get", "pods", *where, f"--selector={selector}", "--field-selector=status.phase=Running"]
+    remedy = f"See what runs: {shlex.join(['kubectl', 'get', 'pods', *where, '--show-labels'])}"
+    listed = _listed([*line, "--output=name"], remedy)
+    pods = tuple(name.removeprefix("pod/") for name in listed.split())
+    if not pods:
+        raise CannotLook(f"kubectl shows no running pod with {clean(selector, 100)}", remedy)
+    return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, _PLACE, "--")))
+
+
+def _listed(line: list[str], remedy: str) -> str:
+    """What a program that lists hosts writes. Raises ``CannotLook`` where it fails."""
+    if shutil.which(line[0]) is None:
+        raise CannotLook(f"there is no {line[0]} here", f"Run hangdoc where {line[0]} works, or use --hosts or --rsh.")
+    try:
+        done = run_tool(line, until=time.monotonic() + _LISTING_SECONDS, most_output=_MOST_OUTPUT)
+    except TimeoutError:
+        raise CannotLook(f"{line[0]} has not answered in {_LISTING_SECONDS:.0f} s", remedy) from None
+    except OSError as error:
+        raise CannotLook(f"{line[0]} cannot be run: {error}", remedy) from None
+    if done.status:
+        words = clean(done.errors.decode("utf-8", "backslashreplace").strip(), 300)
+        raise CannotLook(f"{line[0]} failed: {words or f'exit status {done.status}'}", remedy)
+    return done.output.decode("utf-8", "replace")

@@ -1,0 +1,145 @@
+"""``hangdoc capture [PID]``: what this host shows of a job, as a snapshot on stdout.
+
+It runs where only the standard library and py-spy are: neither typer nor pydantic is imported, whose wheels fit one
+minor version of Python each. Other hangdocs run it over ssh, srun or kubectl and join what the hosts show.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+from hangdoc.errors import HangdocError, UsageError
+from hangdoc.model.wording import name_ranks
+
+_OUR_FAILURE = 125
+_ON = ("1", "true", "yes", "on", "t", "y")
+_EPILOG = """\
+Exit status: 0 the snapshot is written, 2 usage, 3 could not look. Nothing else is written to stdout.
+
+  hangdoc capture 4711 > node7.hangdoc     on every host, then, on any machine:
+  hangdoc diagnose node*.hangdoc
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Capture, write, and return the exit status. Errors go to stderr in two lines."""
+    try:
+        return _run(_parser().parse_args(arguments))
+    except SystemExit as end:  # argparse has said why
+        return end.code if isinstance(end.code, int) else 2
+    except HangdocError as error:
+        return _fail(f"hangdoc: {error}\n", error.exit_status)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except BrokenPipeError:
+        return 128 + signal.SIGPIPE
+    except Exception:  # the exit status 1 would mean a diagnosed hang
+        text = f"{traceback.format_exc()}hangdoc: this is a bug in hangdoc; please report the lines above\n"
+        return _fail(text, _OUR_FAILURE)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        "hangdoc capture",
+        description="Write what this host shows of a job to stdout, as one snapshot. The job is only read.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "pid", nargs="?", type=_pid, metavar="PID", help="any process of the job; without it and --job, the only job"
+    )
+    parser.add_argument(
+        "--job",
+        metavar="NAME=VALUE,...",
+        help="the job by its ranks' environment, as it is on all its hosts: MASTER_ADDR=node0,MASTER_PORT=29500",
+    )
+    parser.add_argument(
+        "--inject",
+        action="store_true",
+        default=_is_on("HANGDOC_INJECT"),
+        help="also fetch the call history from inside the waiting ranks, with gdb",
+    )
+    parser.add_argument(
+        "--no-source",
+        action="store_true",
+        default=_is_on("HANGDOC_NO_SOURCE"),
+        help="read no source code of the job",
+    )
+    return parser
+
+
+def _pid(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 1 << 31:
+        raise argparse.ArgumentTypeError(f"{text!r} is no process id")
+    return int(text)
+
+
+def _is_on(variable: str) -> bool:
+    return os.environ.get(variable, "").lower() in _ON
+
+
+def _run(options: argparse.Namespace) -> int:
+    if options.pid is not None and options.job is not None:
+        raise UsageError("a pid and --job name the job twice", "Give one of them.")
+    if sys.stdout is None or os.isatty(1):
+        raise UsageError(
+            "a snapshot is no text for a terminal",
+            "Write it to a file: hangdoc capture PID > HOST.hangdoc; or see the verdict: hangdoc attach PID.",
+        )
+    with _OwnStdout() as output:
+        from hangdoc.capture.attach import attach_by_key, capture_found, find_job
+        from hangdoc.capture.find.job_key import parse_key
+        from hangdoc.capture.request import CaptureOptions
+        from hangdoc.model.encode import snapshot_to_bytes
+
+        chosen = CaptureOptions(inject=options.inject, native=True, no_source=options.no_source)
+        if options.pid is not None:
+            snapshot = capture_found(*find_job(options.pid), chosen)
+        else:
+            snapshot = attach_by_key(parse_key(options.job) if options.job is not None else {}, chosen)
+        data = snapshot_to_bytes(snapshot)
+        output.write(data)
+    seen = [rank.rank for rank in snapshot.ranks if rank.process is not None]
+    host = snapshot.hosts[0].name if snapshot.hosts else "this host"
+    _say(f"hangdoc: captured {name_ranks(seen)} on {host}, {len(data)} bytes\n")
+    return 0
+
+
+class _OwnStdout:
+    """Stdout for the snapshot alone: what anything else writes there meanwhile goes to stderr."""
+
+    def __enter__(self) -> _OwnStdout:
+        self._descriptor = os.dup(1)
+        os.dup2(2, 1)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        os.dup2(self._descriptor, 1)
+        os.close(self._descriptor)
+
+    def write(self, data: bytes) -> None:
+        """Write all of ``data``; nothing is written before it is complete."""
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(self._descriptor, rest) :]
+
+
+def _fail(text: str, status: int) -> int:
+    from hangdoc.model.masking import mask_text
+
+    _say(mask_text(text))
+    return status
+
+
+def _say(text: str) -> None:
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, AttributeError):
+        pass  # stderr is closed

@@ -1,0 +1,91 @@
+"""Which hosts `hangdoc attach` asks, from its options."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hangdoc.errors import UsageError
+
+if TYPE_CHECKING:
+    from hangdoc.capture.remote import HostsRequest
+
+
+@dataclass(frozen=True, slots=True)
+class HostOptions:
+    """The options as they were typed; None or '' for those that were not."""
+
+    hosts: str | None = None
+    rsh: str | None = None
+    slurm: str | None = None
+    kubectl: bool = False
+    namespace: str | None = None
+    selector: str | None = None
+    job: str | None = None
+    remote_hangdoc: str | None = None
+    seconds: float = 30.0
+
+    @property
+    def given(self) -> bool:
+        """True if other hosts are to be asked."""
+        return bool(self.hosts is not None or self.slurm is not None or self.kubectl)
+
+
+def check(options: HostOptions) -> None:
+    """Raises ``UsageError`` for options that do not fit together."""
+    ways = [
+        name
+        for name, given in (("--hosts", options.hosts), ("--slurm", options.slurm), ("--kubectl", options.kubectl))
+        if given
+    ]
+    if len(ways) > 1:
+        raise UsageError(f"{' and '.join(ways)} name the hosts twice", "Give one of them.")
+    if options.rsh is not None and options.hosts is None:
+        raise UsageError("--rsh needs the names of the hosts", "Add --hosts node0,node1.")
+    if (options.selector is not None or options.namespace is not None) and not options.kubectl:
+        raise UsageError("a selector and a namespace name pods", "Add --kubectl.")
+    if options.kubectl and not options.selector:
+        raise UsageError("--kubectl needs to know which pods", "Add their labels: -l training.kubeflow.org/job-name=X.")
+    if not options.given and (options.job is not None or options.remote_hangdoc is not None):
+        name = "--job" if options.job is not None else "--remote-hangdoc"
+        raise UsageError(f"{name} needs hosts to ask", "Add --hosts, --slurm or --kubectl.")
+
+
+def request_of(options: HostOptions, *, inject: bool, no_source: bool) -> HostsRequest:
+    """The request. Asks Slurm or Kubernetes for the hosts. Raises ``UsageError`` and ``CannotLook``."""
+    from hangdoc.capture import transports
+    from hangdoc.capture.find.job_key import parse_key
+    from hangdoc.capture.remote import HostsRequest
+    from hangdoc.capture.request import CaptureOptions
+
+    variables: Mapping[str, str] = parse_key(options.job) if options.job is not None else {}
+    if options.slurm is not None:
+        nodes = transports.slurm(options.slurm)
+    elif options.kubectl:
+        nodes = transports.kubectl(options.selector or "", options.namespace or "")
+    else:
+        names = tuple(transports.host_names(options.hosts or ""))
+        how = transports.rsh(options.rsh) if options.rsh is not None else transports.ssh(options.seconds)
+        nodes = transports.Nodes(names, how)
+    return HostsRequest(
+        hosts=nodes.hosts,
+        transport=nodes.transport,
+        hangdoc=_remote_words(options),
+        variables={**dict(nodes.variables), **variables},
+        seconds=options.seconds,
+        options=CaptureOptions(inject=inject, native=True, no_source=no_source),
+    )
+
+
+def _remote_words(options: HostOptions) -> list[str]:
+    """How hangdoc is started there: as here, by its path, since hosts of a cluster share file systems or images; in
+    pods, whose image is another one, by its name."""
+    from hangdoc.capture.safe.advice import ourselves
+
+    default = "hangdoc" if options.kubectl else ourselves()
+    try:
+        return shlex.split(options.remote_hangdoc or default)
+    except ValueError as error:
+        raise UsageError(f"--remote-hangdoc cannot be read: {error}", "Quote it as for a shell.") from None

@@ -1,0 +1,107 @@
+"""Put the times of several hosts on one clock, where their ranks' calls prove that the clocks differ.
+
+A collective returns on no rank before every rank has issued it. So a rank issues its call k + 1 after every other rank
+has issued call k, whatever the clocks say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hangdoc.model.journal import Journal
+from hangdoc.model.operations import is_met_by_all
+from hangdoc.model.process import ProcessExit
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+
+_SLACK = 10.0
+"""Seconds by which calls may seem out of order though the clocks agree: on GPUs, a rank issues calls before the ones
+before them have completed. Judgement."""
+_LAST = 200
+"""Calls of a rank that are compared, its latest: two hosts of a job are rarely further apart. Judgement."""
+
+_Call = tuple[str, tuple[int, ...], int]
+"""(name of the group, its members, number of the call in it)."""
+
+
+def with_one_clock(snapshots: Sequence[JobSnapshot]) -> list[JobSnapshot]:
+    """``snapshots`` with every time on the clock of the first of them, as far as their calls prove a difference.
+
+    Example: host a issues barrier 1 and 2 at 10:00:00 and 10:00:01, host b at 10:07:00 and 10:07:01. b's clock is
+    between 6 min 59 s and 7 min 1 s ahead, so 7 min are taken off all times of b.
+    """
+    if len(snapshots) < 2:
+        return list(snapshots)
+    known = dict(_issued(snapshots[0]))
+    result = [snapshots[0]]
+    for snapshot in snapshots[1:]:
+        own = _issued(snapshot)
+        behind = _seconds_behind(known, own)
+        result.append(_moved(snapshot, behind) if behind else snapshot)
+        known |= {call: (first + behind, last + behind) for call, (first, last) in own.items() if call not in known}
+    return result
+
+
+def _issued(snapshot: JobSnapshot) -> dict[_Call, tuple[float, float]]:
+    """Call → (the time at which the first, and at which the last rank of the host issued it); completed ones only."""
+    found: dict[_Call, tuple[float, float]] = {}
+    for rank in snapshot.ranks:
+        for call, at in _calls(rank.journal):
+            first, last = found.get(call, (at, at))
+            found[call] = (min(first, at), max(last, at))
+    return found
+
+
+def _calls(journal: Journal | None) -> Iterable[tuple[_Call, float]]:
+    if journal is None:
+        return
+    members = {group.name: group.members for group in journal.groups}
+    for call in journal.calls[-_LAST:]:
+        if call.completed and call.created_ns and is_met_by_all(call.op):
+            yield (call.group, members.get(call.group, ()), call.sequence), call.created_ns / 1e9
+
+
+def _seconds_behind(known: Mapping[_Call, tuple[float, float]], own: Mapping[_Call, tuple[float, float]]) -> float:
+    """How many seconds to add to the times of ``own``; 0 where the clocks may agree, or nothing can be proved."""
+    least, most = float("-inf"), float("inf")
+    for (group, members, number), (first, last) in own.items():
+        following = known.get((group, members, number + 1))
+        before = known.get((group, members, number - 1))
+        if following is not None:
+            most = min(most, following[0] - last)
+        if before is not None:
+            least = max(least, before[1] - first)
+    if least == float("-inf") or most == float("inf") or least > most + 2 * _SLACK:
+        return 0.0
+    if least <= _SLACK and most >= -_SLACK:
+        return 0.0
+    return (least + most) / 2
+
+
+def _moved(snapshot: JobSnapshot, seconds: float) -> JobSnapshot:
+    ranks = tuple(_rank_moved(rank, seconds) for rank in snapshot.ranks)
+    return replace(snapshot, taken=snapshot.taken + seconds, ranks=ranks)
+
+
+def _rank_moved(rank: RankSnapshot, seconds: float) -> RankSnapshot:
+    """The times of a rank that are compared with another host's: of its calls and of its end."""
+    return replace(
+        rank,
+        journal=_journal_moved(rank.journal, round(seconds * 1e9)) if rank.journal is not None else None,
+        exit=_exit_moved(rank.exit, seconds) if rank.exit is not None else None,
+    )
+
+
+def _journal_moved(journal: Journal, nanoseconds: int) -> Journal:
+    def moved(created_ns: int) -> int:
+        return created_ns + nanoseconds if created_ns else 0
+
+    return replace(
+        journal,
+        calls=tuple(replace(call, created_ns=moved(call.created_ns)) for call in journal.calls),
+        point_to_points=tuple(replace(p, created_ns=moved(p.created_ns)) for p in journal.point_to_points),
+    )
+
+
+def _exit_moved(end: ProcessExit, seconds: float) -> ProcessExit:
+    return replace(end, at=end.at + seconds, lived_at=None if end.lived_at is None else end.lived_at + seconds)

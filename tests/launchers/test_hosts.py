@@ -1,0 +1,99 @@
+"""attach --hosts over a real ssh, between hosts in namespaces. Without sshd the tests skip and say so."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator
+
+import namespaces
+import pytest
+from two_host_job import Job, running
+
+pytestmark = pytest.mark.timeout(240)
+SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_MISSING = namespaces.missing() or ("" if SSHD else "no sshd: apt-get install openssh-server")
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    if _MISSING:
+        pytest.skip(_MISSING)
+    with running(tmp_path_factory.mktemp("hosts")) as found:
+        _serve(found)
+        yield found
+
+
+def _serve(job: Job) -> None:
+    """sshd on both hosts, and an `ssh` in front of the path that has a key for it."""
+    folder = job.folder / "ssh"
+    (folder / "bin").mkdir(parents=True)
+    for name in ("host", "user"):
+        line = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
+        subprocess.run(line, check=True, timeout=30)
+    (folder / "sshd_config").write_text(
+        f"HostKey {folder}/host\nAuthorizedKeysFile {folder}/user.pub\nStrictModes no\nPermitRootLogin yes\n"
+        f"UsePAM no\nPidFile none\nPasswordAuthentication no\n"
+    )
+    (folder / "config").write_text(
+        f"IdentityFile {folder}/user\nStrictHostKeyChecking no\nUserKnownHostsFile /dev/null\nLogLevel ERROR\n"
+    )
+    (folder / "bin" / "ssh").write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {folder}/config "$@"\n')
+    (folder / "bin" / "ssh").chmod(0o700)
+    job.environment["PATH"] = f"{folder}/bin:{job.environment['PATH']}"
+    for host in job.hosts:
+        # In the host's own mount namespace: sshd wants a folder there.
+        assert host.run("sh", "-c", "mount -t tmpfs tmpfs /run && mkdir -m 755 /run/sshd").returncode == 0
+        line = [str(SSHD), "-D", "-e", "-f", str(folder / "sshd_config"), "-o", f"ListenAddress={host.address}"]
+        host.start(line, folder / f"{host.name}.log", job.environment)
+    deadline = time.monotonic() + 20
+    for host in job.hosts:
+        while (done := job.hosts[0].run("ssh", host.address, "true", env=job.environment)).returncode:
+            logs = "".join(path.read_text() for path in folder.glob("*.log"))
+            assert time.monotonic() < deadline, (done.stderr, logs)
+            time.sleep(0.2)
+
+
+def _is_the_verdict(document: dict[str, object]) -> None:
+    assert (document["outcome"], document["culprits"]) == ("hang", [1])
+    assert [note for note in document["unavailable"] if note["what"] in ("hosts", "other hosts", "ranks")] == []
+
+
+def test_ssh_reaches_hosts_by_name_and_by_node_set(job: Job) -> None:
+    first, second = (host.address for host in job.hosts)
+    for names in (f"{first},{second}", "10.77.0.[1-2]"):
+        if "[" in names:
+            pytest.importorskip("ClusterShell", reason="pip install 'hangdoc[hosts]'")
+        done = job.attach("--hosts", names, "--json", at=job.hosts[0])
+        assert (done.returncode, done.stderr) == (1, "")
+        document = json.loads(done.stdout)
+        _is_the_verdict(document)
+        assert {rank["host"] for rank in document["ranks"]} == {"alpha", "beta"}
+
+
+def test_the_command_that_a_look_at_one_host_prints_sees_the_whole_job(job: Job) -> None:
+    alpha = job.hosts[0]
+    done = job.attach(str(job.pids[1]), at=alpha)
+    found = re.search(r"see the whole job: (.*)", done.stdout)
+    assert found is not None, done.stdout
+    line = [*alpha.enter, *shlex.split(found[1]), "--json"]
+    again = subprocess.run(line, env=job.environment, cwd=job.folder, capture_output=True, timeout=120, check=False)
+    assert again.returncode == 1, again.stderr
+    document = json.loads(again.stdout)
+    _is_the_verdict(document)
+    assert {rank["rank"]: rank["pid"] for rank in document["ranks"]} == job.pids
+
+
+def test_a_host_without_sshd_is_named(job: Job) -> None:
+    done = job.attach(
+        str(job.pids[0]), "--hosts", "10.77.0.2,10.77.0.9", "--host-timeout", "8", "--json", at=job.hosts[0]
+    )
+    assert done.returncode == 1, done.stderr
+    notes = [note["why"] for note in json.loads(done.stdout)["unavailable"] if note["what"] == "hosts"]
+    assert len(notes) == 1
+    assert notes[0].startswith("10.77.0.9: ")

@@ -1,0 +1,78 @@
+"""How hosts are named and reached."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+
+import pytest
+
+from hangdoc.capture import transports
+from hangdoc.errors import CannotLook, UsageError
+
+REMOTE = ["/opt/my env/hangdoc", "capture", "--job", "MASTER_PORT=1"]
+
+
+def test_ssh_hands_one_text_to_the_shell_of_the_host() -> None:
+    line = transports.ssh(30).command("node0", REMOTE)
+    assert line[:2] == ["ssh", "-o"]
+    assert line[-3:-1] == ["--", "node0"]
+    assert shlex.split(line[-1]) == REMOTE
+
+
+def test_a_command_of_ones_own_gets_the_words_as_they_are() -> None:
+    line = transports.rsh("ssh -J 'jump host' user@{host}").command("node0", REMOTE)
+    assert line == ["ssh", "-J", "jump host", "user@node0", *REMOTE]
+
+
+@pytest.mark.parametrize("template", ["ssh", "", "ssh 'node"])
+def test_a_command_without_a_place_for_the_host_is_refused(template: str) -> None:
+    with pytest.raises(UsageError, match="--rsh"):
+        transports.rsh(template)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [("a", ["a"]), ("a,b,a", ["a", "b"]), ("a, b", ["a", "b"]), ("10.0.0.1,node-3.lan", ["10.0.0.1", "node-3.lan"])],
+)
+def test_names_with_commas_need_nothing(text: str, names: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ClusterShell.NodeSet", None)
+    assert transports.host_names(text) == names
+
+
+def test_node_sets_are_what_clustershell_says() -> None:
+    pytest.importorskip("ClusterShell")
+    assert transports.host_names("a,b,c[0-2]") == ["a", "b", "c0", "c1", "c2"]
+    assert transports.fold(["n0", "n1", "n2", "n7"]) == "n[0-2,7]"
+    with pytest.raises(UsageError, match="cannot be read"):
+        transports.host_names("c[0-")
+    with pytest.raises(UsageError, match="at once"):
+        transports.host_names("c[0-29999]")
+
+
+def test_without_clustershell_a_node_set_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ClusterShell.NodeSet", None)
+    with pytest.raises(UsageError) as caught:
+        transports.host_names("c[0-2]")
+    assert "hangdoc[hosts]" in caught.value.remedy
+    assert transports.fold(["n0", "n1"]) == "n0, n1"
+
+
+@pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=evil", "a,-b", "a\x1b,b"])
+def test_what_is_no_name_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        transports.host_names(text)
+
+
+@pytest.mark.parametrize("job", ["", "x", "12;rm", "12.x", "12.", "-1"])
+def test_what_is_no_job_of_slurm_is_refused(job: str) -> None:
+    with pytest.raises(UsageError, match="no job of Slurm"):
+        transports.slurm(job)
+
+
+def test_where_there_is_no_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(CannotLook, match="there is no squeue here"):
+        transports.slurm("12")
+    with pytest.raises(CannotLook, match="there is no kubectl here"):
+        transports.kubectl("app=x")
