@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.errors import HangdocError
+from hangdoc.model.same_job import HOSTS, Part
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
 from hangdoc.sidecar.listener import Conclusion
@@ -86,7 +87,7 @@ class Together:
         view = self._meeting.view
         if not isinstance(view, LeadView) or not view.fitting():
             self._tell_that_alone(view)
-            return capture()
+            return self._alone(capture())
         now = time.monotonic()
         self._round = self._meeting.ask(self._representatives(view.fitting()))
         own = capture()
@@ -196,7 +197,7 @@ class Together:
         if not isinstance(view, LeadView):
             self._tell_that_alone(view)
             self._round = 0
-            return own
+            return self._alone(own)
         notes: list[Unavailable] = []
         whole = self._joined(own, view, view.answers, notes)
         seen = {rank.rank for rank in whole.ranks if rank.process is not None or rank.exit is not None}
@@ -234,35 +235,34 @@ class Together:
         """``own`` and all that others have handed over, with a note on each host that has not."""
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
-        others: list[JobSnapshot] = []
+        others: list[Part] = []
         now, wall = time.monotonic(), time.time()
         answering = {self._identity}
         for seat in view.seats:
             member, where = seat.beat.member, f"host {seat.beat.host} ({name_ranks(seat.beat.ranks)})"
             found = answers.get(member, view.ends.get(member))
             if seat.refused:
-                notes.append(
-                    Unavailable("hosts", f"the watch on {seat.beat.host} does not fit this job: {seat.refused}")
-                )
+                notes.append(Unavailable(HOSTS, f"the watch on {seat.beat.host} does not fit this job: {seat.refused}"))
             elif isinstance(found, bytes):
                 try:
-                    others.append(unpacked(found, seat.beat.host, self._ranks_beside(seat, view)))
+                    beside = self._ranks_beside(seat, view)
+                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside)))
                     answering.add(seat.beat.identity)
                 except HangdocError as error:
-                    notes.append(Unavailable("hosts", f"{where} sent no snapshot that can be read: {error.what}"))
+                    notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {error.what}"))
             elif isinstance(found, str):
-                notes.append(Unavailable("hosts", f"{where} sent no snapshot that can be read: {found}"))
+                notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {found}"))
             elif seat.silent(now):
                 since = time.strftime("%H:%M:%S UTC", time.gmtime(wall - (now - seat.heard_at)))
-                notes.append(Unavailable("hosts", f"{where} has been silent since {since}", "look at its watch there"))
+                notes.append(Unavailable(HOSTS, f"{where} has been silent since {since}", "look at its watch there"))
             elif seat.beat.left:
-                notes.append(Unavailable("hosts", f"the command on {where} has ended"))
+                notes.append(Unavailable(HOSTS, f"the command on {where} has ended"))
             elif seat.beat.identity not in answering and seat.beat.member in view.asked:
-                notes.append(Unavailable("hosts", f"{where} did not answer in time", "look at its watch there"))
+                notes.append(Unavailable(HOSTS, f"{where} did not answer in time", "look at its watch there"))
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
-            notes.append(Unavailable("hosts", "no other host answers: what failed is the meeting of the watches"))
-        whole = joined(own, others, read_sources=self._options.read_sources)
+            notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
+        whole = joined(Part("this host", own), others, read_sources=self._options.read_sources)
         self._hosts = len(whole.hosts) or 1 + len(others)
         last_seen = {rank: seat.beat.host for seat in fitting for rank in seat.beat.ranks}
         whole = placed_elsewhere(whole, last_seen)
@@ -274,6 +274,13 @@ class Together:
         where = seat.beat.identity
         beside = (other for other in view.fitting() if other is seat or (where and other.beat.identity == where))
         return {rank for other in beside for rank in other.beat.ranks}
+
+    def _alone(self, own: JobSnapshot) -> JobSnapshot:
+        """``own`` with the command that would show the other hosts, too, where there are some."""
+        from hangdoc.capture.other_hosts import with_way_to_the_others
+
+        pid = next((target.pid for target in self._standing.targets if target.pid is not None), None)
+        return own if pid is None or self._lacking_since is None else with_way_to_the_others(own, pid)
 
     def _tell_that_alone(self, view: View) -> None:
         """Say once why this watch judges by what it sees itself."""

@@ -10,11 +10,13 @@ from typing import Any
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
 from hangdoc.capture.safe.open_files import user_of
-from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.process import Frame
+from hangdoc.model.same_job import HOSTS, Part, fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText, Unavailable
 
 _DIGEST = "sha256:"
@@ -38,16 +40,25 @@ def unpacked(data: bytes, host: str, ranks: Collection[int]) -> JobSnapshot:
     return dataclasses.replace(found, ranks=tuple(rank for rank in found.ranks if rank.rank in ranks or _unseen(rank)))
 
 
-def joined(own: JobSnapshot, others: Sequence[JobSnapshot], *, read_sources: bool) -> JobSnapshot:
-    """``own`` and the other hosts' snapshots as one, with sources that this host has of the same files."""
-    texts, missing = _own_texts(own, others) if read_sources else ({}, ())
-    notes: list[Unavailable] = list(missing)
-    whole = merge([own, *(_with_texts(other, texts, notes) for other in others)])
+def joined(own: Part, others: Sequence[Part], *, read_sources: bool) -> JobSnapshot:
+    """``own`` and the other hosts' snapshots as one, with sources that this host has of the same files.
+
+    Hosts that show another job are left out and named; clocks are put right.
+    """
+    kept, foreign, noted = fitting([own, *others])
+    own, others = kept[0], kept[1:]
+    texts, missing = _own_texts(own.snapshot, [other.snapshot for other in others]) if read_sources else ({}, ())
+    notes = [
+        *noted,
+        *missing,
+        *(Unavailable(HOSTS, f"{odd.part.origin} shows another job: {odd.why}") for odd in foreign),
+    ]
+    whole = merge([own.snapshot, *(_with_texts(other.snapshot, texts, notes) for other in others)])
     return dataclasses.replace(
         whole,
-        command=own.command,
-        run_id=own.run_id,
-        launcher=own.launcher,
+        command=own.snapshot.command,
+        run_id=own.snapshot.run_id,
+        launcher=own.snapshot.launcher,
         unavailable=tuple(dict.fromkeys([*whole.unavailable, *notes])),
     )
 

@@ -12,9 +12,11 @@ import pytest
 
 from hangdoc.capture.read import procfs
 from hangdoc.errors import BadSnapshot
-from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Attribute, Journal
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Thread
+from hangdoc.model.same_job import Part
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText
 from hangdoc.sidecar.meeting.wire import joined, packed, placed_elsewhere, unpacked
 
@@ -59,7 +61,7 @@ def test_values_and_sources_stay_where_they_are(program: str) -> None:
 def test_the_lead_reads_its_own_copy_of_the_same_file(program: str) -> None:
     own = replace(host("a", 0, program, pid=os.getpid()), sources=())
     other = unpacked(packed(host("b", 1, program), send_sources=False), "b", {1})
-    whole = joined(own, [other], read_sources=True)
+    whole = joined(Part("a", own), [Part("b", other)], read_sources=True)
     assert [(text.file, text.text.rstrip()) for text in whole.sources] == [(program, CODE.rstrip())]
     assert [(rank.rank, rank.host, rank.process is not None) for rank in whole.ranks] == [
         (0, "a", True),
@@ -71,7 +73,7 @@ def test_the_lead_reads_its_own_copy_of_the_same_file(program: str) -> None:
 def test_a_file_that_differs_is_left_out_and_named(program: str) -> None:
     own = replace(host("a", 0, program, pid=os.getpid()), sources=())
     other = packed(host("b", 1, program, text=CODE.rstrip().replace("1", "2")), send_sources=False)
-    whole = joined(own, [unpacked(other, "b", {1})], read_sources=True)
+    whole = joined(Part("a", own), [Part("b", unpacked(other, "b", {1}))], read_sources=True)
     assert whole.sources == ()
     assert [note.why for note in whole.unavailable] == [f"{program} is not the same on all hosts"]
 
@@ -79,7 +81,7 @@ def test_a_file_that_differs_is_left_out_and_named(program: str) -> None:
 def test_a_file_that_the_lead_has_not_is_named(program: str) -> None:
     own = replace(host("a", 0, program, pid=os.getpid()), sources=())
     other = unpacked(packed(host("b", 1, "/elsewhere/train.py"), send_sources=False), "b", {1})
-    whole = joined(own, [other], read_sources=True)
+    whole = joined(Part("a", own), [Part("b", other)], read_sources=True)
     assert whole.sources == ()
     assert any("/elsewhere/train.py" in note.why and "--meet-send-sources" in note.remedy for note in whole.unavailable)
 
@@ -88,6 +90,18 @@ def test_a_host_speaks_only_for_its_own_ranks(program: str) -> None:
     forged = replace(host("b", 1, program), ranks=(*host("b", 0, program).ranks[:1], *host("b", 1, program).ranks[1:]))
     found = unpacked(packed(forged, send_sources=False), "b", {1})
     assert [rank.rank for rank in found.ranks] == [1]
+
+
+def test_a_host_of_another_job_is_left_out_and_named(program: str) -> None:
+    def of(run: str, snapshot: JobSnapshot) -> JobSnapshot:
+        ranks = tuple(replace(rank, environment=(("TORCHELASTIC_RUN_ID", run),)) for rank in snapshot.ranks)
+        return replace(snapshot, ranks=ranks)
+
+    whole = joined(
+        Part("a", of("1", host("a", 0, program))), [Part("b", of("2", host("b", 1, program)))], read_sources=False
+    )
+    assert [rank.process is not None for rank in whole.ranks] == [True, False]
+    assert any("b shows another job: its TORCHELASTIC_RUN_ID is 2" in note.why for note in whole.unavailable)
 
 
 @pytest.mark.parametrize("data", [b"", b"garbage", b"{}", b"\x1f\x8b\x08\x00", b'{"schema": "hangdoc.snapshot/1"}'])
