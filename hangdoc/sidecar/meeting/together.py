@@ -91,7 +91,10 @@ class Together:
         now = time.monotonic()
         self._round = self._meeting.ask(self._representatives(view.fitting()))
         own = capture()
-        return self._with_answers(own, now)
+        try:
+            return self._with_answers(own, now)
+        except Exception as error:  # what others sent, or a bug in reading it, must not cost our own view
+            return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
 
     def conclude(self, conclusion: Conclusion, *, last: bool = False) -> None:
         """Tell the others what came of the look. Before the job ends for it, and after its ``last`` word, wait a moment
@@ -125,7 +128,11 @@ class Together:
         view = self._meeting.view
         if isinstance(view, MemberView):
             self._answered = (view.lead, view.asked)
-            self._meeting.answer(view.asked, packed(snapshot, send_sources=self._options.meet_send_sources))
+            try:
+                data = packed(snapshot, send_sources=self._options.meet_send_sources)
+            except HangdocError:
+                data = b""  # nested too deeply: the lead says that it cannot be read
+            self._meeting.answer(view.asked, data)
 
     def verdict(self) -> Verdict | None:
         """What the lead has concluded, if that is new."""
@@ -154,7 +161,10 @@ class Together:
         if not isinstance(view, LeadView):
             return own
         self._round = self._meeting.ask(())
-        return self._joined(own, view, {}, [])
+        try:
+            return self._joined(own, view, {}, [])
+        except Exception as error:  # as in ``look``
+            return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
 
     def close(self) -> None:
         """Leave the others."""
@@ -163,7 +173,11 @@ class Together:
     def _end_of_member(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
         from hangdoc.sidecar.meeting.wire import packed
 
-        self._meeting.leave(packed(own, send_sources=self._options.meet_send_sources) if own is not None else b"")
+        try:
+            data = packed(own, send_sources=self._options.meet_send_sources) if own is not None else b""
+        except HangdocError:
+            data = b""
+        self._meeting.leave(data)
         if own is None:
             return None
         before = self._told
@@ -299,3 +313,7 @@ class Together:
         if text != self._said:
             self._said = text
             self._say(text)
+
+
+def _our_fault(error: Exception) -> Unavailable:
+    return Unavailable(HOSTS, f"hangdoc failed to join what the hosts show: {error!r}"[:300])
