@@ -95,7 +95,7 @@ def test_a_hang_on_one_host_is_one_verdict_on_both(job: Job) -> None:
 
 
 def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:
-    job.start("late", "--stall-after", "12", steps=250)
+    job.start("late", "--stall-after", "10")
     job.wait_for("hostb", "step 0\n")
     (watch,) = _watches_on(job, "hostb")
     deadline = time.monotonic() + 60
