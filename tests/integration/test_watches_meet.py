@@ -104,9 +104,7 @@ def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:
         time.sleep(0.1)
     os.kill(watch, signal.SIGKILL)
     # The ranks go on, and hang later. The watch on hosta knows where ranks 2 and 3 are, and blames nobody unseen.
-    job.wait_for("hosta", "hangdoc (✖|◔)")
-    said = job.log("hosta").partition("hangdoc: saved")[0]
-    assert "hangdoc" not in said.split("hangdoc: watching", 1)[1].partition("\n\nhangdoc")[0], job.explain()
+    job.wait_for("hosta", "all_reduce at spans_hosts.py(.|\n)*hangdoc: saved")
     found = job.diagnosis("hosta")
     assert found["culprits"] == [], job.explain()
     texts = json.dumps(found["unavailable"])

@@ -61,9 +61,12 @@ class Meeting:
             return self._view
 
     def tell(self, standing: Standing) -> None:
-        """How our own ranks are. The first time that there are ranks elsewhere, the meeting begins."""
+        """How our own ranks are."""
         self._wish(standing=standing)
-        if self._thread is None and standing.lacks_ranks and self._meet != "off":
+
+    def begin(self) -> None:
+        """There are ranks elsewhere: begin to look for their watches."""
+        if self._thread is None and self._meet != "off":
             self._thread = threading.Thread(target=self._run, name="hangdoc-meeting", daemon=True)
             with contextlib.suppress(RuntimeError):  # no more threads: then it stays alone
                 self._thread.start()

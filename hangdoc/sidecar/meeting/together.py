@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -43,6 +44,8 @@ class Together:
         self._meeting = Meeting(options.meet)
         self._identity = host_identity()
         self._lacking_since: float | None = None
+        self._complete = 0
+        """The size of the job whose ranks all ran on this host."""
         self._answered: tuple[str, int] = ("", 0)
         """(lead, round) that this watch has answered."""
         self._heard: tuple[str, int] = ("", 0)
@@ -57,9 +60,14 @@ class Together:
     def tell(self, targets: Sequence[RankTarget], quiet: float, now: float) -> None:
         """How our own ranks are; ``quiet``: seconds since they last moved."""
         self._standing = Standing(tuple(targets), quiet if quiet >= _STILL_SECONDS else None, now)
-        if self._lacking_since is None and self._standing.lacks_ranks:
-            self._lacking_since = now
+        if len(self._standing.ranks) == self._standing.world:
+            self._complete = self._standing.world
         self._meeting.tell(self._standing)
+        # Of a job that was complete on this host, ranks may die; they are not elsewhere then.
+        complete = self._complete == self._standing.world
+        if self._lacking_since is None and not complete and self._standing.has_ranks_elsewhere(os.environ):
+            self._lacking_since = now
+            self._meeting.begin()
         view = self._meeting.view
         if isinstance(view, MemberView) and (view.lead, view.asked) != self._heard:
             self._heard = (view.lead, view.asked)
