@@ -20,7 +20,7 @@ def endpoint(meet: str) -> tuple[str, int] | None:
 
 def check_meet(meet: str) -> None:
     """Raises ``UsageError`` for a value of ``--meet`` that names no way to meet."""
-    if meet in ("auto", "off") or endpoint(meet) is not None or Path(meet).is_dir():
+    if meet in ("auto", "off") or endpoint(meet) is not None or (meet and Path(meet).is_dir()):
         return
     raise UsageError(
         f"--meet {meet}: there is no such folder, and it is no HOST:PORT",

@@ -97,7 +97,7 @@ class Meeting:
         """The command has ended; ``end``: the packed snapshot of how, empty if nothing failed."""
         self._wish(end=end)
 
-    def close(self, seconds: float = 3.0) -> None:
+    def close(self, seconds: float = 1.0) -> None:
         """Let go of the others. Waits at most so long."""
         with self._changed:
             self._closing = True
