@@ -16,6 +16,7 @@ from hangdoc.early_warning import FIRST_LOOK, LookAhead
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration, name_ranks
+from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import RunDirectory
 
@@ -75,6 +76,30 @@ class Announcer:
             whom = name_ranks(self._unseen)
             say(f"hangdoc: does not end the job, although --on-hang abort asks: {whom} could not be seen from here\n")
         return not self._unseen
+
+    def conclusion(self) -> Conclusion | None:
+        """What the last snapshot came to; None if it could not be diagnosed."""
+        diagnosis, path = self._last
+        if diagnosis is None:
+            return None
+        kept = str(path.absolute()) if path is not None else ""
+        return Conclusion(diagnosis.outcome, diagnosis.verdict, kept, may_end=not self._unseen)
+
+    def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
+        """Print the verdict that another host's watch has come to, if it is new, and where the report is."""
+        news = (conclusion.outcome, conclusion.sentence)
+        if conclusion.outcome not in (*_FAILURES, "blind") or news == self._said:
+            return
+        self._said = news
+        from hangdoc.report.terminal import heard_for
+
+        say(f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}")
+        where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
+        say(harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n")
+
+    def on_alone(self, why: str) -> None:
+        """Say that a report is not of all hosts."""
+        say(f"hangdoc: {harmless(mask_text(why))}\n")
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """Run an early look now and then; print once that ranks have diverged."""

@@ -31,6 +31,8 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "report": (str, list),
     "quiet": bool,
     "no_source": bool,
+    "meet": str,
+    "meet_send_sources": bool,
     "json": bool,
     "save": str,
     "source": str,

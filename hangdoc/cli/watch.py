@@ -68,6 +68,23 @@ def watch(
     no_source: Annotated[
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
     ] = False,
+    meet: Annotated[
+        str,
+        typer.Option(
+            metavar="auto|off|HOST:PORT|DIR",
+            envvar=env("meet"),
+            help="How the watches of a job on several hosts meet: through the job's own store; not at all; at an "
+            "address of rank 0's host; in a folder that all hosts share.",
+        ),
+    ] = "auto",
+    meet_send_sources: Annotated[
+        bool,
+        typer.Option(
+            "--meet-send-sources",
+            envvar=env("meet_send_sources"),
+            help="Send source code and values of variables to rank 0's host, too.",
+        ),
+    ] = False,
 ) -> int:
     """Run COMMAND unchanged with a sidecar beside its ranks; when it stalls, say which rank hangs it, where and why.
 
@@ -75,11 +92,12 @@ def watch(
     """
     # Long because typer reads the options from the parameters.
     from hangdoc import api
-    from hangdoc.sidecar.options import ON_HANG, WatchOptions
+    from hangdoc.sidecar.options import ON_HANG, WatchOptions, check_meet
     from hangdoc.sidecar.signals import die_of
 
     if on_hang not in ON_HANG:
         raise typer.BadParameter(f"{on_hang!r} is neither {' nor '.join(ON_HANG)}.", param_hint="'--on-hang'")
+    check_meet(meet)
     status = api.watch(
         command,
         WatchOptions(
@@ -90,6 +108,8 @@ def watch(
             reports=tuple(report or ()),
             quiet=quiet,
             read_sources=not no_source,
+            meet=meet,
+            meet_send_sources=meet_send_sources,
         ),
         restore_signals=False,
     )

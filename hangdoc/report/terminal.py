@@ -90,6 +90,20 @@ def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
     return recall(diagnosis, width=width, color=color, unicode=unicode)
 
 
+def heard_for(
+    stream: TextIO, outcome: str, sentence: str, hosts: int, environment: Mapping[str, str] | None = None
+) -> str:
+    """The sentence of a diagnosis of ``hosts`` hosts that was made on another host, as ``stream`` can show it."""
+    width, color, unicode = _shown_by(stream, environment)
+    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    known = outcome if outcome in _MARKS else "blind"
+    mark, style = _MARKS[known]
+    layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {known}", style)), (f"{hosts} hosts",))
+    layout.gap()
+    layout.paragraph(sentence, "bold")
+    return layout.finish()
+
+
 def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
     """What the stream can show: cells of a line, colors, Unicode."""
     environment = os.environ if environment is None else environment

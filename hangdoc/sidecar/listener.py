@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from hangdoc.model.snapshot import JobSnapshot
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """What a diagnosis came to. ``path``: of its snapshot; '' where it was not kept. ``may_end``: as the listener's."""
+
+    outcome: str
+    sentence: str
+    path: str = ""
+    may_end: bool = False
 
 
 class Listener(Protocol):
@@ -23,6 +34,15 @@ class Listener(Protocol):
 
     def may_end(self) -> bool:
         """True if the last verdict blames only ranks that were seen here: only then may the job be ended for it."""
+
+    def conclusion(self) -> Conclusion | None:
+        """What the last snapshot came to; None if it could not be diagnosed."""
+
+    def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
+        """The watch on ``host`` has come to this for all ``hosts``, ours among them."""
+
+    def on_alone(self, why: str) -> None:
+        """The watches on other hosts could not be met, so a report is of this host alone. Said once for each reason."""
 
     def on_progress(self, sockets: Mapping[int, Path], now: float) -> None:
         """The job moves; ``sockets`` are its ranks' probes. Called once a second: must not block."""

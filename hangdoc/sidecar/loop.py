@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import time
 
+from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar.abort import end_job
 from hangdoc.sidecar.command import CommandState, Run
-from hangdoc.sidecar.listener import Listener
+from hangdoc.sidecar.listener import Conclusion, Listener
+from hangdoc.sidecar.meeting.together import Together
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Follower
 from hangdoc.sidecar.ranks import Roster
@@ -28,8 +30,11 @@ class Watcher:
         self._follower = Follower(run.launcher, run.socket_folder)
         self._roster = Roster(run)
         self._rhythm = Rhythm(options.stall_after, time.monotonic())
+        self._together = Together(options, listener.on_alone)
         self._recaptures: Recaptures | None = None
         self._outcome: str | None = None
+        self._judged_elsewhere = False
+        """Another host's watch has called this stall a hang."""
         self._stalls = 0
 
     def watch(self) -> bool:
@@ -40,6 +45,7 @@ class Watcher:
             if not self._state.asked_to_end:
                 self._tell_the_end()
         finally:
+            self._together.close()
             self._follower.close()
             self._roster.close()
         return False
@@ -81,34 +87,62 @@ class Watcher:
         elif beat.changed:
             self._rhythm.changed(now)
             self._recaptures = None
-        else:
-            return self._quiet(now)
-        return False
+            self._judged_elsewhere = False
+        elif self._quiet(now):
+            return True
+        return self._meet(now)
+
+    def _meet(self, now: float) -> bool:
+        """Do what the watches on other hosts need of this one; True if it ended the job for their verdict."""
+        quiet, patience = self._rhythm.quiet_for(now), self._rhythm.patience
+        self._together.tell(self._follower.targets, quiet, now)
+        if self._together.asks():
+            self._together.answer(self._capture(quiet, patience))
+        verdict = self._together.verdict()
+        if verdict is None:
+            return False
+        self._outcome = verdict.outcome
+        self._judged_elsewhere = verdict.outcome == "hang"
+        conclusion = Conclusion(verdict.outcome, verdict.sentence, verdict.path, verdict.may_end)
+        self._listener.on_verdict(conclusion, verdict.host, verdict.hosts)
+        # Another host's word ends nothing that moves here.
+        still = quiet >= PERIOD_SECONDS and not self._follower.beat(time.monotonic()).moved
+        return still and verdict.may_end and self._may_abort() and self._abort()
 
     def _moved(self, now: float) -> None:
         gap = self._rhythm.moved(now)
         if self._outcome is not None:
             self._listener.on_resume(gap)
         self._outcome = self._recaptures = None
+        self._judged_elsewhere = False
 
     def _quiet(self, now: float) -> bool:
         quiet, patience = self._rhythm.quiet_for(now), self._rhythm.patience
+        if self._judged_elsewhere:
+            return False
         if self._recaptures is None:
             if quiet < patience:
                 return False
-            self._recaptures = Recaptures(self._options.give_up_after)
-            self._stalls += 1
         elif self._outcome == "hang" or not self._recaptures.due(quiet, patience):
             return False
+        if self._together.holds(quiet, patience, now):
+            return False
+        if self._recaptures is None:
+            self._recaptures = Recaptures(self._options.give_up_after)
+            self._stalls += 1
         return self._look_closely(quiet, patience)
 
-    def _look_closely(self, quiet: float, patience: float) -> bool:
+    def _capture(self, quiet: float, patience: float) -> JobSnapshot:
+        """What this host shows of the stalled job."""
         # Imported here: a healthy job's watcher never needs what looks closely, and stays smaller without it.
         from hangdoc.sidecar.snapshots import stalled_job
 
         self._follower.search(time.monotonic(), thorough=True)
         self._roster.update(self._follower.targets)
-        snapshot = stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
+        return stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
+
+    def _look_closely(self, quiet: float, patience: float) -> bool:
+        snapshot = self._together.look(lambda: self._capture(quiet, patience))
         assert self._recaptures is not None
         self._recaptures.took(quiet)
         if self._state.ended():
@@ -118,17 +152,31 @@ class Watcher:
             self._moved(after)
             return False
         self._outcome = self._listener.on_stall(snapshot, self._stalls)
-        if self._outcome != "hang" or self._options.on_hang != "abort" or not self._listener.may_end():
-            return False
+        conclusion = self._listener.conclusion()
+        if conclusion is not None:
+            self._together.conclude(conclusion)
+        return self._may_abort() and self._listener.may_end() and self._abort()
+
+    def _may_abort(self) -> bool:
+        return self._outcome == "hang" and self._options.on_hang == "abort"
+
+    def _abort(self) -> bool:
         survivors = end_job(self._run.launcher, self._run.socket_folder, self._state.ended)
         self._listener.on_abort(survivors)
         return True
 
     def _tell_the_end(self) -> None:
-        if not self._roster.members():
-            return
+        if not self._roster.members() or self._judged_elsewhere:
+            return  # of a hang that ended it, the verdict has been told
         from hangdoc.sidecar.snapshots import ended_job  # here, as above
 
         snapshot = ended_job(self._run, self._options, self._roster, self._state.status)
-        if snapshot is not None:
-            self._listener.on_end(snapshot)
+        found = self._together.end(snapshot)
+        if isinstance(found, JobSnapshot):
+            self._listener.on_end(found)
+            conclusion = self._listener.conclusion()
+            if conclusion is not None:
+                self._together.conclude(conclusion, last=True)
+        elif found is not None:
+            conclusion = Conclusion(found.outcome, found.sentence, found.path, found.may_end)
+            self._listener.on_verdict(conclusion, found.host, found.hosts)

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from hangdoc.errors import UsageError
+
 ON_HANG = ("report", "abort")
+_ENDPOINT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
+
+
+def endpoint(meet: str) -> tuple[str, int] | None:
+    """(host, port) of ``--meet HOST:PORT``; None for anything else."""
+    found = _ENDPOINT.fullmatch(meet)
+    return (found["host"].strip("[]"), int(found["port"])) if found and 0 < int(found["port"]) < 1 << 16 else None
+
+
+def check_meet(meet: str) -> None:
+    """Raises ``UsageError`` for a value of ``--meet`` that names no way to meet."""
+    if meet in ("auto", "off") or endpoint(meet) is not None or (meet and Path(meet).is_dir()):
+        return
+    raise UsageError(
+        f"--meet {meet}: there is no such folder, and it is no HOST:PORT",
+        "give auto, off, HOST:PORT, or a folder that exists on every host",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +40,6 @@ class WatchOptions:
     reports: tuple[Path, ...] = ()
     quiet: bool = False
     read_sources: bool = True
+    meet: str = "auto"
+    """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
+    meet_send_sources: bool = False

@@ -1,28 +1,24 @@
 """Read a job's TCPStore from outside: which ranks have joined, and which groups they made.
 
-Speaks the store's own protocol over one connection (torch 2.9 to 2.13, TCPStore.cpp: u8 question, u64 lengths, in the
-machine's byte order), asks only for the list of keys and for the values of keys that are there, and never for
-anything that waits. Before the first question it shakes hands as torch's client does; a server that does not answer
-that is left alone. No torch is imported: that alone would take two seconds.
+Speaks the store's own protocol over one connection (``store_protocol``) and asks only for the list of keys and for the
+values of keys that are there.
 """
 
 from __future__ import annotations
 
 import re
-import secrets
-import socket
 import struct
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 
+from hangdoc.capture.find.store_protocol import StoreConnection
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.network import ListeningPort
 from hangdoc.model.snapshot import Unavailable
 
-_VALIDATE, _GET, _PING, _LIST_KEYS = 0, 3, 13, 17
-_MAGIC = 0x3C85F7CE
 # Limits on what a server may send. Judgement.
 _MAX_KEYS = 20_000
 _MAX_LENGTH = 1 << 16
@@ -52,11 +48,11 @@ def peek(address: str, port: int, *, seconds: float = _SECONDS) -> StoreContent 
     """The store's keys and the addresses published in it, within ``seconds``."""
     until = time.monotonic() + seconds
     try:
-        with socket.create_connection((address, port), timeout=seconds) as connection:
-            client = _Client(connection, until)
-            client.greet()
-            keys = client.keys()
-            values = {key: client.value(key) for key in [key for key in keys if _is_gloo(key)][:_MAX_GLOO_KEYS]}
+        store = StoreConnection(address, port, seconds=seconds, largest_value=_MAX_LENGTH, most_bytes=_MAX_BYTES)
+        with closing(store):
+            store.end_at(until)
+            keys = store.keys(_MAX_KEYS)
+            values = {key: store.value(key) for key in [key for key in keys if _is_gloo(key)][:_MAX_GLOO_KEYS]}
     except TimeoutError:
         return _no_answer(address, port, "no answer in time", "")
     except (OSError, ValueError) as error:
@@ -100,71 +96,6 @@ def _owners(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[s
         name: {member: pids[port] for member, ports in members.items() for port in ports if port in pids}
         for name, members in content.members.items()
     }
-
-
-class _Client:
-    """One connection to a store."""
-
-    def __init__(self, connection: socket.socket, until: float) -> None:
-        self._connection = connection
-        self._until = until
-        self._received = bytearray()
-        self._left = _MAX_BYTES
-
-    def greet(self) -> None:
-        """Validate and ping, as torch's client does before anything else."""
-        token = secrets.randbits(31)
-        self._send(struct.pack("=BIBI", _VALIDATE, _MAGIC, _PING, token))
-        if struct.unpack("=I", self._take(4))[0] != token:
-            raise ValueError("it is no TCPStore")
-
-    def keys(self) -> list[bytes]:
-        """All keys, without asking for any value."""
-        self._send(bytes([_LIST_KEYS]))
-        count = self._number()
-        if count > _MAX_KEYS:
-            raise ValueError(f"it holds {count} keys")
-        return [self._text() for _ in range(count)]
-
-    def value(self, key: bytes) -> bytes:
-        """The value of a key that is there."""
-        self._send(struct.pack("=BQ", _GET, len(key)) + key)
-        return self._text()
-
-    def _send(self, data: bytes) -> None:
-        self._connection.settimeout(max(0.001, self._until - time.monotonic()))
-        self._connection.sendall(data)
-
-    def _number(self) -> int:
-        return int(struct.unpack("=Q", self._take(8))[0])
-
-    def _text(self) -> bytes:
-        length = self._number()
-        if length > _MAX_LENGTH:
-            raise ValueError(f"an entry of {length} bytes")
-        return self._take(length)
-
-    def _take(self, count: int) -> bytes:
-        while len(self._received) < count:
-            left = self._until - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self._connection.settimeout(left)
-            data = self._connection.recv(1 << 16)
-            if not data:
-                raise _ClosedError
-            self._left -= len(data)
-            if self._left < 0:
-                raise ValueError("too large")
-            self._received += data
-        taken = bytes(self._received[:count])
-        del self._received[:count]
-        return taken
-
-
-class _ClosedError(EOFError, OSError):
-    def __init__(self) -> None:
-        super().__init__("it closed the connection")
 
 
 def _is_gloo(key: bytes) -> bool:

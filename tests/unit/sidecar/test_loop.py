@@ -11,6 +11,7 @@ import pytest
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar import loop, snapshots
 from hangdoc.sidecar.command import CommandState, Run
+from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.loop import Watcher
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Beat
@@ -39,6 +40,14 @@ class Told:
 
     def may_end(self) -> bool:
         return self.carried
+
+    def conclusion(self) -> None: ...
+
+    def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
+        self.heard.append(("verdict", conclusion.outcome, host))
+
+    def on_alone(self, why: str) -> None:
+        self.heard.append(("alone", why))
 
     def on_progress(self, sockets: object, now: float) -> None: ...
 

@@ -1,0 +1,225 @@
+"""Where watches leave what they write to each other: a TCPStore, or a shared folder. Every value is sealed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
+from hangdoc.errors import HangdocError
+from hangdoc.model.codec import write_atomically
+from hangdoc.sidecar.meeting.records import opened, sealed
+
+MOST_MEMBERS = 16_384
+"""Watches of one job that the lead listens to. Judgement."""
+_MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_SECONDS = 2.0
+"""For one question to the store: it answers within a millisecond (measured). Judgement."""
+_SEAL_BYTES = 32
+PART = LARGEST_VALUE - _SEAL_BYTES
+"""Bytes of a payload."""
+
+
+class Board(Protocol):
+    """Named values that all watches of a job can read and write. All methods raise ``OSError`` and ``ValueError``."""
+
+    def put(self, name: str, payload: bytes) -> None:
+        """Leave a value, instead of an older one of that name."""
+
+    def get(self, name: str) -> bytes | None:
+        """The value of that name; None if there is none. ``ValueError`` if no watch of this job left it."""
+
+    def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
+        """The values of names that have been left, all at once; None for one that no watch of this job left."""
+
+    def drop(self, name: str) -> None:
+        """Remove the value, if it is there."""
+
+    def enroll(self, member: str) -> None:
+        """Add a name to ``members``."""
+
+    def members(self) -> Sequence[str]:
+        """All that have enrolled."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+
+class StoreBoard:
+    """A TCPStore. It has no list of names that a large job could afford to ask for: members are numbered."""
+
+    def __init__(self, address: str, port: int, key: bytes) -> None:
+        self._key = key
+        self._connection = StoreConnection(address, port, seconds=_SECONDS)
+        self._known: list[str] = []
+        self._enrolled = False
+
+    def put(self, name: str, payload: bytes) -> None:
+        """See ``Board``. The check makes sure that the store has taken the value."""
+        self._connection.set(_stored(name), sealed(self._key, name, payload))
+        if not self._connection.has(_stored(name)):
+            raise ValueError(f"the store does not keep {name}")
+
+    def get(self, name: str) -> bytes | None:
+        """See ``Board``."""
+        if not self._connection.has(_stored(name)):
+            return None
+        return opened(self._key, name, self._connection.value(_stored(name)))
+
+    def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
+        """See ``Board``."""
+        values = self._connection.values([_stored(name) for name in names]) if names else []
+        return [_unless_forged(self._key, name, value) for name, value in zip(names, values, strict=True)]
+
+    def drop(self, name: str) -> None:
+        """See ``Board``."""
+        self._connection.delete(_stored(name))
+
+    def enroll(self, member: str) -> None:
+        """See ``Board``."""
+        if not self._enrolled:
+            number = self._connection.add(_stored("count"), 1)
+            self.put(f"member/{number}", member.encode())
+            self._enrolled = True
+
+    def members(self) -> Sequence[str]:
+        """See ``Board``. A number whose name is missing or forged is left out."""
+        count = min(self._connection.add(_stored("count"), 0), MOST_MEMBERS)
+        while len(self._known) < count:
+            name = f"member/{len(self._known) + 1}"
+            if not self._connection.has(_stored(name)):
+                break  # it is about to write its name
+            try:
+                self._known.append(_checked(self.get(name) or b""))
+            except ValueError:
+                self._known.append("")
+        return [member for member in dict.fromkeys(self._known) if member]
+
+    def close(self) -> None:
+        """See ``Board``."""
+        self._connection.close()
+
+
+class FolderBoard:
+    """Files of a folder that all hosts share."""
+
+    def __init__(self, folder: Path, key: bytes) -> None:
+        self._folder = folder
+        self._key = key
+
+    def put(self, name: str, payload: bytes) -> None:
+        """See ``Board``."""
+        put_file(self._folder / _file(name), sealed(self._key, name, payload))
+
+    def get(self, name: str) -> bytes | None:
+        """See ``Board``."""
+        value = read_file(self._folder / _file(name))
+        return None if value is None else opened(self._key, name, value)
+
+    def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
+        """See ``Board``."""
+        found: list[bytes | None] = []
+        for name in names:
+            try:
+                found.append(self.get(name))
+            except (OSError, ValueError):  # noqa: PERF203 - one forged value must not hide the others
+                found.append(None)
+        return found
+
+    def drop(self, name: str) -> None:
+        """See ``Board``."""
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / _file(name)).unlink()
+
+    def enroll(self, member: str) -> None:
+        """See ``Board``."""
+        self.put(f"member/{member}", member.encode())
+
+    def members(self) -> Sequence[str]:
+        """See ``Board``."""
+        prefix = _file("member/")
+        names = sorted(entry for entry in os.listdir(self._folder) if entry.startswith(prefix))  # noqa: PTH208
+        found = [name.removeprefix(prefix) for name in names[:MOST_MEMBERS]]
+        return [member for member in found if _MEMBER.fullmatch(member)]
+
+    def close(self) -> None:
+        """See ``Board``."""
+
+
+def put_file(path: Path, data: bytes) -> None:
+    """Write a file that only its owner may read, whole or not at all. Raises ``OSError``."""
+    try:
+        write_atomically(path, data, mode=0o600)
+    except HangdocError as error:
+        raise OSError(error.what) from error
+
+
+def read_file(path: Path) -> bytes | None:
+    """What is in the file of ours (or root's), no more than ``LARGEST_VALUE``; None if there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
+            raise ValueError(f"{path.name} is no file of ours")
+        if status.st_size > LARGEST_VALUE:
+            raise ValueError(f"{path.name} has {status.st_size} bytes")
+        return file.read(LARGEST_VALUE)
+
+
+def put_parts(board: Board, name: str, data: bytes, most: int) -> bool:
+    """Leave ``data`` in parts, and then their number; False if it would take more than ``most`` parts."""
+    parts = [data[start : start + PART] for start in range(0, len(data), PART)] or [b""]
+    if len(parts) > most:
+        board.put(name, b"0")
+        return False
+    for number, part in enumerate(parts):
+        board.put(f"{name}/{number}", part)
+    board.put(name, str(len(parts)).encode())
+    return True
+
+
+def take_parts(board: Board, name: str, most: int) -> bytes | None:
+    """What ``put_parts`` left, which is removed; None if it is not there yet. ``ValueError`` if it was too large."""
+    said = board.get(name)
+    if said is None:
+        return None
+    count = int(said) if said.isdigit() and len(said) < 4 else 0
+    if not 1 <= count <= most:
+        raise ValueError("it is too large")
+    found = [board.get(f"{name}/{number}") for number in range(count)]
+    for number in range(count):
+        board.drop(f"{name}/{number}")
+    board.drop(name)
+    if any(part is None for part in found):
+        raise ValueError("a part of it is missing")
+    return b"".join(part for part in found if part is not None)
+
+
+def _unless_forged(key: bytes, name: str, value: bytes) -> bytes | None:
+    try:
+        return opened(key, name, value)
+    except ValueError:
+        return None
+
+
+def _checked(name: bytes) -> str:
+    text = name.decode("ascii", "replace")
+    if not _MEMBER.fullmatch(text):
+        raise ValueError("no name of a watch")
+    return text
+
+
+def _stored(name: str) -> bytes:
+    return b"hangdoc/" + name.encode()
+
+
+def _file(name: str) -> str:
+    return name.replace("/", "__")

@@ -1,0 +1,164 @@
+"""What the watch beside rank 0 does in a meeting: it listens to the others, asks for snapshots, gives the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from hangdoc.sidecar.meeting.boards import Board, take_parts
+from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, read, written
+from hangdoc.sidecar.meeting.wishes import MOST_PARTS, SILENT_SECONDS, Wishes
+
+_SLACK = 1.0
+"""Seconds by which hosts may see one and the same stall begin at different times: they look once a second."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Another watch, as the lead knows it. ``heard_at``: when its last new beat came, of the lead's monotonic clock."""
+
+    beat: Beat
+    heard_at: float
+    refused: str = ""
+    """Why it does not fit this job; '' if it does."""
+
+    def silent(self, now: float) -> bool:
+        """True if nothing has been heard of it for too long, although it has not left."""
+        return not self.beat.left and now - self.heard_at > SILENT_SECONDS
+
+    def moves(self, now: float) -> bool:
+        """True if its ranks moved when it was last heard of, which is not long ago."""
+        return self.beat.still is None and not (self.refused or self.beat.left or self.silent(now))
+
+    def works(self, now: float, patience: float) -> bool:
+        """True if its ranks moved within ``patience`` seconds, as far as has been heard."""
+        if self.refused or self.beat.left or self.silent(now):
+            return False
+        return self.beat.still is None or self.beat.still + (now - self.heard_at) < patience - _SLACK
+
+
+@dataclass(frozen=True, slots=True)
+class LeadView:
+    """What the watch may know of the meeting that it leads. ``answers``: by member, of the current round."""
+
+    seats: tuple[Seat, ...] = ()
+    round: int = 0
+    asked: tuple[str, ...] = ()
+    answers: Mapping[str, bytes | str] = field(default_factory=dict)
+    """The bytes of a snapshot, or why there is none."""
+    ends: Mapping[str, bytes] = field(default_factory=dict)
+    """By member that has left: the snapshot of how its ranks ended."""
+    heard: int = 0
+    """The round of the latest verdict that has reached everybody who is not silent."""
+
+    def fitting(self) -> tuple[Seat, ...]:
+        """The watches that belong to the job."""
+        return tuple(seat for seat in self.seats if not seat.refused)
+
+
+class Lead:
+    """Takes one step at a time. ``me``: the member's name under which its own watch is known."""
+
+    def __init__(self, board: Board, me: str, host: str, *, since: int = 0) -> None:
+        """``since``: the round that was the last one of an earlier meeting, whose verdict is of no interest here."""
+        self._board = board
+        self._orders = Orders(me, host, 0, since, (), since)
+        self._seats: dict[str, Seat] = {}
+        self._answers: dict[str, bytes | str] = {}
+        self._ends: dict[str, bytes] = {}
+
+    def step(self, now: float, wishes: Wishes) -> LeadView:
+        """Listen to all, and say what there is to say. Raises ``OSError`` and ``ValueError`` for a board that fails."""
+        self._listen(now, wishes)
+        if wishes.round > self._orders.round:
+            self._forget_round()
+            self._orders = replace(self._orders, round=wishes.round, members=wishes.asked)
+        if wishes.verdict is not None and wishes.verdict.round > self._orders.verdict:
+            self._publish(wishes.verdict)
+        moving = wishes.standing.still is None or any(seat.moves(now) for seat in self._seats.values())
+        self._orders = replace(self._orders, number=self._orders.number + 1, waiting=moving)
+        self._board.put("lead", written(self._orders))
+        self._collect()
+        return LeadView(
+            seats=tuple(self._seats.values()),
+            round=self._orders.round,
+            asked=self._orders.members,
+            answers=dict(self._answers),
+            ends=dict(self._ends),
+            heard=self._heard(now),
+        )
+
+    def _listen(self, now: float, wishes: Wishes) -> None:
+        members = [member for member in self._board.members() if member != self._orders.member]
+        said = self._board.get_all([f"beat/{member}" for member in members])
+        for member, text in zip(members, said, strict=True):
+            try:
+                beat = read(Beat, text) if text is not None else None
+            except ValueError:
+                continue  # damaged: as good as silence
+            if beat is None or beat.member != member:
+                continue
+            known = self._seats.get(member)
+            if known is None or beat.number > known.beat.number:
+                self._seats[member] = Seat(beat, now, _misfit(beat, wishes))
+            if beat.left and member not in self._ends:
+                self._take_end(member)
+        self._refuse_doubles(now)
+
+    def _take_end(self, member: str) -> None:
+        try:
+            found = take_parts(self._board, f"end/{member}", MOST_PARTS)
+        except ValueError:
+            found = None
+        if found:
+            self._ends[member] = found
+
+    def _refuse_doubles(self, now: float) -> None:
+        """Of two watches that both claim a rank, the later one does not fit, unless the first is gone."""
+        owners: dict[int, str] = {}
+        for member, seat in self._seats.items():
+            if seat.refused or seat.beat.left or seat.silent(now):
+                continue
+            double = next((rank for rank in seat.beat.ranks if rank in owners), None)
+            if double is not None:
+                other = self._seats[owners[double]].beat.host
+                self._seats[member] = replace(seat, refused=f"{other} has rank {double} too")
+            owners |= dict.fromkeys(seat.beat.ranks, member)
+
+    def _collect(self) -> None:
+        for member in self._orders.members:
+            if member in self._answers:
+                continue
+            try:
+                found = take_parts(self._board, f"part/{self._orders.round}/{member}", MOST_PARTS)
+            except ValueError as error:
+                self._answers[member] = str(error)
+                continue
+            if found is not None:
+                self._answers[member] = found
+
+    def _forget_round(self) -> None:
+        self._answers.clear()
+        if self._orders.verdict:
+            self._board.drop(f"verdict/{self._orders.verdict - 1}")
+
+    def _publish(self, verdict: Verdict) -> None:
+        self._board.put(f"verdict/{verdict.round}", written(verdict))
+        self._orders = replace(self._orders, verdict=verdict.round, members=())
+        self._answers.clear()
+
+    def _heard(self, now: float) -> int:
+        listening = (seat for seat in self._seats.values() if not (seat.refused or seat.silent(now)))
+        return min((seat.beat.heard for seat in listening), default=self._orders.verdict)
+
+
+def _misfit(beat: Beat, wishes: Wishes) -> str:
+    """Why a watch with such a beat does not belong to the job; '' if it does."""
+    world = wishes.standing.world
+    if world and beat.world and beat.world != world:
+        return f"its ranks are in a job of {beat.world} ranks, not of {world}"
+    if world and any(rank >= world for rank in beat.ranks):
+        return f"it has rank {max(beat.ranks)}, and there are {world} ranks"
+    if double := sorted(set(beat.ranks) & set(wishes.standing.ranks)):
+        return f"rank {double[0]} runs on this host"
+    return ""

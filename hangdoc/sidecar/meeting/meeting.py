@@ -1,0 +1,214 @@
+"""A watch's part in its job's meeting: a thread takes the steps, so that no network delays the watch."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hangdoc.capture.find.job_store import job_name
+from hangdoc.capture.find.target import host_identity, host_name
+from hangdoc.sidecar.meeting.lead import Lead, LeadView
+from hangdoc.sidecar.meeting.member import Member, MemberView
+from hangdoc.sidecar.meeting.place import NoPlaceError, Place, announce, open_place
+from hangdoc.sidecar.meeting.records import Verdict
+from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
+
+_BUSY_SECONDS = 0.25
+"""Between two steps while a stall is looked at."""
+_STILL_SECONDS = 1.0
+"""Between two steps while the ranks stand still, and of a lead. Judgement."""
+_FIRST_TRY_SECONDS, _LAST_TRY_SECONDS = 1.0, 30.0
+_MORE = 1.3
+"""By this factor each pause between two tries is longer than the one before. One try costs 10 ms of CPU time."""
+_MOST_LOSSES = 5
+"""Of meetings, after which this watch goes on alone: something is wrong for good. Judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class AloneView:
+    """The watch has met nobody, or nobody any more. ``why``: '' as long as there was no reason to meet."""
+
+    why: str = ""
+    lost: bool = False
+    """There was a meeting before."""
+
+
+View = AloneView | LeadView | MemberView
+
+
+class Meeting:
+    """What the watch's thread uses; none of it waits for the network, unless it says so."""
+
+    def __init__(self, meet: str) -> None:
+        self._meet = meet
+        self._changed = threading.Condition()
+        self._wishes = Wishes()
+        self._view: View = AloneView()
+        self.verdict: Verdict | None = None
+        """The latest that a lead has told; stays when the meeting ends."""
+        self._thread: threading.Thread | None = None
+        self._closing = False
+
+    @property
+    def view(self) -> View:
+        """What is known of the others now."""
+        with self._changed:
+            return self._view
+
+    def tell(self, standing: Standing) -> None:
+        """How our own ranks are."""
+        self._wish(standing=standing)
+
+    def begin(self) -> None:
+        """There are ranks elsewhere: begin to look for their watches."""
+        if self._thread is None and self._meet != "off":
+            self._thread = threading.Thread(target=self._run, name="hangdoc-meeting", daemon=True)
+            with contextlib.suppress(RuntimeError):  # no more threads: then it stays alone
+                self._thread.start()
+
+    def ask(self, members: tuple[str, ...]) -> int:
+        """Of a lead: ask these for their snapshots; the number of the round."""
+        with self._changed:
+            number = self._wishes.round + 1
+            self._wishes = replace(self._wishes, round=number, asked=members)
+            self._changed.notify_all()
+            return number
+
+    def publish(self, verdict: Verdict) -> None:
+        """Of a lead: tell everybody."""
+        self._wish(verdict=verdict)
+
+    def answer(self, number: int, snapshot: bytes) -> None:
+        """Of a member: hand over what the lead asked for."""
+        self._wish(answer=(number, snapshot))
+
+    def wait_for(self, enough: Callable[[View], bool], seconds: float) -> View:
+        """Wait until the view is ``enough``, at most so long; the view."""
+        with self._changed:
+            self._changed.wait_for(lambda: enough(self._view), seconds)
+            return self._view
+
+    def leave(self, end: bytes) -> None:
+        """The command has ended; ``end``: the packed snapshot of how, empty if nothing failed."""
+        self._wish(end=end)
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Let go of the others. Waits at most so long."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        if self._thread is not None and self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _wish(self, **changes: Any) -> None:
+        with self._changed:
+            self._wishes = replace(self._wishes, **changes)
+            self._changed.notify_all()
+
+    def _show(self, view: View) -> None:
+        with self._changed:
+            self._view = view
+            if isinstance(view, MemberView) and view.verdict is not None:
+                self.verdict = view.verdict
+            self._changed.notify_all()
+
+    def _pause(self, seconds: float, seen: Wishes) -> None:
+        """Wait for something to do: a wish, or a change of whether the ranks move."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing or _pressing(seen, self._wishes), seconds)
+
+    def _run(self) -> None:
+        try:
+            losses = 0
+            pause = _FIRST_TRY_SECONDS
+            while not self._closing and losses < _MOST_LOSSES:
+                try:  # one failed meeting must not prevent the next
+                    self._meet_once()
+                    pause = _FIRST_TRY_SECONDS
+                except NoPlaceError as error:  # noqa: PERF203
+                    self._show(AloneView(str(error), self._was_met()))
+                    self._sleep(pause)
+                    pause = min(_MORE * pause, _LAST_TRY_SECONDS)
+                except (OSError, ValueError) as error:
+                    losses += 1
+                    self._show(AloneView(str(error) or type(error).__name__, lost=True))
+                    self._sleep(_FIRST_TRY_SECONDS)
+        except Exception as error:  # a failure in here must not cost the watch
+            self._show(AloneView(f"{type(error).__name__}: {error}", lost=True))
+
+    def _was_met(self) -> bool:
+        view = self.view
+        return not isinstance(view, AloneView) or view.lost
+
+    def _sleep(self, seconds: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._closing, seconds)
+
+    def _meet_once(self) -> None:
+        """Find the others and stay with them until this watch ends, or changes its part. Raises as ``open_place``."""
+        wishes = self._wishes
+        leads = 0 in wishes.standing.ranks
+        place = open_place(self._meet, wishes.standing, leads=leads)
+        try:
+            host, identity = host_name(), host_identity()
+            me = f"{_plain(host)[:40]}-{secrets.token_hex(6)}"
+            wishes = self._wishes
+            role = (
+                Lead(place.board, me, host, since=wishes.round)
+                if leads
+                else Member(place.board, me, host, identity, before=wishes.answer)
+            )
+            self._stay(place, role, leads=leads)
+        finally:
+            place.close()
+
+    def _stay(self, place: Place, role: Lead | Member, *, leads: bool) -> None:
+        announced = job_name(self._wishes.standing.targets)
+        while True:
+            wishes = self._wishes
+            ranks = wishes.standing.ranks
+            if ranks and (0 in ranks) != leads:
+                return  # after a restart rank 0 is elsewhere, or has come here
+            view = role.step(time.monotonic(), wishes)
+            self._show(view)
+            if self._closing:
+                return
+            if leads and ranks and job_name(wishes.standing.targets) != announced:
+                with contextlib.suppress(NoPlaceError, OSError, ValueError):
+                    announce(place, wishes.standing)
+                    announced = job_name(wishes.standing.targets)
+            self._pause(_period(view, wishes), wishes)
+
+
+def _period(view: View, wishes: Wishes) -> float:
+    if isinstance(view, LeadView):
+        return _BUSY_SECONDS if len(view.answers) < len(wishes.asked) and not _concluded(wishes) else _STILL_SECONDS
+    if wishes.standing.still is None:
+        return CALM_SECONDS
+    return _BUSY_SECONDS if isinstance(view, MemberView) and _awaits(view) else _STILL_SECONDS
+
+
+def _concluded(wishes: Wishes) -> bool:
+    return wishes.verdict is not None and wishes.verdict.round == wishes.round
+
+
+def _awaits(view: MemberView) -> bool:
+    return view.asked > (view.verdict.round if view.verdict is not None else 0)
+
+
+def _pressing(seen: Wishes, now: Wishes) -> bool:
+    """True if something has changed that others must hear of at once."""
+    return (
+        (seen.standing.still is None) != (now.standing.still is None)
+        or seen.standing.ranks != now.standing.ranks
+        or (seen.round, seen.answer, seen.end, seen.verdict) != (now.round, now.answer, now.end, now.verdict)
+    )
+
+
+def _plain(name: str) -> str:
+    return "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in name if letter.isascii())

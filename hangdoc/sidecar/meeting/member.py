@@ -1,0 +1,128 @@
+"""What every watch but the lead's does in a meeting: it says how its ranks are, and does what the lead asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.sidecar.meeting.boards import Board, put_parts
+from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, read, written
+from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, MOST_PARTS, SILENT_SECONDS, Wishes
+
+_STALE_SECONDS = 10.0
+"""A watch that has not looked at its ranks for so long says nothing of them. Judgement."""
+_EXPIRED_SECONDS = 120.0
+"""A verdict counts for so long after the lead has asked for this host's snapshot, by this host's clock. Judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemberView:
+    """What the watch may know of the meeting."""
+
+    lead: str = ""
+    host: str = ""
+    """The lead's."""
+    asked: int = 0
+    """The round in which the lead wants a snapshot of this host, or wants it to listen; 0: none yet."""
+    wanted: bool = False
+    """The lead wants a snapshot of this watch in that round."""
+    verdict: Verdict | None = None
+    waiting: bool = False
+    """The lead says that ranks of some host move."""
+    silent: bool = False
+    """Nothing has been heard of the lead for too long."""
+
+
+class Member:
+    """Takes one step at a time."""
+
+    def __init__(
+        self, board: Board, me: str, host: str, identity: str, *, before: tuple[int, bytes] | None = None
+    ) -> None:
+        """``before``: the answer that an earlier meeting was given."""
+        self._board = board
+        self._me, self._host, self._identity = me, host, identity
+        self._number = 0
+        self._said_at = float("-inf")
+        self._said: tuple[object, ...] = ()
+        self._orders: Orders | None = None
+        self._heard_at: float | None = None
+        self._round, self._asked_at = 0, float("-inf")
+        self._answered = before
+        self._ended = False
+        self._verdict: Verdict | None = None
+
+    def step(self, now: float, wishes: Wishes) -> MemberView:
+        """Hear what the lead wants, say what is new. Raises ``OSError`` and ``ValueError`` for a board that fails."""
+        self._hear(now)
+        self._answer(wishes)
+        self._say(now, wishes)
+        silent = self._heard_at is not None and now - self._heard_at > SILENT_SECONDS
+        orders = self._orders
+        return MemberView(
+            lead=orders.member if orders is not None else "",
+            host=orders.host if orders is not None else "",
+            asked=self._round,
+            wanted=orders is not None and self._me in orders.members,
+            verdict=self._verdict,
+            waiting=orders is not None and orders.waiting,
+            silent=silent,
+        )
+
+    def _hear(self, now: float) -> None:
+        said = self._board.get("lead")
+        if said is None:
+            raise ValueError("the meeting has no lead")
+        orders = read(Orders, said)
+        if self._heard_at is None or self._orders is None or orders.number != self._orders.number:
+            self._heard_at = now
+        if self._orders is None:
+            self._round = orders.round  # it began without us
+        self._orders = orders
+        if orders.round > self._round:
+            self._round, self._asked_at = orders.round, now
+        known = self._verdict.round if self._verdict is not None else 0
+        # A verdict of a round that this watch was not there for, or of one long ago, is not about what it sees now.
+        if orders.verdict > known and orders.verdict == self._round and now - self._asked_at < _EXPIRED_SECONDS:
+            told = self._board.get(f"verdict/{orders.verdict}")
+            verdict = read(Verdict, told) if told is not None else None
+            if verdict is not None and verdict.round == orders.verdict:
+                self._verdict = verdict
+
+    def _answer(self, wishes: Wishes) -> None:
+        if wishes.answer is not None and wishes.answer is not self._answered:
+            self._answered = wishes.answer
+            number, data = wishes.answer
+            put_parts(self._board, f"part/{number}/{self._me}", data, MOST_PARTS)
+        if wishes.end is not None and not self._ended:
+            if wishes.end:
+                put_parts(self._board, f"end/{self._me}", wishes.end, MOST_PARTS)
+            self._ended = True
+
+    def _say(self, now: float, wishes: Wishes) -> None:
+        standing = wishes.standing
+        if now - standing.at > _STALE_SECONDS and not self._ended:
+            return
+        heard = self._verdict.round if self._verdict is not None else 0
+        news = (standing.ranks, standing.world, standing.still is None, heard, self._ended)
+        if news == self._said and now - self._said_at < CALM_SECONDS:
+            return
+        self._number += 1
+        still = None if standing.still is None else standing.still + max(0.0, now - standing.at)
+        self._board.put(
+            f"beat/{self._me}",
+            written(
+                Beat(
+                    self._me,
+                    self._host,
+                    self._identity,
+                    standing.ranks,
+                    standing.world,
+                    self._number,
+                    still=still,
+                    heard=heard,
+                    left=self._ended,
+                )
+            ),
+        )
+        self._board.enroll(self._me)
+        self._said, self._said_at = news, now

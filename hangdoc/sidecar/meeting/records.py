@@ -1,0 +1,155 @@
+"""What watches write to each other: small JSON, sealed, with limits. Nothing else crosses the network but snapshots."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+LARGEST_RECORD = 1 << 18
+"""Bytes: of 16,000 ranks' numbers, more than a host has. Judgement."""
+LARGEST_WORLD = 100_000
+_LONGEST_TEXT = 4096
+_SEAL = hashlib.sha256().digest_size
+
+
+@dataclass(frozen=True, slots=True)
+class Beat:
+    """How one watch's ranks are. ``still``: seconds since they last moved; None while they move.
+
+    ``number`` grows with each beat: a beat that stays the same shows that the watch is silent. ``heard``: the round of
+    the latest verdict that the watch has. ``left``: its command has ended, and it says no more.
+    """
+
+    member: str
+    host: str
+    identity: str
+    ranks: tuple[int, ...]
+    world: int
+    number: int
+    still: float | None = None
+    heard: int = 0
+    left: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the lead wants. ``members`` are asked for a snapshot in ``round``; 0: nobody has been asked yet."""
+
+    member: str
+    host: str
+    number: int
+    round: int = 0
+    members: tuple[str, ...] = ()
+    verdict: int = 0
+    """The round of the latest verdict; 0: there is none yet."""
+    waiting: bool = False
+    """Ranks of some host move, so there is nothing to look at yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the lead has concluded. ``path``: of the report's snapshot on ``host``; '' where it could not be kept.
+
+    ``may_end``: it rests on ranks that were seen. ``hosts``: how many hosts' snapshots it rests on.
+    """
+
+    round: int
+    outcome: str
+    sentence: str
+    host: str
+    path: str = ""
+    may_end: bool = False
+    hosts: int = 1
+
+
+Record = TypeVar("Record", Beat, Orders, Verdict)
+
+
+def written(record: Beat | Orders | Verdict) -> bytes:
+    """The record as JSON."""
+    return json.dumps(asdict(record), separators=(",", ":")).encode()
+
+
+def read(kind: type[Record], data: bytes) -> Record:
+    """The record in ``data``. Raises ``ValueError`` for anything that is none."""
+    if len(data) > LARGEST_RECORD:
+        raise ValueError(f"a record of {len(data)} bytes")
+    try:
+        document = json.loads(data)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    document = document if isinstance(document, dict) else {}
+    found: dict[str, Any] = {}
+    for name, check in _FIELDS[kind].items():
+        if name not in document or not check(document[name]):
+            raise ValueError(f"no {name} in the {kind.__name__.lower()}")
+        value = document[name]
+        found[name] = tuple(value) if isinstance(value, list) else value
+    return kind(**found)
+
+
+def sealed(key: bytes, name: str, payload: bytes) -> bytes:
+    """``payload`` with a seal that only those can make who know ``key``, for this ``name`` and no other."""
+    return hmac.digest(key, _bound(name, payload), "sha256") + payload
+
+
+def opened(key: bytes, name: str, value: bytes) -> bytes:
+    """The payload of a sealed value. Raises ``ValueError`` where the seal is not right."""
+    seal, payload = value[:_SEAL], value[_SEAL:]
+    if not hmac.compare_digest(seal, hmac.digest(key, _bound(name, payload), "sha256")):
+        raise ValueError(f"{name} is not sealed by a watch of this job")
+    return payload
+
+
+def _bound(name: str, payload: bytes) -> bytes:
+    encoded = name.encode()
+    return len(encoded).to_bytes(4, "big") + encoded + payload
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 1 << 53
+
+
+def _text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _flag(value: Any) -> bool:
+    return type(value) is bool
+
+
+def _ranks(value: Any) -> bool:
+    return isinstance(value, list) and all(type(rank) is int and 0 <= rank < LARGEST_WORLD for rank in value)
+
+
+def _texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_text, value))
+
+
+def _seconds(value: Any) -> bool:
+    return value is None or (type(value) in (int, float) and math.isfinite(value) and value >= 0)
+
+
+def _world(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST_WORLD
+
+
+_FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
+    Beat: {
+        **{"member": _text, "host": _text, "identity": _text, "ranks": _ranks, "world": _world, "number": _count},
+        **{"still": _seconds, "heard": _count, "left": _flag},
+    },
+    Orders: {
+        **{"member": _text, "host": _text, "number": _count, "round": _count, "members": _texts},
+        **{"verdict": _count, "waiting": _flag},
+    },
+    Verdict: {
+        **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},
+        "hosts": _count,
+    },
+}

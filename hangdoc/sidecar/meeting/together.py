@@ -1,0 +1,327 @@
+"""What a watch does differently because there are others: when it looks, what at, and whose verdict it tells."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from hangdoc.capture.find.target import RankTarget, host_identity, host_name
+from hangdoc.errors import HangdocError
+from hangdoc.model.same_job import HOSTS, Part
+from hangdoc.model.snapshot import JobSnapshot, Unavailable
+from hangdoc.model.wording import name_ranks
+from hangdoc.sidecar.listener import Conclusion
+from hangdoc.sidecar.meeting.lead import LeadView, Seat
+from hangdoc.sidecar.meeting.meeting import AloneView, Meeting, View
+from hangdoc.sidecar.meeting.member import MemberView
+from hangdoc.sidecar.meeting.records import Verdict
+from hangdoc.sidecar.meeting.wishes import Standing
+from hangdoc.sidecar.options import WatchOptions
+
+_STILL_SECONDS = 3.0
+"""Without progress, after which others are told that the ranks stand still: steps may take a second. Judgement."""
+_MEETING_SECONDS = 20.0
+"""For so long after the job is seen to have ranks elsewhere their watches may take to come. Judgement: importing torch
+takes most of it."""
+_ANSWER_SECONDS = 8.0
+"""For a snapshot of another host. A capture takes two seconds, one with silent sources five (``capture_host``)."""
+_UNHEARD_SECONDS = 20.0
+"""A member judges by itself if the lead has not asked for so long after patience ended, and names no reason."""
+_HEARING_SECONDS = 3.0
+_LONGEST_SENTENCE = 4000
+_END_SECONDS = 6.0
+"""For the others' launchers to end after ours has, where a rank failed. Judgement."""
+
+
+class Together:
+    """Used by the watch's thread alone. ``say`` prints a line; each reason to go on alone is said once."""
+
+    def __init__(self, options: WatchOptions, say: Callable[[str], None]) -> None:
+        self._options = options
+        self._say = say
+        self._meeting = Meeting(options.meet)
+        self._identity = host_identity()
+        self._lacking_since: float | None = None
+        self._complete = 0
+        """The size of the job whose ranks all ran on this host."""
+        self._answered: tuple[str, int] = ("", 0)
+        """(lead, round) that this watch has answered."""
+        self._heard: tuple[str, int] = ("", 0)
+        """(lead, round) of which this watch has heard, and when."""
+        self._lead_spoke_at = float("-inf")
+        self._told: Verdict | None = None
+        self._said = ""
+        self._round = 0
+        self._hosts = 1
+        self._standing = Standing()
+
+    def tell(self, targets: Sequence[RankTarget], quiet: float, now: float) -> None:
+        """How our own ranks are; ``quiet``: seconds since they last moved."""
+        self._standing = Standing(tuple(targets), quiet if quiet >= _STILL_SECONDS else None, now)
+        if len(self._standing.ranks) == self._standing.world:
+            self._complete = self._standing.world
+        self._meeting.tell(self._standing)
+        # Of a job that was complete on this host, ranks may die; they are not elsewhere then.
+        complete = self._complete == self._standing.world
+        if self._lacking_since is None and not complete and self._standing.has_ranks_elsewhere(os.environ):
+            self._lacking_since = now
+            self._meeting.begin()
+        view = self._meeting.view
+        if isinstance(view, MemberView) and (view.lead, view.asked) != self._heard:
+            self._heard = (view.lead, view.asked)
+            self._lead_spoke_at = now if view.asked else float("-inf")
+
+    def holds(self, quiet: float, patience: float, now: float) -> bool:
+        """True if it is not for this watch to look at the stall now."""
+        if self._lacking_since is None or self._options.meet == "off":
+            return False
+        view = self._meeting.view
+        coming = now - self._lacking_since < _MEETING_SECONDS
+        if isinstance(view, LeadView):
+            if quiet >= self._options.give_up_after:
+                return False
+            working = any(seat.works(now, patience) for seat in view.seats)
+            return working or (coming and bool(self._uncovered(view)))
+        if isinstance(view, MemberView) and not view.silent:
+            spoke = now - self._lead_spoke_at < quiet  # of this stall
+            waits = view.waiting and quiet < 2 * self._options.give_up_after
+            return quiet < patience + _UNHEARD_SECONDS or spoke or waits
+        return coming and isinstance(view, AloneView) and not view.lost
+
+    def look(self, capture: Callable[[], JobSnapshot]) -> JobSnapshot:
+        """What all hosts show now, as far as they answer; ``capture``: looks at this one."""
+        view = self._meeting.view
+        if not isinstance(view, LeadView) or not view.fitting():
+            self._tell_that_alone(view)
+            return self._alone(capture())
+        now = time.monotonic()
+        self._round = self._meeting.ask(self._representatives(view.fitting()))
+        own = capture()
+        try:
+            return self._with_answers(own, now)
+        except Exception as error:  # what others sent, or a bug in reading it, must not cost our own view
+            return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
+
+    def conclude(self, conclusion: Conclusion, *, last: bool = False) -> None:
+        """Tell the others what came of the look. Before the job ends for it, and after its ``last`` word, wait a moment
+        until they know."""
+        if not self._round:
+            return
+        self._meeting.publish(
+            Verdict(
+                round=self._round,
+                outcome=conclusion.outcome,
+                sentence=conclusion.sentence[:_LONGEST_SENTENCE],
+                host=host_name(),
+                path=conclusion.path,
+                may_end=conclusion.may_end,
+                hosts=self._hosts,
+            )
+        )
+        number, self._round = self._round, 0
+        if last or (conclusion.outcome == "hang" and self._options.on_hang == "abort"):
+            self._wait_until_heard(number)
+
+    def asks(self) -> bool:
+        """True if the lead wants a snapshot of this host, which it has not got."""
+        view = self._meeting.view
+        return isinstance(view, MemberView) and view.wanted and (view.lead, view.asked) != self._answered
+
+    def answer(self, snapshot: JobSnapshot) -> None:
+        """Hand over what was asked for."""
+        from hangdoc.sidecar.meeting.wire import packed
+
+        view = self._meeting.view
+        if isinstance(view, MemberView):
+            self._answered = (view.lead, view.asked)
+            try:
+                data = packed(snapshot, send_sources=self._options.meet_send_sources)
+            except HangdocError:
+                data = b""  # nested too deeply: the lead says that it cannot be read
+            self._meeting.answer(view.asked, data)
+
+    def verdict(self) -> Verdict | None:
+        """What the lead has concluded, if that is new."""
+        found = self._meeting.verdict
+        if found is None or found is self._told:
+            return None
+        self._told = found
+        return found
+
+    def end(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
+        """After the command has ended; ``own``: what this host shows of it, None if nothing failed.
+
+        Returns what is to be judged here, or the lead's verdict.
+        """
+        view = self._meeting.view
+        found = self.verdict()
+        if found is not None:
+            return found
+        if isinstance(view, MemberView):
+            return self._end_of_member(own)
+        if own is None or not isinstance(view, LeadView) or not view.fitting():
+            return own
+        view = self._meeting.wait_for(
+            lambda now: not isinstance(now, LeadView) or all(seat.beat.left for seat in now.fitting()), _END_SECONDS
+        )
+        if not isinstance(view, LeadView):
+            return own
+        self._round = self._meeting.ask(())
+        try:
+            return self._joined(own, view, {}, [])
+        except Exception as error:  # as in ``look``
+            return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
+
+    def close(self) -> None:
+        """Leave the others."""
+        self._meeting.close()
+
+    def _end_of_member(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
+        from hangdoc.sidecar.meeting.wire import packed
+
+        try:
+            data = packed(own, send_sources=self._options.meet_send_sources) if own is not None else b""
+        except HangdocError:
+            data = b""
+        self._meeting.leave(data)
+        if own is None:
+            return None
+        before = self._told
+        self._meeting.wait_for(
+            lambda now: not isinstance(now, MemberView) or now.verdict not in (None, before),
+            _END_SECONDS + _HEARING_SECONDS,
+        )
+        return self.verdict() or own
+
+    def _wait_until_heard(self, number: int) -> None:
+        self._meeting.wait_for(lambda now: not isinstance(now, LeadView) or now.heard >= number, _HEARING_SECONDS)
+
+    def _uncovered(self, view: LeadView) -> set[int]:
+        """Ranks that no watch has."""
+        covered = {rank for seat in view.fitting() for rank in seat.beat.ranks}
+        return set(range(self._standing.world)) - covered - set(self._standing.ranks)
+
+    def _representatives(self, seats: Sequence[Seat]) -> tuple[str, ...]:
+        """One watch of each other host: it sees what others of its host see."""
+        chosen: dict[str, str] = {}
+        for seat in sorted(seats, key=lambda seat: seat.beat.member):
+            where = seat.beat.identity or seat.beat.member
+            if where != self._identity and not seat.beat.left:
+                chosen.setdefault(where, seat.beat.member)
+        return tuple(chosen.values())
+
+    def _with_answers(self, own: JobSnapshot, asked_at: float) -> JobSnapshot:
+        """``own`` with the snapshots of the hosts that answer in time."""
+        number = self._round
+        view = self._gathered(number, asked_at)
+        if not isinstance(view, LeadView):
+            self._tell_that_alone(view)
+            self._round = 0
+            return self._alone(own)
+        notes: list[Unavailable] = []
+        whole = self._joined(own, view, view.answers, notes)
+        seen = {rank.rank for rank in whole.ranks if rank.process is not None or rank.exit is not None}
+        more = tuple(
+            seat.beat.member
+            for seat in view.fitting()
+            if not seat.silent(time.monotonic())
+            and not seat.beat.left
+            and seat.beat.member not in view.answers
+            and not seen.issuperset(seat.beat.ranks)
+        )
+        if not more:
+            return whole
+        # A watch of the same host did not see them: another user's, or in another container.
+        answers = dict(view.answers)
+        self._round = self._meeting.ask(more)
+        later = self._gathered(self._round, time.monotonic())
+        return self._joined(own, later, {**answers, **later.answers}, []) if isinstance(later, LeadView) else whole
+
+    def _gathered(self, number: int, asked_at: float) -> View:
+        def enough(view: View) -> bool:
+            if not isinstance(view, LeadView):
+                return True
+            if view.round < number:
+                return False
+            now = time.monotonic()
+            awaited = {seat.beat.member for seat in view.fitting() if not seat.silent(now) and not seat.beat.left}
+            return awaited.intersection(view.asked) <= view.answers.keys()
+
+        return self._meeting.wait_for(enough, max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic()))
+
+    def _joined(
+        self, own: JobSnapshot, view: LeadView, answers: Mapping[str, bytes | str], notes: list[Unavailable]
+    ) -> JobSnapshot:
+        """``own`` and all that others have handed over, with a note on each host that has not."""
+        from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
+
+        others: list[Part] = []
+        now, wall = time.monotonic(), time.time()
+        answering = {self._identity}
+        for seat in view.seats:
+            member, where = seat.beat.member, f"host {seat.beat.host} ({name_ranks(seat.beat.ranks)})"
+            found = answers.get(member, view.ends.get(member))
+            if seat.refused:
+                notes.append(Unavailable(HOSTS, f"the watch on {seat.beat.host} does not fit this job: {seat.refused}"))
+            elif isinstance(found, bytes):
+                try:
+                    beside = self._ranks_beside(seat, view)
+                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside)))
+                    answering.add(seat.beat.identity)
+                except HangdocError as error:
+                    notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {error.what}"))
+            elif isinstance(found, str):
+                notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {found}"))
+            elif seat.silent(now):
+                since = time.strftime("%H:%M:%S UTC", time.gmtime(wall - (now - seat.heard_at)))
+                notes.append(Unavailable(HOSTS, f"{where} has been silent since {since}", "look at its watch there"))
+            elif seat.beat.left:
+                notes.append(Unavailable(HOSTS, f"the command on {where} has ended"))
+            elif seat.beat.identity not in answering and seat.beat.member in view.asked:
+                notes.append(Unavailable(HOSTS, f"{where} did not answer in time", "look at its watch there"))
+        fitting = view.fitting()
+        if fitting and all(seat.silent(now) for seat in fitting):
+            notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
+        whole = joined(Part("this host", own), others, read_sources=self._options.read_sources)
+        self._hosts = len(whole.hosts) or 1 + len(others)
+        last_seen = {rank: seat.beat.host for seat in fitting for rank in seat.beat.ranks}
+        whole = placed_elsewhere(whole, last_seen)
+        return replace(whole, unavailable=tuple(dict.fromkeys([*whole.unavailable, *notes])))
+
+    @staticmethod
+    def _ranks_beside(seat: Seat, view: LeadView) -> set[int]:
+        """Ranks that this watch may speak for: its own and those of other watches on its host."""
+        where = seat.beat.identity
+        beside = (other for other in view.fitting() if other is seat or (where and other.beat.identity == where))
+        return {rank for other in beside for rank in other.beat.ranks}
+
+    def _alone(self, own: JobSnapshot) -> JobSnapshot:
+        """``own`` with the command that would show the other hosts, too, where there are some."""
+        from hangdoc.capture.other_hosts import with_way_to_the_others
+
+        pid = next((target.pid for target in self._standing.targets if target.pid is not None), None)
+        return own if pid is None or self._lacking_since is None else with_way_to_the_others(own, pid)
+
+    def _tell_that_alone(self, view: View) -> None:
+        """Say once why this watch judges by what it sees itself."""
+        if self._lacking_since is None or self._options.meet == "off":
+            return
+        here = name_ranks(self._standing.ranks)
+        if isinstance(view, LeadView):
+            why = "no other hangdoc watch of this job has come"
+        elif isinstance(view, MemberView):
+            why = (
+                f"nothing is heard of the watch on {view.host}, which leads" if view.silent else "the lead does not ask"
+            )
+        else:
+            why = f"the meeting of the watches failed ({view.why})" if view.lost else view.why
+        text = f"this report is of {here} alone: {why or 'no other watch was met'}"
+        if text != self._said:
+            self._said = text
+            self._say(text)
+
+
+def _our_fault(error: Exception) -> Unavailable:
+    return Unavailable(HOSTS, f"hangdoc failed to join what the hosts show: {error!r}"[:300])

@@ -1,0 +1,148 @@
+"""Snapshots on their way between hosts. Sources and values of variables stay where they are, unless asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from hangdoc.capture.find.joined import ELSEWHERE
+from hangdoc.capture.read import sources
+from hangdoc.capture.safe.open_files import user_of
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.encode import snapshot_to_bytes
+from hangdoc.model.journal import Journal
+from hangdoc.model.masked import masked
+from hangdoc.model.merge import merge
+from hangdoc.model.process import Frame
+from hangdoc.model.same_job import HOSTS, Part, fitting
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText, Unavailable
+
+_DIGEST = "sha256:"
+_SEND = "start every watch with --meet-send-sources"
+
+
+def packed(snapshot: JobSnapshot, *, send_sources: bool) -> bytes:
+    """The snapshot for other hosts. Of a source text only its digest goes along, so that a reader of the same text
+    knows that it is the same."""
+    if not send_sources:
+        digests = tuple(dataclasses.replace(text, text=_digest(text.text)) for text in snapshot.sources)
+        snapshot = dataclasses.replace(
+            snapshot, sources=digests, ranks=tuple(_Withheld().of(rank) for rank in snapshot.ranks)
+        )
+    return snapshot_to_bytes(snapshot)
+
+
+def unpacked(data: bytes, host: str, ranks: Collection[int]) -> JobSnapshot:
+    """The snapshot of ``host``, which may only speak for ``ranks``. Raises ``BadSnapshot`` for anything else."""
+    found = masked(snapshot_from_bytes(data, origin=f"the snapshot of {host}"))
+    return dataclasses.replace(found, ranks=tuple(rank for rank in found.ranks if rank.rank in ranks or _unseen(rank)))
+
+
+def joined(own: Part, others: Sequence[Part], *, read_sources: bool) -> JobSnapshot:
+    """``own`` and the other hosts' snapshots as one, with sources that this host has of the same files.
+
+    Hosts that show another job are left out and named; clocks are put right.
+    """
+    kept, foreign, noted = fitting([own, *others])
+    own, others = kept[0], kept[1:]
+    texts, missing = _own_texts(own.snapshot, [other.snapshot for other in others]) if read_sources else ({}, ())
+    notes = [
+        *noted,
+        *missing,
+        *(Unavailable(HOSTS, f"{odd.part.origin} shows another job: {odd.why}") for odd in foreign),
+    ]
+    whole = merge([own.snapshot, *(_with_texts(other.snapshot, texts, notes) for other in others)])
+    return dataclasses.replace(
+        whole,
+        command=own.snapshot.command,
+        run_id=own.snapshot.run_id,
+        launcher=own.snapshot.launcher,
+        unavailable=tuple(dict.fromkeys([*whole.unavailable, *notes])),
+    )
+
+
+def placed_elsewhere(snapshot: JobSnapshot, hosts: dict[int, str]) -> JobSnapshot:
+    """``snapshot``; a rank without a process gets the host (``hosts``, by rank) where its watch last saw it."""
+
+    def placed(rank: RankSnapshot) -> RankSnapshot:
+        if rank.rank not in hosts or not _unseen(rank):
+            return rank
+        return dataclasses.replace(rank, identity=ELSEWHERE, host=hosts[rank.rank])
+
+    return dataclasses.replace(snapshot, ranks=tuple(map(placed, snapshot.ranks)))
+
+
+def _unseen(rank: RankSnapshot) -> bool:
+    return rank.process is None and rank.exit is None
+
+
+def _digest(text: str) -> str:
+    return _DIGEST + hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()
+
+
+def _own_texts(
+    own: JobSnapshot, others: Sequence[JobSnapshot]
+) -> tuple[dict[tuple[str, str, int], SourceText], tuple[Unavailable, ...]]:
+    """What this host has of the functions on the other hosts' stacks."""
+    witnesses = [
+        sources.Witness(rank.process.pid, rank.process.started, user_of(rank.process.pid))
+        for rank in own.ranks
+        if rank.process is not None and rank.process.started and rank.process.looks
+    ]
+    stacks = (stack for other in others for rank in other.ranks for stack in sources.stacks_of(rank))
+    roots = tuple(sorted({root for snapshot in (own, *others) for root in snapshot.library_roots}))
+    found, missing = sources.collect(stacks, witnesses, library_roots=roots) if witnesses else ((), ())
+    return {(text.file, text.function, text.first_line): text for text in (*own.sources, *found)}, missing
+
+
+def _with_texts(
+    snapshot: JobSnapshot, texts: dict[tuple[str, str, int], SourceText], notes: list[Unavailable]
+) -> JobSnapshot:
+    """``snapshot`` with our own text for each digest. One that differs from ours stays a digest: merging sees that."""
+    found = []
+    for text in snapshot.sources:
+        ours = texts.get((text.file, text.function, text.first_line))
+        if not text.text.startswith(_DIGEST):
+            found.append(text)
+        elif ours is None:
+            notes.append(Unavailable("source", f"{text.file}: not on the host that has the report", _SEND))
+        elif _digest(ours.text) == text.text:
+            found.append(ours)
+        else:
+            found += [text, ours]
+    return dataclasses.replace(snapshot, sources=tuple(found))
+
+
+class _Withheld:
+    """Takes the values of variables out of a rank."""
+
+    def __init__(self) -> None:
+        self._frames: dict[int, Frame] = {}
+        """By identity: journals repeat the same ones."""
+
+    def of(self, rank: RankSnapshot) -> RankSnapshot:
+        found: RankSnapshot = self._any(rank)
+        return found
+
+    def _any(self, value: Any) -> Any:
+        if isinstance(value, tuple):
+            return tuple(map(self._any, value))
+        if isinstance(value, Frame):
+            known = self._frames.get(id(value))
+            if known is None:
+                known = self._frames[id(value)] = dataclasses.replace(value, locals=()) if value.locals else value
+            return known
+        if isinstance(value, Journal):
+            stacks = tuple(self._any(stack) for stack in value.stacks)
+            return dataclasses.replace(value, stacks=stacks, attributes=())
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            names = (field.name for field in dataclasses.fields(value))
+            changed = {name: self._any(part) for name in names if _holds_frames(part := getattr(value, name))}
+            return dataclasses.replace(value, **changed) if changed else value
+        return value
+
+
+def _holds_frames(value: object) -> bool:
+    return dataclasses.is_dataclass(value) or (isinstance(value, tuple) and bool(value))

@@ -1,0 +1,72 @@
+"""What a watch wants of its meeting: set by the watch's thread, read by the meeting's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.model.launch import meets_on_loopback, number, on_many_hosts, on_one_host
+from hangdoc.sidecar.meeting.records import Verdict
+
+_STARTED_AS_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
+CALM_SECONDS = 5.0
+"""Between two beats of a watch while nothing changes. Judgement: few enough for a thousand hosts."""
+SILENT_SECONDS = 12.0
+"""Without a new beat, or without the lead's: two of them are missing. Judgement."""
+MOST_PARTS = 8
+"""Values of the store that one host's snapshot may take: 32 MiB. Eight ranks' histories take about 2. Judgement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How the watch's own ranks are, ``at`` a moment. ``still``: seconds since they moved; None while they move."""
+
+    targets: tuple[RankTarget, ...] = ()
+    """The ranks at the last search, also those that are only expected."""
+    still: float | None = None
+    at: float = 0.0
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks that run here."""
+        return tuple(sorted(target.rank for target in self.targets if target.pid is not None))
+
+    @property
+    def world(self) -> int:
+        """The size of the job; 0 where it is not known."""
+        return max((target.world_size or 0 for target in self.targets), default=0)
+
+    def has_ranks_elsewhere(self, own: Mapping[str, str]) -> bool:
+        """True if other watches may see ranks that this one does not. ``own``: the watch's own environment.
+
+        Ranks of a job on one host that have not been started yet, or have died, are not elsewhere. So the launcher must
+        name other hosts, or this watch has itself been started as one of many.
+        """
+        if not 0 < len(self.ranks) < self.world:
+            return False
+        environments = [dict(target.environment) for target in self.targets if target.pid is not None]
+        if any(map(on_one_host, environments)):
+            return False
+        started = any(name in own for name in _STARTED_AS_RANK) or (number(own.get("SLURM_NTASKS")) or 1) > 1
+        return started or any(_reaches_out(environment, self.world) for environment in environments)
+
+
+def _reaches_out(environment: Mapping[str, str], world: int) -> bool:
+    if on_many_hosts(environment, world):
+        return True
+    return bool(environment.get("MASTER_ADDR")) and not meets_on_loopback(environment)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """All that a watch wants. Of a lead: ``round``, whom it asks then, and the verdict. Of a member: ``answer``."""
+
+    standing: Standing = field(default_factory=Standing)
+    round: int = 0
+    asked: tuple[str, ...] = ()
+    verdict: Verdict | None = None
+    answer: tuple[int, bytes] | None = None
+    """(round, packed snapshot)."""
+    end: bytes | None = None
+    """The packed snapshot of how the ranks ended; empty where nothing failed. Not None: the command has ended."""

@@ -1,0 +1,257 @@
+"""The meeting's place: a real TCPStore in a helper process, spoken to in its own protocol; and a shared folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hangdoc.capture.find.job_store import JobStore
+from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.sidecar.meeting import place
+from hangdoc.sidecar.meeting.boards import PART, Board, FolderBoard, StoreBoard, put_parts, take_parts
+from hangdoc.sidecar.meeting.helper import StoreHelper
+from hangdoc.sidecar.meeting.wishes import Standing
+
+pytestmark = pytest.mark.timeout(120)
+KEY = secrets.token_bytes(32)
+
+
+@pytest.fixture(scope="module")
+def helper() -> Iterator[StoreHelper]:
+    started = StoreHelper("127.0.0.1", 0, os.getpid())
+    yield started
+    started.close()
+
+
+@pytest.fixture
+def store(helper: StoreHelper) -> Iterator[StoreConnection]:
+    with contextlib.closing(StoreConnection("127.0.0.1", helper.port, seconds=10.0)) as connection:
+        yield connection
+
+
+@pytest.fixture(params=["store", "folder"])
+def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
+    if request.param == "folder":
+        yield FolderBoard(tmp_path, KEY)
+        return
+    helper: StoreHelper = request.getfixturevalue("helper")
+    with contextlib.closing(StoreConnection("127.0.0.1", helper.port, seconds=10.0)) as connection:
+        connection.delete(b"hangdoc/count")
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as made:
+        yield made
+
+
+def standing(rank: int = 0) -> Standing:
+    where = (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_RUN_ID", secrets.token_hex(4)))
+    return Standing((RankTarget(rank, os.getpid(), "environment", 2, environment=where),))
+
+
+def test_the_protocol_against_a_real_store(store: StoreConnection) -> None:
+    assert not store.has(b"a")
+    store.set(b"a", b"1")
+    store.set(b"b", b"")
+    assert store.has(b"a", b"b")
+    assert not store.has(b"a", b"c")
+    assert store.value(b"a") == b"1"
+    assert store.values([b"a", b"b"]) == [b"1", b""]
+    assert store.compare_set(b"c", b"", b"first") == b"first"
+    assert store.compare_set(b"c", b"", b"second") == b"first"
+    assert store.compare_set(b"c", b"first", b"second") == b"second"
+    assert [store.add(b"n", 1), store.add(b"n", 2), store.add(b"n", 0)] == [1, 3, 3]
+    assert store.delete(b"a")
+    assert not store.delete(b"a")
+    large = secrets.token_bytes(LARGEST_VALUE)
+    store.set(b"large", large)
+    assert store.value(b"large") == large
+    assert store.delete(b"large")
+    with pytest.raises(ValueError, match="4194305 bytes"):
+        store.set(b"larger", large + b"!")
+
+
+def test_torch_sees_none_of_our_keys(store: StoreConnection, helper: StoreHelper) -> None:
+    store.set(b"hangdoc/ours", b"1")
+    code = "import sys, torch.distributed as d\n"
+    code += "s = d.TCPStore('127.0.0.1', int(sys.argv[1]), is_master=False, wait_for_workers=False)\n"
+    code += "s.set('hangdoc/ours', 'theirs'); print(s.list_keys(), s.get('hangdoc/ours'))"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(helper.port)], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert "theirs" in done.stdout
+    assert store.value(b"hangdoc/ours") == b"1"
+
+
+def test_the_helper_listens_where_it_was_told_and_ends_with_its_parent() -> None:
+    code = "import os, signal, sys\nfrom hangdoc.sidecar.meeting.helper import StoreHelper\n"
+    code += "h = StoreHelper('127.0.0.2', 0, os.getpid())\nprint(h.port, h.pid, flush=True)\nsys.stdin.read()"
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={**os.environ, "RANK": "0"}
+    )
+    try:
+        assert parent.stdout is not None
+        port, pid = map(int, parent.stdout.readline().split())
+        StoreConnection("127.0.0.2", port, seconds=5.0).close()
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", port), timeout=5.0)
+        assert b"RANK=" not in Path(f"/proc/{pid}/environ").read_bytes()
+        assert int(Path(f"/proc/{pid}/stat").read_text().split(")")[1].split()[1]) != parent.pid
+        open_files = {os.readlink(f"/proc/{pid}/fd/{fd}").partition(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
+        assert open_files <= {"pipe", "socket", "/dev/null", "anon_inode"}
+    finally:
+        parent.kill()
+        parent.wait(10)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split(")")[1][:3]:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_values_of_a_board(board: Board) -> None:
+    assert board.get("lead") is None
+    board.put("lead", b"1")
+    board.put("lead", b"2")
+    assert board.get("lead") == b"2"
+    assert board.get_all(["lead"]) == [b"2"]
+    board.drop("lead")
+    board.drop("lead")
+    assert board.get("lead") is None
+    for member in ("b-1", "a-2", "b-1"):
+        board.put(f"beat/{member}", b"x")
+        board.enroll(member)
+    assert "b-1" in board.members()
+
+
+@pytest.mark.parametrize("size", [0, 10, PART, 2 * PART + 5])
+def test_parts(board: Board, size: int) -> None:
+    data = secrets.token_bytes(size)
+    assert take_parts(board, "part/1/x", 4) is None
+    assert put_parts(board, "part/1/x", data, 4)
+    assert take_parts(board, "part/1/x", 4) == data
+    assert board.get("part/1/x") is None
+    assert board.get("part/1/x/0") is None
+
+
+def test_too_many_parts_are_refused(board: Board) -> None:
+    assert not put_parts(board, "part/2/x", bytes(2 * PART + 1), 2)
+    with pytest.raises(ValueError, match="too large"):
+        take_parts(board, "part/2/x", 2)
+    board.put("part/3/x", b"99999999999999")
+    with pytest.raises(ValueError, match="too large"):
+        take_parts(board, "part/3/x", 2)
+
+
+@pytest.mark.parametrize("forged", [b"", b"garbage", bytes(LARGEST_VALUE)])
+def test_a_forged_value_is_refused(helper: StoreHelper, store: StoreConnection, forged: bytes) -> None:
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        store.set(b"hangdoc/lead", forged)
+        assert store.has(b"hangdoc/lead")  # it has arrived
+        with pytest.raises(ValueError, match="not sealed by a watch of this job"):
+            board.get("lead")
+        assert board.get_all(["lead"]) == [None]
+        board.put("lead", b"true")
+        assert board.get("lead") == b"true"
+    stranger = StoreBoard("127.0.0.1", helper.port, bytes(32))
+    with contextlib.closing(stranger), pytest.raises(ValueError, match="not sealed"):
+        stranger.get("lead")
+
+
+def test_a_forged_number_of_members_costs_nothing(helper: StoreHelper, store: StoreConnection) -> None:
+    store.delete(b"hangdoc/count")
+    store.add(b"hangdoc/count", 1 << 60)
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        began = time.monotonic()
+        assert isinstance(board.members(), list)
+        assert time.monotonic() - began < 10
+    store.delete(b"hangdoc/count")
+
+
+def test_a_value_of_more_than_we_take_is_refused(helper: StoreHelper) -> None:
+    with contextlib.closing(StoreConnection("127.0.0.1", helper.port, seconds=10.0, largest_value=100)) as connection:
+        connection.set(b"long", bytes(101))
+        with pytest.raises(ValueError, match="101 bytes"):
+            connection.value(b"long")
+
+
+def test_files_of_a_folder_are_opened_with_care(tmp_path: Path) -> None:
+    board = FolderBoard(tmp_path, KEY)
+    (tmp_path / "secret").write_bytes(b"x")
+    (tmp_path / "lead").symlink_to(tmp_path / "secret")
+    with pytest.raises(OSError, match="symbolic"):
+        board.get("lead")
+    os.mkfifo(tmp_path / "verdict__1")
+    with pytest.raises(ValueError, match="no file of ours"):
+        board.get("verdict/1")
+    with (tmp_path / "beat__x").open("wb") as file:
+        file.truncate(LARGEST_VALUE + 1)
+    with pytest.raises(ValueError, match="4194305 bytes"):
+        board.get("beat/x")
+
+
+def test_lead_and_member_find_each_other_in_the_jobs_store(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "job_store", lambda targets: JobStore("127.0.0.1", helper.port, "127.0.0.1"))
+    ranks = standing()
+    name = b"hangdoc/" + place.job_name(ranks.targets).encode()
+    with pytest.raises(place.NoPlaceError, match="no watch beside rank 0"):
+        place.open_place("auto", ranks, leads=False)
+    store.set(name, b"left by an earlier run")
+    lead = place.open_place("auto", ranks, leads=True)
+    try:
+        assert lead.helper is not None
+        assert lead.helper.port != helper.port
+        lead.board.put("lead", b"hello")
+        member = place.open_place("auto", ranks, leads=False)
+        assert member.board.get("lead") == b"hello"
+        member.close()
+        good = json.loads(store.value(name))
+        for change in (
+            {"address": "example.org"}, {"address": None}, {"port": 0}, {"port": "1"}, {"key": "ab"}, {"key": None},
+        ):  # fmt: skip
+            store.set(name, json.dumps({**good, **change}).encode())
+            with pytest.raises(place.NoPlaceError):
+                place.open_place("auto", ranks, leads=False)
+        for note in (b"", b"[]", b"[" * 1000, bytes(3000)):
+            store.set(name, note)
+            with pytest.raises(place.NoPlaceError):
+                place.open_place("auto", ranks, leads=False)
+        place.announce(lead, ranks)
+        place.open_place("auto", ranks, leads=False).close()
+    finally:
+        lead.close()
+
+
+def test_lead_and_member_find_each_other_in_a_folder(tmp_path: Path) -> None:
+    ranks = standing()
+    with pytest.raises(place.NoPlaceError, match="no watch beside rank 0"):
+        place.open_place(str(tmp_path), ranks, leads=False)
+    lead = place.open_place(str(tmp_path), ranks, leads=True)
+    lead.board.put("lead", b"hello")
+    assert place.open_place(str(tmp_path), ranks, leads=False).board.get("lead") == b"hello"
+    again = place.open_place(str(tmp_path), ranks, leads=True)  # the next run has another key
+    assert again.board.get("lead") is None
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o700}
+
+
+def test_an_address_of_ones_own(free_port: int) -> None:
+    ranks, meet = standing(), f"127.0.0.1:{free_port}"
+    with pytest.raises(place.NoPlaceError):
+        place.open_place(meet, ranks, leads=False)
+    lead = place.open_place(meet, ranks, leads=True)
+    try:
+        lead.board.put("lead", b"hello")
+        member = place.open_place(meet, ranks, leads=False)
+        assert member.board.get("lead") == b"hello"
+        member.close()
+    finally:
+        lead.close()

@@ -1,0 +1,148 @@
+"""Jobs that span hosts, each host under a `hangdoc watch` of its own: real torchrun, hosts made of namespaces."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+from conftest import MARK, end_all
+from helpers import hosts as namespaces
+
+WHY_NOT = namespaces.why_not()
+pytestmark = [
+    pytest.mark.timeout(280),
+    pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
+]
+PROGRAM = Path(__file__).parent / "programs" / "spans_hosts.py"
+RANKS = "torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint hosta:29500 --rdzv-id"
+
+
+class Job:
+    """A job on hosta and hostb. ``logs``: what each watch and its ranks wrote."""
+
+    def __init__(self, folder: Path, mark: str) -> None:
+        self.folder = folder
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
+        self.environment = {**plain, MARK: mark, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "140"}
+        self.hosts = namespaces.Hosts("hosta", "hostb", environment=self.environment)
+        self.watches: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self, mode: str, *options: str, steps: int = 100_000, env: Mapping[str, str] | None = None) -> None:
+        for name in self.hosts.names:
+            line = [sys.executable, "-m", "hangdoc", "watch", "--run-dir", str(self.folder / f"run-{name}"), *options]
+            line += ["--", sys.executable, "-m", *RANKS.split(), mode, str(PROGRAM), mode, str(steps)]
+            with (self.folder / f"log-{name}").open("wb") as log:
+                environment = {**self.environment, **(env or {})}
+                self.watches[name] = self.hosts.start(name, line, environment=environment, cwd=self.folder, log=log)
+
+    def log(self, name: str) -> str:
+        return (self.folder / f"log-{name}").read_text()
+
+    def wait_for(self, name: str, text: str, seconds: float = 150) -> None:
+        """Wait until the host's log has a match of ``text``."""
+        deadline = time.monotonic() + seconds
+        while re.search(text, self.log(name)) is None:
+            assert time.monotonic() < deadline, self.explain()
+            time.sleep(0.2)
+
+    def explain(self) -> str:
+        return "\n".join(f"--- {name}\n{self.log(name)}" for name in self.watches)
+
+    def diagnosis(self, name: str) -> dict[str, object]:
+        """The latest diagnosis that the host's watch has saved."""
+        latest = max((self.folder / f"run-{name}").glob("stall-*.json"), key=lambda path: path.stat().st_mtime_ns)
+        found: dict[str, object] = json.loads(latest.read_text())
+        return found
+
+
+@pytest.fixture
+def job(tmp_path: Path, mark: str) -> Iterator[Job]:
+    made = Job(tmp_path, mark)
+    try:
+        yield made
+    finally:
+        made.hosts.close()
+        end_all(mark)
+
+
+VERDICT = r"Rank 3 alone calls barrier at spans_hosts.py:16 evaluate\(\); ranks 0, 1 and 2 wait in all_reduce"
+
+
+def test_a_hang_on_one_host_is_one_verdict_on_both(job: Job) -> None:
+    job.start("hang", "--stall-after", "12", "--on-hang", "abort")
+    statuses = [watch.wait(200) for watch in job.watches.values()]
+    assert statuses == [124, 124], job.explain()
+    for name in ("hosta", "hostb"):
+        assert re.search(VERDICT, job.log(name)), job.explain()
+        assert "another host" not in job.log(name), job.explain()
+        assert job.log(name).count("hang ·") <= 2, job.explain()  # the report, and the answer again after the abort
+    found = job.diagnosis("hosta")
+    assert (found["outcome"], found["culprits"], found["confidence"]) == ("hang", [3], "certain")
+    assert [(each["rank"], each["host"]) for each in found["culprit_processes"]] == [(3, "hostb")]  # type: ignore[attr-defined]
+    assert [each["host"] for each in found["ranks"]] == ["hosta", "hosta", "hostb", "hostb"]  # type: ignore[attr-defined]
+    assert "the watch on hosta has the whole report" in job.log("hostb")
+    assert "was True on rank 3" in job.log("hosta")
+    assert "was True on rank 3" not in job.log("hostb")
+    assert not (job.folder / "run-hostb").exists()
+
+
+def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:
+    job.start("late", "--stall-after", "10")
+    job.wait_for("hostb", "step 0\n")
+    (watch,) = _watches_on(job, "hostb")
+    deadline = time.monotonic() + 60
+    while not _has_met(watch):
+        assert time.monotonic() < deadline, job.explain()
+        time.sleep(0.1)
+    os.kill(watch, signal.SIGKILL)
+    # The ranks go on, and hang later. The watch on hosta knows where ranks 2 and 3 are, and blames nobody unseen.
+    job.wait_for("hosta", "all_reduce at spans_hosts.py(.|\n)*hangdoc: saved")
+    found = job.diagnosis("hosta")
+    assert found["culprits"] == [], job.explain()
+    texts = json.dumps(found["unavailable"])
+    assert re.search(r"host hostb \(ranks 2 and 3\) has been silent since", texts), texts
+    assert "the meeting of the watches" in texts
+
+
+def test_without_a_meeting_each_host_is_honest(job: Job) -> None:
+    job.start("hang", "--stall-after", "5", "--meet", "off")
+    for name in ("hosta", "hostb"):
+        job.wait_for(name, "hangdoc: saved")
+    assert "Ranks 2 and 3 run on another host, which this hangdoc does not see" in job.log("hosta")
+    assert job.diagnosis("hosta")["culprits"] == []
+    assert "the whole report" not in job.log("hostb")
+
+
+def _has_met(watch: int) -> bool:
+    """True if the watch keeps a connection for a second: it has none but that to the meeting's store."""
+    before = _connections(watch)
+    time.sleep(1.0)
+    return bool(before & _connections(watch))
+
+
+def _connections(pid: int) -> set[str]:
+    """Inodes of the TCP connections that the process has open."""
+    links = [os.readlink(f"/proc/{pid}/fd/{name}") for name in os.listdir(f"/proc/{pid}/fd")]
+    rows = [row.split() for row in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {row[9] for row in rows if row[3] == "01"} & {link[8:-1] for link in links if link.startswith("socket:[")}
+
+
+def _watches_on(job: Job, name: str) -> list[int]:
+    """Pids, as we see them, of the host's watches."""
+    pending, found = [job.watches[name].pid], []
+    while pending:
+        pid = pending.pop()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"hangdoc" in words and b"watch" in words and not words[0].endswith(b"nsenter"):
+            found.append(pid)
+            break
+        pending += [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found

@@ -1,0 +1,270 @@
+"""What a lead and its members say to each other, step by step: no network, no thread, and the test's own time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.sidecar.meeting.lead import Lead, LeadView
+from hangdoc.sidecar.meeting.member import Member
+from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, opened, sealed, written
+from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, SILENT_SECONDS, Standing, Wishes
+
+KEY = bytes(32)
+
+
+class Desk:
+    """A board in memory; ``writes`` counts how often a name was written."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.names: list[str] = []
+        self.writes: dict[str, int] = {}
+
+    def put(self, name: str, payload: bytes) -> None:
+        self.values[name] = sealed(KEY, name, payload)
+        self.writes[name] = self.writes.get(name, 0) + 1
+
+    def get(self, name: str) -> bytes | None:
+        return opened(KEY, name, self.values[name]) if name in self.values else None
+
+    def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
+        found = []
+        for name in names:
+            try:
+                found.append(self.get(name))
+            except ValueError:
+                found.append(None)
+        return found
+
+    def drop(self, name: str) -> None:
+        self.values.pop(name, None)
+
+    def enroll(self, member: str) -> None:
+        if member not in self.names:
+            self.names.append(member)
+
+    def members(self) -> Sequence[str]:
+        return self.names
+
+    def close(self) -> None: ...
+
+
+def standing(*ranks: int, still: float | None = None, world: int = 4, at: float = 0.0) -> Standing:
+    targets = [RankTarget(rank, 100 + rank if rank in ranks else None, "probe", world) for rank in range(world)]
+    return Standing(tuple(targets), still, at)
+
+
+class Table:
+    """A lead with ranks 0 and 1, and members with the others; every ``step`` lets all of them speak."""
+
+    def __init__(self, *others: tuple[int, ...], world: int = 4) -> None:
+        self.desk = Desk()
+        self.lead = Lead(self.desk, "lead", "hosta")
+        self.wishes = Wishes(standing(0, 1, world=world))
+        self.members = [Member(self.desk, f"m{n}", f"host{n}", f"identity {n}") for n in range(len(others))]
+        self.wanted = [Wishes(standing(*ranks, world=world)) for ranks in others]
+        self.now = 1000.0
+        self.silent: set[int] = set()
+
+    def step(self, seconds: float = 1.0) -> LeadView:
+        self.now += seconds
+        self.lead.step(self.now, self.wishes)
+        for number, member in enumerate(self.members):
+            if number not in self.silent:
+                wanted = self.wanted[number]
+                self.wanted[number] = replace(wanted, standing=replace(wanted.standing, at=self.now))
+                member.step(self.now, self.wanted[number])
+        return self.lead.step(self.now, self.wishes)
+
+
+VERDICT = Verdict(1, "hang", "Rank 3 alone calls barrier.", "hosta", "/a/stall-1.hangdoc", may_end=True, hosts=2)
+
+
+def test_a_host_that_works_keeps_the_lead_waiting() -> None:
+    table = Table((2, 3))
+    (seat,) = table.step().seats
+    assert seat.beat.ranks == (2, 3)
+    assert seat.works(table.now, 10.0)
+    table.wanted[0] = Wishes(standing(2, 3, still=4.0))
+    (seat,) = table.step().seats
+    assert seat.works(table.now, 10.0)
+    assert not seat.works(table.now + 6.0, 10.0)  # it has said nothing else since
+
+
+def test_a_round_collects_answers_and_gives_the_verdict_back() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0",))
+    view = table.step()
+    assert (view.round, view.asked, dict(view.answers)) == (1, ("m0",), {})
+    heard = table.members[0].step(table.now, table.wanted[0])
+    assert (heard.asked, heard.wanted, heard.verdict) == (1, True, None)
+    table.wanted[0] = replace(table.wanted[0], answer=(1, b"x" * 9_000_000))
+    view = table.step()
+    assert view.answers == {"m0": b"x" * 9_000_000}
+    assert not [name for name in table.desk.values if name.startswith("part/")]  # taken away once read
+    table.wishes = replace(table.wishes, verdict=VERDICT)
+    assert table.lead.step(table.now, table.wishes).heard == 0
+    assert table.members[0].step(table.now, table.wanted[0]).verdict == VERDICT
+    assert table.step().heard == 1
+
+
+def test_a_snapshot_that_is_too_large_is_said_to_be() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0",))
+    table.wanted[0] = replace(table.wanted[0], answer=(1, bytes(40 << 20)))
+    table.step()
+    assert table.step().answers == {"m0": "it is too large"}
+
+
+def test_who_says_nothing_new_is_silent_and_who_left_is_not() -> None:
+    table = Table((1,), (2,), world=3)
+    table.wishes = Wishes(standing(0, world=3))
+    table.step()
+    table.silent = {1}
+    table.wanted[0] = replace(table.wanted[0], end=b"")
+    table.step()
+    for _ in range(int(SILENT_SECONDS) + 1):
+        view = table.step()
+    left, silent = view.seats
+    assert (left.beat.left, left.silent(table.now)) == (True, False)
+    assert (silent.beat.left, silent.silent(table.now)) == (False, True)
+
+
+def test_a_calm_member_speaks_rarely_and_a_change_at_once() -> None:
+    table = Table((2, 3))
+    for _ in range(20):
+        table.step()
+    assert table.desk.writes["beat/m0"] <= 1 + 20 / CALM_SECONDS
+    before = table.desk.writes["beat/m0"]
+    table.wanted[0] = Wishes(standing(2, 3, still=3.0))
+    table.step()
+    assert table.desk.writes["beat/m0"] == before + 1
+
+
+def test_a_watch_that_no_longer_looks_says_nothing() -> None:
+    desk = Desk()
+    Lead(desk, "lead", "hosta").step(0.0, Wishes(standing(0, 1)))
+    member = Member(desk, "m", "hostb", "b")
+    member.step(100.0, Wishes(standing(2, 3, at=0.0)))
+    assert "beat/m" not in desk.values
+
+
+@pytest.mark.parametrize(
+    ("other", "world", "why"),
+    [
+        ((1, 2), 4, "rank 1 runs on this host"),
+        ((2, 3), 8, "a job of 8 ranks, not of 4"),
+    ],
+)
+def test_a_host_that_does_not_fit_is_refused(other: tuple[int, ...], world: int, why: str) -> None:
+    table = Table(other)
+    table.wanted[0] = Wishes(standing(*other, world=world))
+    (seat,) = table.step().seats
+    assert why in seat.refused
+    assert not table.step().fitting()
+
+
+def test_of_two_hosts_with_one_rank_the_second_is_refused() -> None:
+    table = Table((2, 3), (3,))
+    first, second = table.step().seats
+    assert first.refused == ""
+    assert second.refused == "host0 has rank 3 too"
+
+
+@pytest.mark.parametrize("forged", [b"", b"{}" * 40, bytes(5000), sealed(bytes(31) + b"x", "beat/m0", b"{}")])
+def test_a_forged_beat_is_silence(forged: bytes) -> None:
+    table = Table((2, 3))
+    table.step()
+    table.silent = {0}
+    table.desk.values["beat/m0"] = forged
+    for _ in range(int(SILENT_SECONDS) + 1):
+        view = table.step()
+    assert view.seats[0].silent(table.now)
+
+
+def test_a_forged_answer_is_named() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0",))
+    table.step()
+    table.desk.values["part/1/m0"] = b"x" * 100
+    assert "not sealed" in str(table.step().answers["m0"])
+
+
+def test_a_verdict_of_a_round_that_began_without_us_is_not_for_us() -> None:
+    table = Table()
+    table.wishes = replace(table.wishes, round=1, verdict=VERDICT)
+    table.step()
+    late = Member(table.desk, "late", "hostc", "c")
+    assert late.step(table.now, Wishes(standing(2, 3, at=table.now))).verdict is None
+
+
+def test_a_verdict_expires() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1)
+    table.step()
+    table.wishes = replace(table.wishes, verdict=VERDICT)
+    table.lead.step(table.now, table.wishes)
+    assert table.members[0].step(table.now + 200.0, table.wanted[0]).verdict is None
+
+
+def test_a_forged_verdict_ends_the_meeting_for_this_watch() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1)
+    table.step()
+    table.wishes = replace(table.wishes, verdict=VERDICT)
+    table.lead.step(table.now, table.wishes)
+    table.desk.values["verdict/1"] = written(replace(VERDICT, outcome="hang"))
+    with pytest.raises(ValueError, match="not sealed"):
+        table.members[0].step(table.now, table.wanted[0])
+
+
+def test_a_silent_lead_is_noticed() -> None:
+    table = Table((2, 3))
+    table.step()
+    wanted = table.wanted[0]
+    assert not table.members[0].step(table.now, wanted).silent
+    assert table.members[0].step(table.now + SILENT_SECONDS + 1, wanted).silent
+
+
+def test_what_was_concluded_before_this_meeting_is_not_told_again() -> None:
+    desk = Desk()
+    wishes = Wishes(standing(0, 1), round=3, asked=("gone",), verdict=replace(VERDICT, round=3))
+    view = Lead(desk, "lead", "hosta", since=3).step(0.0, wishes)
+    assert view.asked == ()
+    assert not [name for name in desk.values if name.startswith("verdict/")]
+
+
+def test_an_end_is_kept_for_later() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wanted[0] = replace(table.wanted[0], end=b"how it ended")
+    assert table.step().ends == {"m0": b"how it ended"}
+
+
+def test_a_beat_of_another_is_not_believed() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.desk.enroll("m9")
+    table.desk.put("beat/m9", written(Beat("m0", "hostx", "x", (2,), 4, 99)))
+    assert len(table.step().seats) == 1
+
+
+def test_orders_say_whether_somebody_works() -> None:
+    table = Table((2, 3))
+    table.wishes = Wishes(standing(0, 1, still=9.0))
+    table.wanted[0] = Wishes(standing(2, 3, still=9.0))
+    table.step()
+    assert not table.members[0].step(table.now, table.wanted[0]).waiting
+    table.wanted[0] = Wishes(standing(2, 3))
+    table.step()
+    assert table.members[0].step(table.now, table.wanted[0]).waiting
+    assert Orders("a", "b", 1).waiting is False
