@@ -13,9 +13,9 @@ import contextlib
 import gc
 import io
 import json
+import os
 import sys
 import tempfile
-import time
 import types
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -159,6 +159,12 @@ def explained(each: Answered) -> str:
     )
 
 
+def _cpu_seconds() -> float:
+    """Of this process and of the workers that read the dumps."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
 def main() -> int:
     """Print the table; 1 where a threshold is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -171,7 +177,7 @@ def main() -> int:
     parser.add_argument("--no-torch", action="store_true", help="without torch's own analyzer")
     asked = parser.parse_args()
     made = [case for case in cases(asked.count, asked.seed, plain=asked.plain) if asked.only in case.name]
-    began = time.process_time()
+    began = _cpu_seconds()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)
         answered = measure(made, folder, torch=not asked.no_torch)
@@ -183,7 +189,7 @@ def main() -> int:
     print(
         "\n" + ", ".join(f"{name} {found[name]:.0%} (goal {least:.0%})" for name, least in THRESHOLDS.items()), end=""
     )
-    print(f", certain and false {false} (goal 0); {time.process_time() - began:.0f} CPU s")
+    print(f", certain and false {false} (goal 0); {_cpu_seconds() - began:.0f} CPU s")
     return 0 if not false and all(found[name] >= least for name, least in THRESHOLDS.items()) else 1
 
 
