@@ -17,17 +17,8 @@ from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from hangdoc.capture.read.flight_recorder import (
-    Members,
-    Reader,
-    Recorded,
-    StackTable,
-    counters,
-    groups_of,
-    has_known_schema,
-    parse,
-    status_of,
-)
+from hangdoc.capture.read.flight_recorder import Reader, Recorded, StackTable, has_known_schema, parse
+from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, status_of
 from hangdoc.model.journal import Call, PointToPoint
 
 MOST_ENTRIES = 50_000

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
-from hangdoc.capture.read.flight_recorder import to_global_rank
+from hangdoc.capture.read.flight_recorder import Recorded, is_active_only, to_global_rank
 from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 
@@ -130,7 +130,6 @@ class Folding:
             numbers.bodies[answer["body"]] = self._body(numbers, answer)
         body = numbers.bodies[answer["body"]]
         counters = self._once(_plain(answer["counters"]))
-        older = answer["forgotten"] > 0 if len(body) else any(enqueued > 0 for _, enqueued, _ in counters)
         return Dump(
             groups=self._once(tuple(self._group(n, text, numbers.members[of]) for n, text, of in answer["groups"])),
             names=self._once(tuple(answer["names"])),
@@ -142,7 +141,12 @@ class Folding:
             moved_ns=answer["moved"],
             body=body,
             own=tuple(answer["own"]),
-            active_only=older and not self._any(body, "completed", True),
+            active_only=is_active_only(
+                answer["forgotten"],
+                counters,
+                shows_calls=len(body) > 0,
+                shows_completed=self._any(body, "completed", True),
+            ),
             with_frames=self._any(body, "stack", 0),
         )
 
@@ -256,22 +260,20 @@ class _Journals:
         times: tuple[dict[int, int], dict[int, int]] = ({}, {})
         for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
             times[not is_call][place - both[not is_call].dropped] = created
-        return Journal(
-            source="dump",
-            groups=dump.groups,
+        recorded = Recorded(
             calls=_with_times(calls, times[0]),
             point_to_points=_with_times(messages, times[1]),
-            forgotten=dump.forgotten + sum(columns.dropped for columns in both),
-            stacks=self._stacks,
+            groups=dump.groups,
             counters=dump.counters,
-            written_ns=int(written * 1e9),
+            forgotten=dump.forgotten + sum(columns.dropped for columns in both),
+            gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
+            status=dump.status,
             latest_ns=dump.latest_ns,
             moved_ns=dump.moved_ns,
-            gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
             unsure_numbers=tuple(dump.names[group] for group in dump.body.unsure_numbers),
-            status=dump.status,
             active_only=dump.active_only,
         )
+        return recorded.as_journal(self._stacks, written)
 
     def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
         """Those calls or messages, in groups of these names and members."""

@@ -12,7 +12,7 @@ from hangdoc.capture.dumps.find_files import MOST_FILES, DumpFile, find_files, o
 from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
 from hangdoc.capture.dumps.membership import Member, newest_run, rank_of
 from hangdoc.capture.dumps.workers import read_all
-from hangdoc.capture.read.flight_recorder import MOST_RANKS
+from hangdoc.capture.read.recorder_groups import MOST_RANKS
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import name_ranks
