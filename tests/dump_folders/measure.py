@@ -25,10 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guide_pages import DUMPS, put_example, put_table
+
 from dump_folders.faults import FAULTS
 from dump_folders.folders import DEFAULT, SEED, Case, cases
 from dump_folders.oracle import Mark, mark
-from guide_pages import DUMPS, put_example, put_table
 
 THRESHOLDS = {"outcome": 0.98, "ranks": 0.95, "cause": 0.90}
 """The least share of folders that has to be right; "certain" is never to be false."""
