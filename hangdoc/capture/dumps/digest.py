@@ -264,15 +264,7 @@ class _Look:
         self, created: array[int], started: array[int], records: array[int]
     ) -> tuple[int, list[int], dict[str, Any]]:
         """(number of the body, the entries whose times are the rank's own, the body itself where it is new)."""
-        hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
-        for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
-            if self._entries and name in self._entries[0]:
-                hashed.update(self.column(name))
-        hashed.update(bytes([time > 0 for time in started]))
-        gaps = records and records[-1] - records[0] != len(records) - 1
-        forgotten = bool(records and records[0])
-        hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))
-        key, bodies = hashed.digest(), self._tables.bodies
+        key, bodies = self._fingerprint(created, started, records), self._tables.bodies
         if key in bodies:
             return (*bodies[key], {})
         recorded = parse({"version": "2.0", "entries": self._entries}, self._tables.stacks)
@@ -295,6 +287,18 @@ class _Look:
         }
         bodies[key] = len(bodies), [place for _, _, place in own]
         return (*bodies[key], body)
+
+    def _fingerprint(self, created: array[int], started: array[int], records: array[int]) -> bytes:
+        """What dumps of one behavior have in common: shapes and numbers, and of the times which are there."""
+        hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
+        for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
+            if self._entries and name in self._entries[0]:
+                hashed.update(self.column(name))
+        hashed.update(bytes([time > 0 for time in started]))
+        gaps = records and records[-1] - records[0] != len(records) - 1
+        forgotten = bool(records and records[0])
+        hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))
+        return hashed.digest()
 
     def _rows(self, rows: Rows, calls: Iterable[Call | PointToPoint]) -> dict[str, Any]:
         """The calls as numbers of templates, with the columns."""

@@ -78,6 +78,13 @@ def _members(
                 dumps[number] = folding.add(worker, answer)
             except TooMuchError as error:
                 failed[number] = str(error)
+    return _with_ranks(files, dumps, failed)
+
+
+def _with_ranks(
+    files: list[DumpFile], dumps: dict[int, Dump], failed: dict[int, str]
+) -> tuple[list[Member], list[Unavailable]]:
+    """The same, from each file's dump or the reason why it is none, by the file's number."""
     members = []
     notes = []
     sets: dict[int, frozenset[int]] = {}
@@ -87,14 +94,18 @@ def _members(
             notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
         elif number in dumps:
             rank = rank_of(dumps[number], file, sets)
-            if rank is None:
-                why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
-                if not file.numbers():
-                    why = f"{file.path}: neither its name nor its calls say which rank's dump it is"
-                notes.append(Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere"))
-            else:
+            if rank is not None:
                 members.append(Member(rank, dumps[number], file))
+            else:
+                notes.append(_without_rank(file))
     return members, notes
+
+
+def _without_rank(file: DumpFile) -> Unavailable:
+    why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
+    if not file.numbers():
+        why = f"{file.path}: neither its name nor its calls say which rank's dump it is"
+    return Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere")
 
 
 def is_dump(path: Path) -> bool:
