@@ -1,8 +1,8 @@
 """One dump, made as small as what is new in it. Runs in a worker, under its limits.
 
-Ranks of one behaviour have dumps that differ in times, threads and the names of groups alone. So each dump is first
+Ranks of one behavior have dumps that differ in times, threads and the names of groups alone. So each dump is first
 compared with those before it, and only one that is unlike them all is parsed: its calls are a new *body*. Of the others
-their own names and times are told.
+only the names and times are passed on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NoDumpError(ValueError):
 
 
 class Rows:
-    """How calls, or messages, are told: each as the number of a template, with columns of numbers beside it.
+    """How calls, or messages, are passed on: each as the number of a template, with columns of numbers beside it.
 
     A template is a call without them: calls of one line are alike.
     """
@@ -77,7 +77,7 @@ class Tables:
     templates: list[tuple[Any, ...]] = field(default_factory=list)
     members: list[tuple[int, ...]] = field(default_factory=list)
     bodies: dict[bytes, tuple[int, list[int]]] = field(default_factory=dict)
-    """Digest → number of the body, and the entries whose times each rank tells."""
+    """Digest → number of the body, and the entries whose times are passed on for each rank."""
     lists: Members = field(default_factory=Members)
     shapes: dict[Any, int] = field(default_factory=dict)
     """What an entry shows, group and thread by number → number of the shape."""
@@ -216,7 +216,7 @@ class _Look:
     def _shape(self, entry: dict[Any, Any], shows: tuple[Any, ...]) -> int:
         """Number of the shape of an entry that shows what is new in this dump.
 
-        Dumps of one behaviour bring the same in the same order: so it is first compared with what came at this point in
+        Dumps of one behavior bring the same in the same order: so it is first compared with what came at this point in
         the dump before.
         """
         own, shared = shows[self._common :], shows[: self._common]
@@ -274,7 +274,7 @@ class _Look:
         own = [
             (calls is both[0], index, place_of[calls[index].created_ns])
             for calls in both
-            for index in _told_by_each(calls)
+            for index in _timed_for_each_rank(calls)
             if calls[index].created_ns in place_of
         ]
         body = {
@@ -320,8 +320,8 @@ class _Look:
         return found
 
 
-def _told_by_each(calls: Sequence[Call | PointToPoint]) -> list[int]:
-    """The calls of which every rank tells when it issued them: those that a group waits for, and the last."""
+def _timed_for_each_rank(calls: Sequence[Call | PointToPoint]) -> list[int]:
+    """The calls whose times are passed on for each rank: those that a group waits for, and the last."""
     first: dict[str, int] = {}
     for index, call in enumerate(calls):
         if not call.completed:

@@ -1,6 +1,6 @@
 """The digests of all dumps, joined: what equal ranks did is kept once, and their journals share it.
 
-Memory grows with the number of different behaviours, and by one reference for each call of a rank.
+Memory grows with the number of different behaviors, and by one reference for each call of a rank.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MOST_NEW = 1 << 19
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Calls, or messages, of a behaviour, the oldest first: numbers of templates, and the columns of ``Rows``."""
+    """Calls, or messages, of a behavior, the oldest first: numbers of templates, and the columns of ``Rows``."""
 
     rows: Rows
     templates: array[int]
@@ -48,7 +48,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Body:
-    """What the ranks of one behaviour did."""
+    """What the ranks of one behavior did."""
 
     calls: Columns
     messages: Columns
@@ -193,7 +193,7 @@ class Folding:
         return self._groups.get(key) or self._groups.setdefault(key, ProcessGroup(name, members, description))
 
     def _body(self, numbers: _Numbers, answer: dict[str, Any]) -> Body:
-        """The body of an answer; the one that another worker has told already, where it is the same."""
+        """The body of an answer; the one that another worker has sent already, where it is the same."""
         calls = _columns(CALLS, numbers, answer["calls"])
         messages = _columns(MESSAGES, numbers, answer["messages"])
         parts = tuple(_plain(answer[name]) for name in ("gave_up", "unsure_numbers", "places", "times"))
@@ -212,7 +212,7 @@ class Folding:
 
 
 class _Journals:
-    """Makes the journals of dumps. The calls of a behaviour in one group are made once, for all ranks of the group."""
+    """Makes the journals of dumps. The calls of a behavior in one group are made once, for all ranks of the group."""
 
     def __init__(
         self, dumps: list[tuple[Dump, float]], templates: list[tuple[Any, ...]], stacks: tuple[Stack, ...]
@@ -311,18 +311,18 @@ _BEFORE = 2
 """Items of a template before the fields: is it of a collective, and the number of its group."""
 
 
-def _columns(rows: Rows, numbers: _Numbers, told: dict[str, Any]) -> Columns:
-    templates = array("q", [numbers.templates[number] for number in told["templates"]])
-    columns = zip(*told["numbers"], strict=True) if told["numbers"] else ([] for _ in rows.numbers)
+def _columns(rows: Rows, numbers: _Numbers, answer: dict[str, Any]) -> Columns:
+    templates = array("q", [numbers.templates[number] for number in answer["templates"]])
+    columns = zip(*answer["numbers"], strict=True) if answer["numbers"] else ([] for _ in rows.numbers)
     return Columns(rows, templates, tuple(array("q", column) for column in columns))
 
 
 def _same(columns: Columns) -> tuple[Any, ...]:
     """What two bodies agree on if they are the same: all but the times."""
     rows = zip(columns.rows.numbers, columns.numbers, strict=True)
-    told = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
+    compared = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
     begun = when_begun(columns.numbers[columns.rows.numbers.index("created_ns")])
-    return (columns.templates.tobytes(), *told, begun)
+    return (columns.templates.tobytes(), *compared, begun)
 
 
 def _plain(value: Any) -> Any:

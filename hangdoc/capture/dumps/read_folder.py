@@ -35,7 +35,7 @@ class Folder:
 
 
 def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
-    """The dumps in ``folder`` and below it. ``progress`` is told how many files of how many are done."""
+    """The dumps in ``folder`` and below it. ``progress`` is called with (files done, files in all)."""
     try:
         files, more = find_files(folder)
     except OSError as error:
@@ -168,7 +168,7 @@ def _of_others(twice: list[Member]) -> list[Unavailable]:
 
 
 def _gaps(chosen: list[Member]) -> list[Unavailable]:
-    """What the recorders were told to leave out."""
+    """Notes on what the recorders left out, as their settings ask."""
     found = []
     active = [member.rank for member in chosen if member.dump.active_only]
     if active:

@@ -1,6 +1,6 @@
 """Calls that a recorder writes down as several entries: the parts of a coalesced call, and the call itself.
 
-NCCL (torch 2.6-2.13) records every part without a state, and behind them one entry 'coalesced' of the same number that
+NCCL (torch 2.6-2.13) records every part without a state, and after them one entry 'coalesced' of the same number that
 carries it; an uneven all_gather is one number with a broadcast for each rank. So what has one number is one call.
 """
 
@@ -19,7 +19,7 @@ _Entry = TypeVar("_Entry", Call, PointToPoint)
 def one_for_each_number(calls: Sequence[Call], closed: Set[tuple[str, int]] = frozenset()) -> list[Call]:
     """``calls`` with the entries of one number in a group as one call.
 
-    ``closed``: the (group, number) of calls behind which an entry was left out that had completed. Of a call in parts
+    ``closed``: the (group, number) of calls after which an entry was left out that had completed. Of a call in parts
     it was the one that carries the state.
 
     Example: all_reduce #4 (scheduled), all_reduce #4 (scheduled), coalesced #4 (completed) → all_reduce #4 of the sizes

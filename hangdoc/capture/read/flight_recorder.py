@@ -227,7 +227,7 @@ class Reader:
 
     @property
     def taken_from(self) -> tuple[str, ...]:
-        """The groups of whose collectives batches took numbers: their own counter stands still."""
+        """The groups of whose collectives batches took numbers: their own counter does not move."""
         numbers: dict[tuple[str, int], set[int]] = {}
         for name, collective, message in self._batches:
             numbers.setdefault((name, message), set()).add(collective)

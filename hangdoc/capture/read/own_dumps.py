@@ -60,7 +60,7 @@ def read_own_dumps(
 ) -> tuple[dict[int, Journal], list[Unavailable]]:
     """By rank, what their dumps say of now; a note for each dump that cannot be used.
 
-    ``quiet_since``: Unix time since when the job is known to stand still. A dump of an earlier time counts only if a
+    ``quiet_since``: Unix time since when the job is known not to move. A dump of an earlier time counts only if a
     call had timed out in it.
     """
     journals: dict[int, Journal] = {}

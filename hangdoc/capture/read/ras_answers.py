@@ -17,7 +17,7 @@ from hangdoc.model.nccl import Communicator, CommunicatorMember, NcclStatus, Ope
 
 _MOST_COMMUNICATORS = 64
 _MOST_MEMBERS = 32
-"""Named of one set: a larger one is told by its number alone."""
+"""Named of one set: of a larger one only the number is given."""
 _MOST_OPERATIONS = 16
 _LARGEST = 1 << 62
 _OPERATION = re.compile(r"[A-Za-z]{1,32}")

@@ -32,7 +32,7 @@ def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], 
 
 
 def _numbered(groups: tuple[ProcessGroup, ...]) -> dict[str, str]:
-    """``pg_id`` → group, for a dump whose entries do not tell: the ids count a rank's groups as their names do."""
+    """``pg_id`` → group, for a dump whose entries do not say it: the ids count a rank's groups as their names do."""
     names = [group.name for group in groups]
     if not all(name.isdigit() for name in names):
         return {}

@@ -1,6 +1,6 @@
-"""Devices that use two groups in opposite order: each has issued both calls, and stands at the one it issued first.
+"""Devices that use two groups in opposite order: each has issued both calls, and is at the one it issued first.
 
-Example: rank 2 issued B then A, the others A then B → rank 2 stands at B, the others at A, and all have issued both.
+Example: rank 2 issued B then A, the others A then B → rank 2 is at B, the others at A, and all have issued both.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
 
 _MOST_CALLS = 16
-"""Calls that stuck ranks stand at, of which each pair is tried; chosen by hand."""
+"""Calls that stuck ranks are at, of which each pair is tried; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossedGroups(Explanation):
-    """The culprits stand at ``mine``, the others at ``theirs``, and each side has issued the other's call as well."""
+    """The culprits are at ``mine``, the others at ``theirs``, and each side has issued the other's call as well."""
 
     mine: Token
     theirs: Token

@@ -1,7 +1,7 @@
 """Faults beside the one that was blamed: in groups that share no rank with it, and that no other rank can explain.
 
 Two things may go wrong at once in a large job. A clash of arguments, a sequence that needs a repair of its own, or a
-rank that stands at no call and has not issued what its group waits for: none of these follows from a fault elsewhere.
+rank that is at no call and has not issued what its group waits for: none of these follows from a fault elsewhere.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Minimum repair: the fewest insertions and deletions after which the ranks' sequences can match.
 
-Ranks with equal behaviour are folded first, so the cost grows with the number of *different* behaviours. Each
-behaviour is then aligned with a consensus, which starts from one of them and is extended by the others' further calls.
+Ranks with equal behavior are folded first, so the cost grows with the number of *different* behaviors. Each
+behavior is then aligned with a consensus, which starts from one of them and is extended by the others' further calls.
 The start whose repair changes the fewest calls, counted over ranks, wins. Starts that change equally many are
 alternatives: ``blame.tie_break`` chooses among them.
 
@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
-from hangdoc.diagnosis.calls.pairing import GAP, Behaviour, Pairing
+from hangdoc.diagnosis.calls.pairing import GAP, Behavior, Pairing
 from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_STARTS = 6
-"""Behaviours from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
+"""Behaviors from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
 _MOST_PLACES = 100_000
-"""Of one search; chosen by hand: behaviours that need more have little in common."""
+"""Of one search; chosen by hand: behaviors that need more have little in common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +92,8 @@ def crossed_before(alignment: Alignment) -> Token | None:
     return None
 
 
-def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
-    """Ranks with equal behaviour together, the most common first, longer ones before shorter.
+def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behavior]:
+    """Ranks with equal behavior together, the most common first, longer ones before shorter.
 
     Example: ranks 0 and 2 of [A, B] and rank 1 of [A] → (0, 2) with [A, B], (1,) with [A].
     """
@@ -106,7 +106,7 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
     kinds: dict[object, int] = {}
     sites: dict[Site, int] = {}
     folded: dict[tuple[object, ...], list[int]] = {}
-    whole: dict[tuple[object, ...], Behaviour] = {}
+    whole: dict[tuple[object, ...], Behavior] = {}
     for (_, has_ended), ranks in lists.items():
         # Calls older than the others' oldest remembered call cannot be compared.
         calls = [t for t in history.tokens.get(ranks[0], []) if t.sequence >= history.first]
@@ -116,9 +116,9 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behaviour]:
         what = tuple(kinds.setdefault(part, len(kinds)) for part in parts)
         print_ = (what, tuple((t.pending, t.sequence) for t in tokens))
         folded.setdefault(print_, []).extend(ranks)
-        whole.setdefault(print_, Behaviour((), tokens, what, at))
-    behaviours = [replace(whole[key], ranks=tuple(sorted(ranks))) for key, ranks in folded.items()]
-    return sorted(behaviours, key=lambda b: (-len(b.ranks), -len(b.tokens), b.ranks))
+        whole.setdefault(print_, Behavior((), tokens, what, at))
+    behaviors = [replace(whole[key], ranks=tuple(sorted(ranks))) for key, ranks in folded.items()]
+    return sorted(behaviors, key=lambda b: (-len(b.ranks), -len(b.tokens), b.ranks))
 
 
 def _end(history: GroupHistory, rank: int, calls: Sequence[Token]) -> Token:
@@ -155,10 +155,10 @@ def cheapest(alignments: list[Alignment]) -> list[Alignment]:
 
 def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[Alignment]:
     """As ``repairs``, the dearer ones included, in order of cost."""
-    behaviours = fold(history, ended)
-    if len(behaviours) < 2:
+    behaviors = fold(history, ended)
+    if len(behaviors) < 2:
         return []
-    found = [_from_start(history, behaviours, start) for start in behaviours[:_MOST_STARTS]]
+    found = [_from_start(history, behaviors, start) for start in behaviors[:_MOST_STARTS]]
     found.sort(key=lambda a: a.cost)
     if not found[0].gaps:
         return []
@@ -168,22 +168,22 @@ def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> l
     return list(unique.values())
 
 
-def _from_start(history: GroupHistory, behaviours: list[Behaviour], start: Behaviour) -> Alignment:
-    """The repair that takes ``start`` for correct and changes all other behaviours."""
-    consensus = Behaviour((), start.tokens, start.kinds, start.sites)
+def _from_start(history: GroupHistory, behaviors: list[Behavior], start: Behavior) -> Alignment:
+    """The repair that takes ``start`` for correct and changes all other behaviors."""
+    consensus = Behavior((), start.tokens, start.kinds, start.sites)
     cost = 0
     gaps: list[Gap] = []
-    for behaviour in [b for b in behaviours if b is not start]:
-        steps, tail = align(consensus, behaviour)
+    for behavior in [b for b in behaviors if b is not start]:
+        steps, tail = align(consensus, behavior)
         # What counts is how many calls change; differing sites only steer the path.
-        cost += len(steps) * len(behaviour.ranks)
-        gaps += [_gap(step, consensus, behaviour) for step in _with_replaced(steps)]
-        if tail < len(behaviour.tokens):
-            consensus = Behaviour(
+        cost += len(steps) * len(behavior.ranks)
+        gaps += [_gap(step, consensus, behavior) for step in _with_replaced(steps)]
+        if tail < len(behavior.tokens):
+            consensus = Behavior(
                 (),
-                consensus.tokens + behaviour.tokens[tail:],
-                consensus.kinds + behaviour.kinds[tail:],
-                consensus.sites + behaviour.sites[tail:],
+                consensus.tokens + behavior.tokens[tail:],
+                consensus.kinds + behavior.kinds[tail:],
+                consensus.sites + behavior.sites[tail:],
             )
     return Alignment(history, cost, tuple(gaps), consensus.tokens)
 
@@ -200,22 +200,22 @@ def _with_replaced(steps: list[tuple[str, int, int]]) -> list[tuple[str, int, in
     return found
 
 
-def _gap(step: tuple[str, int, int], consensus: Behaviour, behaviour: Behaviour) -> Gap:
-    """A step of ``align`` as a gap of the behaviour's ranks."""
+def _gap(step: tuple[str, int, int], consensus: Behavior, behavior: Behavior) -> Gap:
+    """A step of ``align`` as a gap of the behavior's ranks."""
     kind, i, j = step
     theirs = consensus.tokens[i] if i < len(consensus.tokens) else None
-    mine = behaviour.tokens[j] if j < len(behaviour.tokens) else None
+    mine = behavior.tokens[j] if j < len(behavior.tokens) else None
     token = mine if kind == "delete" else theirs
     if token is None:
         raise AssertionError("a repair without a call")
-    return Gap(kind, behaviour.ranks, token, mine, theirs)
+    return Gap(kind, behavior.ranks, token, mine, theirs)
 
 
-def align(left: Behaviour, right: Behaviour) -> tuple[list[tuple[str, int, int]], int]:
+def align(left: Behavior, right: Behavior) -> tuple[list[tuple[str, int, int]], int]:
     """Align two sequences whose ends are free.
 
     Returns the steps ('insert', i, j: the left one's call i has no partner; 'delete', i, j: the right one's call j
-    has none) and where the right one's free end begins. Gaps stand as late as possible: the ranks agreed until then.
+    has none) and where the right one's free end begins. Gaps are as late as possible: the ranks agreed until then.
 
     Example: left A B C, right A C, where B and C are other operations → [('insert', 1, 1)], 2.
     """
@@ -234,7 +234,7 @@ class _Search:
     once, so the work grows with the repair and not with the length of the sequences.
     """
 
-    def __init__(self, left: Behaviour, right: Behaviour, first: int) -> None:
+    def __init__(self, left: Behavior, right: Behavior, first: int) -> None:
         """``first``: how many calls from the start are the same on both sides."""
         self.came_from: dict[tuple[int, int], tuple[int, int]] = {}
         """Place → the place before it on the cheapest way."""
@@ -307,7 +307,7 @@ def _steps(came_from: dict[tuple[int, int], tuple[int, int]], end: tuple[int, in
     return steps[::-1]
 
 
-def _best_end(ends: list[tuple[int, int]], left: Behaviour, right: Behaviour) -> tuple[int, int]:
+def _best_end(ends: list[tuple[int, int]], left: Behavior, right: Behavior) -> tuple[int, int]:
     """The best of equally cheap ends; in each, one of the two sequences has been passed as a whole.
 
     First an end after which the right one's next call is from a site that the left one has, so that others are missing

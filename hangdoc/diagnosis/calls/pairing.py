@@ -24,10 +24,10 @@ _IMPOSSIBLE = 21
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
+class Behavior:
     """Ranks whose calls in the group are equal, and those calls.
 
-    ``kinds`` numbers them by what they are (operation, site, arguments), ``sites`` by where they stand.
+    ``kinds`` numbers them by what they are (operation, site, arguments), ``sites`` by where the program issues them.
     """
 
     ranks: tuple[int, ...]
@@ -39,7 +39,7 @@ class Behaviour:
 class Pairing:
     """The cost of letting two calls match: low where correct programs differ, high where the calls cannot match."""
 
-    def __init__(self, left: Behaviour, right: Behaviour) -> None:
+    def __init__(self, left: Behavior, right: Behavior) -> None:
         self._left, self._right = left, right
         self._left_sites, self._right_sites = frozenset(left.sites), frozenset(right.sites)
         self._learned = self._learn()
