@@ -49,11 +49,11 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
 
 def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     """The reading where calls were under way, or of different moments."""
+    # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
     moment = case.times.moment
     clash = any(unlike_calls_paired(history) for history in case.histories)
     proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
-    may_run = moment in (Moment.APART, Moment.FRESH) or (moment is Moment.TIMELESS and bool(case.streams))
-    if may_run and not proved:
+    if _may_run(case) and not proved:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
     said = too_little(case, found)
     if said is not None:
@@ -62,6 +62,12 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
+
+
+def _may_run(case: Case) -> bool:
+    """True if the times of the dumps do not show that the job had stopped."""
+    moment = case.times.moment
+    return moment in (Moment.APART, Moment.FRESH) or (moment is Moment.TIMELESS and bool(case.streams))
 
 
 def _all_read(case: Case) -> bool:
@@ -163,6 +169,7 @@ def _may_have_threads(case: Case, history: GroupHistory, gap: Gap | None) -> boo
 
 def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:
     """What there is to say where the dumps that are here do not tell why the job stands; None where they do."""
+    # One function in spite of its branches: the first reason that fits is given.
     missing = case.hidden
     unsure = isinstance(found.found, AllArrived) and (missing or any(h.open for h in case.histories))
     if not (isinstance(found.found, (HeldUpUnseen, Nothing)) or unsure):

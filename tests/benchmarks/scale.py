@@ -49,7 +49,7 @@ def behaviour(rank: int, size: int) -> int:
 
 
 def journal(rank: int, size: int, mesh: int) -> Journal:
-    """One rank's recorder. Behavior 0 is healthy, number k has one call too many in its k-th last round."""
+    """One rank's recorder. Behaviour 0 is healthy, number k has one call too many in its k-th last round."""
     kind = behaviour(rank, size)
     groups = [ProcessGroup("0", tuple(range(size)), "default_pg", "cpu:gloo")]
     if mesh:

@@ -126,9 +126,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
     if not set(map(type, entries)) <= {dict}:
         entries = [entry for entry in entries if isinstance(entry, dict)]
     look = _Look(entries, tables)
-    groups = groups_of(dump.get("pg_config"), tables.lists)
-    configured = {group.name for group in groups}
-    groups += tuple(group for name, group in look.reader.groups.items() if name not in configured)
+    groups = look.reader.with_its_groups(groups_of(dump.get("pg_config"), tables.lists))
     status, names = dump.get("pg_status"), look.reader.names
     created, started, completed, records = map(
         look.column, ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns", "record_id")

@@ -158,9 +158,7 @@ def parse(
     kept = entries[-_MOST_CALLS:]
     reader = Reader(table)
     reader.read_all(kept)
-    groups = groups_of(dump.get("pg_config"), Members())
-    named = {group.name for group in groups}
-    groups += tuple(group for name, group in reader.groups.items() if name not in named)
+    groups = reader.with_its_groups(groups_of(dump.get("pg_config"), Members()))
     members = {group.name: group.members for group in known_groups or groups}
     calls = tuple(one_for_each_number(reader.calls, reader.closed_calls))
     messages = with_the_state_of_their_batch(reader.point_to_points, reader.closed_batches)
@@ -235,6 +233,11 @@ class Reader:
             {name: None for (name, _), found in numbers.items() if len(found) > 1} | dict.fromkeys(self._taken)
         )
 
+    def with_its_groups(self, groups: tuple[ProcessGroup, ...]) -> tuple[ProcessGroup, ...]:
+        """``groups``, and those that only the entries name."""
+        named = {group.name for group in groups}
+        return groups + tuple(group for name, group in self.groups.items() if name not in named)
+
     def read_all(self, entries: Sequence[Any]) -> None:
         """Read the entries, in their order; those that make no sense are left out."""
         for entry, following in itertools.zip_longest(entries, entries[1:]):
@@ -246,31 +249,28 @@ class Reader:
         """Read one entry. ``closed``: the entry after it had completed and was left out of the dump."""
         name = self.group_of(entry)
         op, peer = self._operation(entry["profiling_name"])
-        common = self._common(entry)
-        number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
-        numbers = (name, whole(number), whole(entry.get("p2p_seq_id")))
+        common = self._common(entry) | {"group": name, "op": op}
+        number = whole(entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"])
+        numbers = (name, number, whole(entry.get("p2p_seq_id")))
         is_message = entry.get("is_p2p") is True
         ends_batch = op == "coalesced" and numbers in self._batches
         if is_message or op in _POINT_TO_POINT or ends_batch:
-            batch = self._batches.setdefault(numbers, len(self._batches) + 1)
-            if closed:
-                self.closed_batches.add(batch)
             if ends_batch and not is_message:
                 # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
                 self._taken[name] = self._taken.get(name, 0) + 1
+            batch = self._batch(numbers, closed=closed)
+            shapes = entry.get("output_sizes" if op == "recv" else "input_sizes")
             self.point_to_points.append(
                 PointToPoint(
                     **common,
-                    group=name,
-                    op=op,
                     peer=peer,
                     tag=0,
                     batch=batch if common["state"] else 0,
-                    sizes=self._once(sizes, entry.get("output_sizes" if op == "recv" else "input_sizes")),
+                    sizes=self._once(sizes, shapes),
                 )
             )
             return
-        sequence = numbers[1] - self._taken.get(name, 0)
+        sequence = number - self._taken.get(name, 0)
         if closed:
             self.closed_calls.add((name, sequence))
         if entry.get("retired") is True and not common["completed"]:
@@ -278,14 +278,19 @@ class Reader:
         self.calls.append(
             Call(
                 **common,
-                group=name,
                 sequence=sequence,
-                op=op,
                 input_sizes=self._once(sizes, entry.get("input_sizes")),
                 input_dtypes=self._once(texts, entry.get("input_dtypes")),
                 thread_name=self._text(entry.get("thread_name")),
             )
         )
+
+    def _batch(self, numbers: tuple[str, int, int], *, closed: bool) -> int:
+        """The number of the batch whose entries have these: (group, number of collectives, number of messages)."""
+        batch = self._batches.setdefault(numbers, len(self._batches) + 1)
+        if closed:
+            self.closed_batches.add(batch)
+        return batch
 
     def _common(self, entry: dict[Any, Any]) -> dict[str, Any]:
         """The fields that collectives and messages share. The entry's times count for the whole dump's as well."""

@@ -65,6 +65,7 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
     two that were seen are in different calls of one number. Example: ranks 0 and 1 have issued 5 calls and wait in #3,
     rank 2 has issued 6 → their tokens of calls #3 and #5.
     """
+    # One function in spite of its branches: four of them are comprehensions that pick out calls and ranks.
     blind = frozenset(history.blind)
     seen = [rank for rank in history.members if rank not in blind]
     if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):

@@ -97,14 +97,21 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     # Without the files' times, the last thing that any dump shows is the earliest that they can have been written.
     now = written if trusted else dict.fromkeys(programs, newest)
     skew = max(written.values()) - min(written.values()) if trusted else 0.0
-    waits = tuple(
-        Waited(rank, since, now[rank] - since, timeout, _gave_up(programs[rank], now[rank] - since, timeout))
-        for rank, (since, timeout) in sorted(pending.items())
-    )
+    waits = _waits(programs, pending, now)
     moment = _moment(programs, streams, now, waits, skew, apart=apart is not None)
     if moment is Moment.FRESH and not trusted:
         moment = Moment.TIMELESS
     return DumpTimes(moment, waits, skew, apart)
+
+
+def _waits(
+    programs: Mapping[int, RankProgram], pending: Mapping[int, tuple[float, float]], now: Mapping[int, float]
+) -> tuple[Waited, ...]:
+    """How long each rank has waited. ``pending``: rank → (since when, time-out); ``now``: rank → time of its dump."""
+    return tuple(
+        Waited(rank, since, now[rank] - since, timeout, _gave_up(programs[rank], now[rank] - since, timeout))
+        for rank, (since, timeout) in sorted(pending.items())
+    )
 
 
 def _moment(

@@ -241,11 +241,16 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
             if places is not None:
                 found[key].tokens[rank] = shared.tokens(found[key], program, places)
     for history in found.values():
-        if history.open and history.label != _DEFAULT_GROUP:
-            history.members = tuple(sorted(history.tokens))
-        history.blind = tuple(r for r in history.members if r not in program_of)
-        _cut_to_common_memory(history)
+        _complete(history, program_of)
     return list(found.values())
+
+
+def _complete(history: GroupHistory, program_of: dict[int, RankProgram]) -> None:
+    """Fill in what follows from the calls of all ranks: who is a member, who was not seen, what can be compared."""
+    if history.open and history.label != _DEFAULT_GROUP:
+        history.members = tuple(sorted(history.tokens))
+    history.blind = tuple(r for r in history.members if r not in program_of)
+    _cut_to_common_memory(history)
 
 
 def _without_calls(program: RankProgram, name: str, everyone: tuple[int, ...], *, open_: bool) -> GroupHistory:

@@ -255,6 +255,7 @@ def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[
     """
     deleted = {gap.token.sequence for gap in gaps if gap.kind == "delete"}
     inserts = [gap for gap in gaps if gap.kind == "insert"]
+    # One loop in spite of its branches: each edit shifts the numbers of all calls after it.
     # The numbers of the calls that others are inserted before; None: after the rank's last call.
     before = [gap.mine.sequence if gap.mine is not None and gap.mine.op != END else None for gap in inserts]
     ends_at = min((gap.mine.sequence for gap in inserts if gap.mine and gap.token.op == END), default=None)
