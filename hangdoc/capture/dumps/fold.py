@@ -16,13 +16,14 @@ from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 
 MOST_CALLS = 250_000
-"""Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept."""
+"""Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept. The
+number is chosen by hand."""
 FEWEST_CALLS = 100
-"""Of each rank, however many different ones there are."""
+"""Of each rank, however many different ones there are; chosen by hand."""
 _MOST_ROWS = 1_000_000
-"""Rows of bodies, about 32 bytes each, before only the newest of each further body are kept."""
+"""Rows of bodies, about 32 bytes each, before only the newest of each further body are kept; chosen by hand."""
 _MOST_NEW = 1 << 19
-"""Frames, templates and members in all tables together: what more dumps bring is refused."""
+"""Frames, templates and members in all tables together: what more dumps bring is refused; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,6 +308,7 @@ class _Journals:
 
 
 _ALL = 1 << 62
+"""More calls than any rank has."""
 _BEFORE = 2
 """Items of a template before the fields: is it of a collective, and the number of its group."""
 

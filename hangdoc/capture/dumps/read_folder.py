@@ -18,8 +18,9 @@ from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import name_ranks
 
 _MOST_NAMED = 8
-"""Files that are passed over for one reason; of more, the first are named and the others counted."""
+"""Files that are passed over for one reason; of more, the first are named and the others counted; chosen by hand."""
 _MOST_FOLDERS = 3
+"""That are named in one line; chosen by hand."""
 _TORN = "give the file as torch wrote it, whole (TORCH_FR_DUMP_TEMP_FILE names where)"
 
 

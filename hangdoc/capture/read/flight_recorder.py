@@ -23,9 +23,11 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
+"""Of a dump; chosen by hand: 32 KiB for each of the 2,000 calls that a recorder keeps by default (torch 2.13)."""
 _MOST_CALLS = 100_000
 """Of a recorder, the newest. It keeps 2,000 by default (torch 2.13)."""
 _MOST_FRAMES = 4096
+"""Of a stack; chosen by hand: Python itself stops a recursion at 1,000 by default."""
 _SCHEMA = re.compile(r"2\.\d+$")
 
 # The names under which Python callers know the operations. Left: what backends record (torch 2.6-2.13).

@@ -16,9 +16,11 @@ from hangdoc.capture.safe.text import clean
 from hangdoc.model.nccl import Communicator, CommunicatorMember, NcclStatus, OperationCount
 
 _MOST_COMMUNICATORS = 64
+"""Of an answer; chosen by hand."""
 _MOST_MEMBERS = 32
-"""Named of one set: of a larger one only the number is given."""
+"""Named of one set: of a larger one only the number is given. The limit is chosen by hand."""
 _MOST_OPERATIONS = 16
+"""Of a communicator; chosen by hand."""
 _LARGEST = 1 << 62
 _OPERATION = re.compile(r"[A-Za-z]{1,32}")
 _HASH = re.compile(r"(?:0x)?([0-9a-f]{1,32})")

@@ -11,10 +11,11 @@ from hangdoc.capture.read.recorder_values import text, whole
 from hangdoc.model.journal import ProcessGroup
 
 _MOST_GROUPS = 16_384
+"""Of a rank; chosen by hand."""
 MOST_RANKS = 1 << 17
 """Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
 _MOST_MEMBERS = 1 << 20
-"""Of all groups that the dumps of a folder name, together."""
+"""Of all groups that the dumps of a folder name, together; chosen by hand."""
 
 
 def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], ...]:

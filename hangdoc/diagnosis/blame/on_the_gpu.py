@@ -30,7 +30,7 @@ class DeviceStuck(Explanation):
     """Those whose kernel is known to run."""
     waiting: tuple[int, ...]
     """Those whose kernel is known not to have begun."""
-    untold: tuple[int, ...]
+    untimed: tuple[int, ...]
     """Those of which it is not known."""
     label: str = ""
     """The group's name for people."""
@@ -94,10 +94,10 @@ def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
             f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
         )
         return Blame(found, found.waiting, confidence=Confidence.LIKELY, sure=sure)
-    if found.running and len(found.untold) == 1:
-        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untold)} does was not recorded"
-        return Blame(found, found.untold, (), confidence=Confidence.POSSIBLE, sure=sure)
-    if found.running and not found.untold:
+    if found.running and len(found.untimed) == 1:
+        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untimed)} does was not recorded"
+        return Blame(found, found.untimed, (), confidence=Confidence.POSSIBLE, sure=sure)
+    if found.running and not found.untimed:
         return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
     open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
-    return Blame(found, (), tuple((rank,) for rank in (found.untold or found.waiting)[:8]), sure=open_)
+    return Blame(found, (), tuple((rank,) for rank in (found.untimed or found.waiting)[:8]), sure=open_)
