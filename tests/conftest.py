@@ -63,13 +63,13 @@ Watch = Callable[..., Finished]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Started in the background of a script, we would ignore these, and so would every job of ours."""
-    config.addinivalue_line("markers", f"{_ON_DEMAND}: accuracy on folders of dumps; runs when asked for with -m")
+    config.addinivalue_line("markers", f"{_ON_DEMAND}: accuracy on more folders of dumps; runs when asked for with -m")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What is not expected to pass yet runs on demand."""
+    """Accuracy on further folders of dumps takes minutes: it runs on demand."""
     if _ON_DEMAND in config.getoption("markexpr"):
         return
     wanted = [item for item in items if item.get_closest_marker(_ON_DEMAND) is None]

@@ -12,12 +12,18 @@ ROOT = Path(__file__).parents[1]
 README = "README.md"
 ACCURACY = "hangdoc/guide/accuracy.md"
 COST = "hangdoc/guide/cost.md"
+DUMPS = "hangdoc/guide/dumps.md"
 
 
-def put_table(name: str, table: str, summary: str, root: Path = ROOT) -> None:
-    """The table and its sum into the page on accuracy; the sum into the README."""
-    _put(root / ACCURACY, name, f"{table}\n\n{summary}")
+def put_table(name: str, table: str, summary: str, root: Path = ROOT, page: str = ACCURACY) -> None:
+    """The table and its sum into the page; the sum into the README."""
+    _put(root / page, name, f"{table}\n\n{summary}")
     _put(root / README, name, summary)
+
+
+def put_example(name: str, text: str, root: Path = ROOT) -> None:
+    """What a command prints, into the page on dumps."""
+    _put(root / DUMPS, name, f"```text\n{text.strip()}\n```")
 
 
 def put_figures(figures: Mapping[str, str], root: Path = ROOT) -> None:

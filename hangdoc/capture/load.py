@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from hangdoc.errors import CannotLook
 from hangdoc.model.codec import SNAPSHOT_SUFFIX, load_snapshot
+from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.same_job import Part, fitting, with_notes
@@ -90,18 +91,7 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
             f"{folder} holds neither a snapshot nor dumps of a flight recorder{why}",
             "Give a run directory of `hangdoc watch`, or the directory of TORCH_FR_DUMP_TEMP_FILE.",
         )
-    lists = {id(group.members): group.members for journal in journals.values() for group in journal.groups}
-    size = max((max(members, default=-1) + 1 for members in lists.values()), default=0)
-    size = max(size, max(journals) + 1)
-    missing = [rank for rank in range(size) if rank not in journals]
-    named = missing if len(missing) <= _MOST_NAMED else []
-    notes = [
-        Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
-        for rank in named
-    ]
-    if len(missing) > len(named):
-        why = f"no dumps of {name_ranks(missing)} in {folder.name}"
-        notes.append(Unavailable("journal", why, "Collect the dumps of all hosts."))
+    size = _world_size(journals)
     # Ranks of one folder share a table of stacks.
     tables = {id(journal.stacks): journal.stacks for journal in journals.values()}
     sources, sourceless = sources_of(
@@ -116,5 +106,22 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
             for rank, journal in sorted(journals.items())
         ),
         sources=sources,
-        unavailable=(*unavailable, *notes, *sourceless),
+        unavailable=(*unavailable, *_missing([r for r in range(size) if r not in journals], folder), *sourceless),
     )
+
+
+def _world_size(journals: Mapping[int, Journal]) -> int:
+    """How many ranks the job has at least: up to the last that has a dump, or is in a group."""
+    lists = {id(group.members): group.members for journal in journals.values() for group in journal.groups}
+    return max([max(journals), *(max(members, default=-1) for members in lists.values())]) + 1
+
+
+def _missing(ranks: list[int], folder: Path) -> list[Unavailable]:
+    """A note on each rank without a dump, or one on all of them where they are many."""
+    if len(ranks) > _MOST_NAMED:
+        why = f"no dumps of {name_ranks(ranks)} in {folder.name}"
+        return [Unavailable("journal", why, "Collect the dumps of all hosts.")]
+    return [
+        Unavailable("journal", f"no dump of rank {rank} in {folder.name}", "Collect the dumps of all hosts.", rank)
+        for rank in ranks
+    ]

@@ -133,12 +133,7 @@ class Case:
         absent = [r for r, activity in found.items() if activity.kind == ActivityKind.ABSENT]
         for rank in [r for r in absent if r in self._completed_with_others]:
             found[rank] = replace(found[rank], kind=ActivityKind.EXITED, text="ended before anybody looked at it")
-        for rank, activity in found.items():
-            mine = self.waiting_messages.get(rank, []) if activity.kind in MESSAGES else []
-            front = self.streams.fronts.get(rank)
-            if front is not None:
-                mine = [each for each in mine if each.message in front.messages]
-            found[rank] = in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
+        found = {rank: self._in_its_message(activity) for rank, activity in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
@@ -159,6 +154,16 @@ class Case:
         tasks = user_stack(call.stack)
         mine = thread.python_id == call.thread_id if call.thread_id else call.stack == thread.frames
         return main.frames if mine and tasks and task and plain(tasks[-1].function) == task else ()
+
+    def _in_its_message(self, activity: Activity) -> Activity:
+        """``activity``; of a rank that waits for a message without a partner, with that message."""
+        if activity.kind not in MESSAGES:
+            return activity
+        rank = activity.rank
+        mine, front = self.waiting_messages.get(rank, []), self.streams.fronts.get(rank)
+        if front is not None:
+            mine = [each for each in mine if each.message in front.messages]
+        return in_message(activity, mine[0].message, self.ranks[rank].journal) if mine else activity
 
     @cached_property
     def messages_alone(self) -> list[Alone]:

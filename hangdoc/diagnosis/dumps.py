@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
-from hangdoc.diagnosis.calls.history import distinct, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import GroupHistory, distinct, unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
@@ -41,13 +42,18 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     moment = case.times.moment
     if moment is Moment.COMPLETE:
         # A rank at which nothing is under way may be the one that those wait for whose dumps are missing.
-        whole = not case.hidden and not any(each.what == "journal" for each in case.job.unavailable)
-        outcome = Outcome.HEALTHY if whole else Outcome.BLIND
+        outcome = Outcome.HEALTHY if _all_read(case) else Outcome.BLIND
         return Reading(outcome, found, _all_complete(case)) if case.programs else _blind(case, found)
+    return _under_way(case, found)
+
+
+def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
+    """The reading where calls were under way, or of different moments."""
+    # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
+    moment = case.times.moment
     clash = any(unlike_calls_paired(history) for history in case.histories)
     proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
-    open_ = {Moment.APART, Moment.FRESH} | ({Moment.TIMELESS} if case.streams else set())
-    if not proved and moment in open_:
+    if _may_run(case) and not proved:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
     said = too_little(case, found)
     if said is not None:
@@ -56,6 +62,17 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
     if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
+
+
+def _may_run(case: Case) -> bool:
+    """True if the times of the dumps do not show that the job had stopped."""
+    moment = case.times.moment
+    return moment in (Moment.APART, Moment.FRESH) or (moment is Moment.TIMELESS and bool(case.streams))
+
+
+def _all_read(case: Case) -> bool:
+    """True if the dumps of all ranks are here and were read."""
+    return not case.hidden and not any(each.what == "journal" for each in case.job.unavailable)
 
 
 def _for_good(case: Case) -> bool:
@@ -75,7 +92,7 @@ def _all_complete(case: Case) -> Finding:
     here = tuple(sorted(case.programs))
     stand: Message = ["every call that ", Ranks(here), " had issued has completed"]
     missing = tuple(sorted(case.hidden))
-    if not missing and not any(each.what == "journal" for each in case.job.unavailable):
+    if _all_read(case):
         return Finding("", sentence(["no hang: ", stand]), "no rank waited when the dumps were written", "")
     gone: Message = [_dumps_of(missing), " missing"] if missing else "other dumps cannot be read"
     return Finding("", sentence(stand, gone), "what the missing ranks do decides", _FIX)
@@ -132,9 +149,7 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
     if history is None or found.confidence != Confidence.CERTAIN:
         return found
     gap = found.diverged.gap if found.diverged is not None else None
-    swapped = gap is not None and is_swapped(case.programs, gap.mine, gap.theirs)
-    unknown = swapped and gap is not None and gap.mine is not None and not gap.mine.thread_id
-    if case.streams and (unknown or any(p.threads(history.key[0]) > 1 for p, _ in distinct(case.programs))):
+    if case.streams and _may_have_threads(case, history, gap):
         more = "several threads may call on the group, in an order that nothing fixes"
     elif history.open:
         more = "the dumps do not say who else is in the group"
@@ -143,8 +158,18 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
 
 
+def _may_have_threads(case: Case, history: GroupHistory, gap: Gap | None) -> bool:
+    """True if several threads of a rank call on the group, or if calls changed places and no dump names threads."""
+    if any(program.threads(history.key[0]) > 1 for program, _ in distinct(case.programs)):
+        return True
+    if gap is None or gap.mine is None or gap.mine.thread_id:
+        return False
+    return is_swapped(case.programs, gap.mine, gap.theirs)
+
+
 def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:
     """What there is to say where the dumps that are here do not tell why the job stands; None where they do."""
+    # One function in spite of its branches: the first reason that fits is given.
     missing = case.hidden
     unsure = isinstance(found.found, AllArrived) and (missing or any(h.open for h in case.histories))
     if not (isinstance(found.found, (HeldUpUnseen, Nothing)) or unsure):
@@ -153,16 +178,21 @@ def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:
     waiting = tuple(rank for rank in here if case.activities[rank].kind == ActivityKind.IN_COLLECTIVE)
     stand = sentence(where_they_wait(case, waiting) if waiting else "no call in these dumps was under way")
     why = "" if waiting else "every call that they show had completed"
-    are = "is" if len(here) == 1 else "are"
     if missing:
-        gone = Ranks.of(missing)
-        whose: Message = [gone, "'s dump is"] if len(missing) == 1 else ["the dumps of ", gone, " are"]
-        counted = f"{len(here)} of {len(case.ranks)} dumps {are} here"
-        open_ = sentence([whose, f" missing, so the reason is open: {counted}"], "collect the rest")
-        return Finding("", joined(stand, open_, between=" "), why or "what the missing ranks do decides", _FIX)
+        return Finding("", joined(stand, _missing(case), between=" "), why or "what the missing ranks do decides", _FIX)
     if waiting:
+        are = "is" if len(here) == 1 else "are"
         dumps = f"1 dump {are} here, and it does" if len(here) == 1 else f"{len(here)} dumps {are} here, and they do"
         open_ = sentence(f"the reason is open: {dumps} not say how many ranks the job has", "collect the rest")
         return Finding("", joined(stand, open_, between=" "), "gloo's dumps do not name the members of a group", _FIX)
     remedy = "attach to the job, or run it under `hangdoc watch`"
     return Finding("", joined(stand, "The reason for the stall is open.", between=" "), why, remedy)
+
+
+def _missing(case: Case) -> Message:
+    """'Rank 2's dump is missing, so the reason is open: 3 of 4 dumps are here; collect the rest.'"""
+    missing, here = case.hidden, len(case.programs)
+    gone = Ranks.of(missing)
+    whose: Message = [gone, "'s dump is"] if len(missing) == 1 else ["the dumps of ", gone, " are"]
+    counted = f"{here} of {len(case.ranks)} dumps {'is' if here == 1 else 'are'} here"
+    return sentence([whose, f" missing, so the reason is open: {counted}"], "collect the rest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
@@ -15,7 +15,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
-from hangdoc.model.nccl import CommunicatorMember, OperationCount
+from hangdoc.model.nccl import Communicator, CommunicatorMember, OperationCount
 from hangdoc.model.process import ProcessKey
 from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 from hangdoc.model.writing import Writer
@@ -177,26 +177,32 @@ def _nccl(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """What NCCL itself says of its communicators; first of those with a member that is to blame. It decides nothing: in
     a job that moves, the counts differ for a moment in every call."""
     status = case.job.nccl
-    lines: list[Evidence] = []
-    for communicator in status.communicators if status is not None else ():
-        if communicator.silent_count:
-            who, unnamed = _members(communicator.silent), communicator.silent_count - len(communicator.silent)
-            who = f"{who} and {unnamed} more" if who and unnamed > 0 else who or f"{unnamed} ranks"
-            lines.append(Evidence("nccl", _known(communicator.silent), f"NCCL's own threads get no answer from {who}"))
-        by_operation: dict[str, list[OperationCount]] = {}
-        for count in communicator.counts:
-            by_operation.setdefault(count.operation, []).append(count)
-        for operation, counts in by_operation.items():
-            rarer = sorted(counts, key=lambda each: each.how_many)[:-1]
-            told = ", ".join(f"{each.count} on {_whose(each)}" for each in counts[:_MOST_COUNTS])
-            told += f" and {len(counts) - _MOST_COUNTS} other numbers" if len(counts) > _MOST_COUNTS else ""
-            where = (
-                f"its communicator of {communicator.size} ranks" if communicator.size else "one of its communicators"
-            )
-            text = f"NCCL has launched, in {where}, {operation or 'collective'} calls: {told}"
-            lines.append(Evidence("nccl", _known([member for each in rarer for member in each.members]), text))
-    lines = list({line.text: line for line in lines}.values())
+    communicators = status.communicators if status is not None else ()
+    all_lines = (line for each in communicators for line in (*_silent_members(each), *_differing_counts(each)))
+    lines = list({line.text: line for line in all_lines}.values())
     return sorted(lines, key=lambda line: not set(line.ranks) & set(found.culprits))[:_MOST_OF_NCCL]
+
+
+def _silent_members(communicator: Communicator) -> Iterator[Evidence]:
+    """Which members do not answer NCCL."""
+    if communicator.silent_count:
+        who, unnamed = _members(communicator.silent), communicator.silent_count - len(communicator.silent)
+        who = f"{who} and {unnamed} more" if who and unnamed > 0 else who or f"{unnamed} ranks"
+        yield Evidence("nccl", _known(communicator.silent), f"NCCL's own threads get no answer from {who}")
+
+
+def _differing_counts(communicator: Communicator) -> Iterator[Evidence]:
+    """How many calls of each operation the members have launched; the line is about all but the most common number."""
+    by_operation: dict[str, list[OperationCount]] = {}
+    for count in communicator.counts:
+        by_operation.setdefault(count.operation, []).append(count)
+    where = f"its communicator of {communicator.size} ranks" if communicator.size else "one of its communicators"
+    for operation, counts in by_operation.items():
+        shown = ", ".join(f"{each.count} on {_whose(each)}" for each in counts[:_MOST_COUNTS])
+        shown += f" and {len(counts) - _MOST_COUNTS} other numbers" if len(counts) > _MOST_COUNTS else ""
+        rarer = sorted(counts, key=lambda each: each.how_many)[:-1]
+        text = f"NCCL has launched, in {where}, {operation or 'collective'} calls: {shown}"
+        yield Evidence("nccl", _known([member for each in rarer for member in each.members]), text)
 
 
 def _whose(count: OperationCount) -> str:

@@ -26,7 +26,7 @@ from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_member
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.on_devices import told_further
+from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.context import Case, with_native_frames
@@ -79,7 +79,7 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     if reading.said is None:
         named = name_cause(case, reading.found)
         further = further_faults(case, reading.found)
-        also = [told_further(case, each) for each in further]
+        also = [further_sentence(case, each) for each in further]
         named = replace(named, verdict=joined(named.verdict, *also, end_of_wait(case), between=" "))
         found = with_further(reading.found, further)
         return _assemble(case, found, named, reading.outcome, writer)

@@ -243,7 +243,7 @@ def late(job: Job, rng: random.Random) -> Damage:
 
 
 def ended_early(job: Job, rng: random.Random) -> Damage:
-    """A rank's data runs out before the others', and it goes on behind the loop."""
+    """A rank's data runs out before the others', and it goes on after the loop."""
     damage = _leave_loop(job, rng)
     damage.kind, damage.causes = "ended_early", frozenset({"HD102", "HD101", "HD106", "HD109"})
     return damage

@@ -1,9 +1,11 @@
 """``python -m dump_folders.measure`` (in tests/): how often is hangdoc right on folders of dumps, and torchfrtrace?
 
     cd tests && ../.venv/bin/python -m dump_folders.measure [--count N] [--seed N] [--plain] [--only WORD] [--keep DIR]
-        [--wrong] [--no-torch]
+        [--wrong] [--no-torch] [--guide]
 
-Generates the folders, diagnoses each as ``hangdoc diagnose DIR --json`` does, and prints a table by fault.
+Generates the folders, diagnoses each as ``hangdoc diagnose DIR --json`` does, and prints a table by fault. ``--guide``
+writes it into the guide's page on dumps, for which ``--plain`` folders are the fair choice: torchfrtrace reads no JSON,
+nothing compressed, and only files of one name with the rank behind it.
 """
 
 from __future__ import annotations
@@ -13,20 +15,34 @@ import contextlib
 import gc
 import io
 import json
+import logging
+import os
 import sys
 import tempfile
-import time
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guide_pages import DUMPS, put_example, put_table
+
+from dump_folders.faults import FAULTS
 from dump_folders.folders import DEFAULT, SEED, Case, cases
 from dump_folders.oracle import Mark, mark
 
 THRESHOLDS = {"outcome": 0.98, "ranks": 0.95, "cause": 0.90}
 """The least share of folders that has to be right; "certain" is never to be false."""
+
+FRTRACE = ("right", "other ranks", "nobody", "fails")
+"""'nobody': it found no mismatch, though there are culprits; 'fails': it ended without an analysis."""
+_HEALTHY = {
+    "complete": "A healthy job whose calls have all completed.",
+    "running": "A healthy job, dumped while it ran.",
+    "running_long_skew": "The same, its dumps many seconds apart.",
+    "complete_unseen": "A healthy job whose calls have all completed; one dump is lost.",
+}
+"""The kinds of healthy folders, as the faults' docstrings describe the faults."""
 
 
 @dataclass
@@ -35,8 +51,8 @@ class Answered:
 
     case: Case
     mark: Mark
-    frtrace: bool | None = None
-    """Did torch's analyzer name the right ranks? None: it was not asked."""
+    frtrace: str | None = None
+    """What torch's analyzer named: one of ``FRTRACE``; None: it was not asked."""
 
 
 def diagnose(folder: Path) -> dict[str, Any] | None:
@@ -60,7 +76,7 @@ def frtrace(folder: Path) -> frozenset[int] | None:
 
     prefixes = [[], *([["-p", _prefix(folder)]] if _prefix(folder) else [])]
     for prefix in prefixes:
-        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        with _silent():
             try:
                 arguments = config_manager.JobConfig().parse_args([str(folder), "--allow-incomplete-ranks", *prefix])
                 details, version = loader.read_dir(arguments)
@@ -74,6 +90,18 @@ def frtrace(folder: Path) -> frozenset[int] | None:
             return frozenset()
         return frozenset(bad[0].missing_ranks or ()) or frozenset(bad[0].mismatch_collectives or ())
     return None
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without what torch's analyzer prints and logs."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def _no_table(rows: object, headers: object = ()) -> str:
@@ -97,9 +125,18 @@ def measure(
     for case in made:
         path = case.write(folder)
         marked = mark(case.truth, answer(path))
-        named = frtrace(path) in case.truth.culprits if torch else None
-        found.append(Answered(case, marked, named))
+        found.append(Answered(case, marked, _frtrace_on(case, path) if torch else None))
     return found
+
+
+def _frtrace_on(case: Case, folder: Path) -> str:
+    """Torch's analyzer on the folder: one of ``FRTRACE``."""
+    named = frtrace(folder)
+    if named is None:
+        return "fails"
+    if named in case.truth.culprits:
+        return "right"
+    return "other ranks" if named else "nobody"
 
 
 def shares(answered: list[Answered]) -> dict[str, float]:
@@ -128,13 +165,59 @@ def _row(name: str, mine: list[Answered]) -> str:
     marks = [each.mark for each in mine]
     shown = [m.line for m in marks if m.line is not None]
     lines = f"{sum(shown)}/{len(shown)}"
-    torch = "-" if mine[0].frtrace is None else str(sum(bool(each.frtrace) for each in mine))
+    torch = "-" if mine[0].frtrace is None else str(_said(mine, "right"))
     right, false = sum(m.right for m in marks), sum(m.certain_and_false for m in marks)
     return (
         f"{name:18}{len(mine):8}{sum(m.outcome for m in marks):9}{sum(m.ranks for m in marks):7}"
         f"{sum(m.cause for m in marks):7}{lines:>8}{right:6}{false:7}"
         f"{sum(m.too_sure for m in marks):6}{sum(m.refused for m in marks):9}{torch:>9}"
     )
+
+
+def _said(mine: list[Answered], what: str) -> int:
+    return sum(each.frtrace == what for each in mine)
+
+
+def guide_table(answered: list[Answered]) -> str:
+    """The same in Markdown: hangdoc and torch's analyzer side by side."""
+    head = ["what happened", "folders", "hangdoc: outcome right", "ranks right"]
+    head += [f"torchfrtrace: {FRTRACE[0]}", *FRTRACE[1:]]
+    described = {name: (fault.__doc__ or name).partition("\n")[0] for name, fault in FAULTS.items()} | _HEALTHY
+    rows = [
+        _guide_row(text, mine)
+        for name, text in described.items()
+        if (mine := [each for each in answered if each.case.fault == name])
+    ]
+    return "\n".join([_markdown(head), _markdown(["---"] * len(head)), *rows, _guide_row("all", answered)])
+
+
+def _guide_row(text: str, mine: list[Answered]) -> str:
+    outcome, ranks = sum(each.mark.outcome for each in mine), sum(each.mark.ranks for each in mine)
+    return _markdown([text, str(len(mine)), str(outcome), str(ranks), *(str(_said(mine, what)) for what in FRTRACE)])
+
+
+def _markdown(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def guide_summary(answered: list[Answered]) -> str:
+    """Both in one line."""
+    count, sure = len(answered), sum(each.mark.certain_and_false for each in answered)
+    ranks = sum(each.mark.ranks for each in answered)
+    cause = sum(each.mark.cause for each in answered)
+    return (
+        f"Right ranks named: hangdoc {ranks}/{count}, torchfrtrace {_said(answered, 'right')}/{count}. "
+        f"hangdoc's cause right: {cause}/{count}. hangdoc certain but wrong: {sure} of {count} folders."
+    )
+
+
+def example(folder: Path) -> str:
+    """What ``hangdoc diagnose DIR`` prints of the first plain folder, 100 columns wide."""
+    from hangdoc import api
+    from hangdoc.report import terminal
+
+    found = api.diagnose(next(cases(1, plain=True)).write(folder))
+    return terminal.render(found, width=100)
 
 
 def explained(each: Answered) -> str:
@@ -159,6 +242,12 @@ def explained(each: Answered) -> str:
     )
 
 
+def _cpu_seconds() -> float:
+    """Of this process and of the workers that read the dumps."""
+    spent = os.times()
+    return spent.user + spent.system + spent.children_user + spent.children_system
+
+
 def main() -> int:
     """Print the table; 1 where a threshold is missed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
@@ -169,21 +258,28 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the folders here, and leave them")
     parser.add_argument("--wrong", action="store_true", help="say what was wrong with each answer")
     parser.add_argument("--no-torch", action="store_true", help="without torch's own analyzer")
+    parser.add_argument("--guide", action="store_true", help="write the table into hangdoc/guide")
     asked = parser.parse_args()
+    if asked.guide and asked.no_torch:
+        parser.error("--guide compares with torch's own analyzer: leave out --no-torch")
     made = [case for case in cases(asked.count, asked.seed, plain=asked.plain) if asked.only in case.name]
-    began = time.process_time()
+    began = _cpu_seconds()
     with tempfile.TemporaryDirectory() as temporary:
         folder = asked.keep or Path(temporary)
         answered = measure(made, folder, torch=not asked.no_torch)
     if asked.wrong:
         print("\n".join(explained(each) for each in answered if not each.mark.right), end="\n\n")
     print(table(answered))
+    if asked.guide:
+        put_table("dumps", guide_table(answered), guide_summary(answered), page=DUMPS)
+        with tempfile.TemporaryDirectory() as temporary:
+            put_example("example", example(Path(temporary)))
     found = shares(answered)
     false = sum(each.mark.certain_and_false for each in answered)
     print(
         "\n" + ", ".join(f"{name} {found[name]:.0%} (goal {least:.0%})" for name, least in THRESHOLDS.items()), end=""
     )
-    print(f", certain and false {false} (goal 0); {time.process_time() - began:.0f} CPU s")
+    print(f", certain and false {false} (goal 0); {_cpu_seconds() - began:.0f} CPU s")
     return 0 if not false and all(found[name] >= least for name, least in THRESHOLDS.items()) else 1
 
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
@@ -15,6 +16,9 @@ import guide_pages
 import others
 import pytest
 import run
+from dump_folders import measure
+from dump_folders.folders import cases
+from dump_folders.oracle import Mark
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,7 +27,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
     (tmp_path / "hangdoc/guide").mkdir(parents=True)
-    for name in (guide_pages.README, guide_pages.ACCURACY, guide_pages.COST):
+    for name in (guide_pages.README, guide_pages.ACCURACY, guide_pages.COST, guide_pages.DUMPS):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
@@ -41,7 +45,7 @@ def test_what_to_do_comes_first() -> None:
 def test_the_pages_are_shipped_and_linked() -> None:
     guide = resources.files("hangdoc").joinpath("guide")
     index = guide.joinpath("index.md").read_text(encoding="utf-8")
-    for name in ("accuracy.md", "cost.md"):
+    for name in ("accuracy.md", "cost.md", "dumps.md"):
         assert f"({name})" in index
         assert f"(hangdoc/guide/{name})" in README
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
@@ -72,12 +76,15 @@ def test_the_contributors_page_names_what_exists() -> None:
     assert [name for name in named if not (ROOT / name).exists()] == []
 
 
-@pytest.mark.parametrize("name", ["accuracy", "others"])
-def test_the_readme_has_the_last_line_of_each_table(name: str) -> None:
-    page = (ROOT / guide_pages.ACCURACY).read_text(encoding="utf-8")
+@pytest.mark.parametrize(
+    ("name", "page"),
+    [("accuracy", guide_pages.ACCURACY), ("others", guide_pages.ACCURACY), ("dumps", guide_pages.DUMPS)],
+)
+def test_the_readme_has_the_last_line_of_each_table(name: str, page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     last = guide_pages._between(ROOT / guide_pages.README, name)
     assert "\n" not in last
-    assert page.partition(f"<!-- /{name} -->")[0].splitlines()[-1] == last
+    assert text.partition(f"<!-- /{name} -->")[0].splitlines()[-1] == last
 
 
 def test_a_table_finds_its_place(pages: Path) -> None:
@@ -89,6 +96,29 @@ def test_a_table_finds_its_place(pages: Path) -> None:
     verdicts = [others.Result("a", "DETAIL", others.RIGHT), others.Result("b", "DETAIL", others.WRONG)]
     guide_pages.put_table("others", others.table(verdicts), others.summary(verdicts), pages)
     assert "Right rank named: DETAIL 1/2." in (pages / guide_pages.README).read_text()
+
+
+def test_dumps_are_counted_by_fault_beside_torchs_analyzer(pages: Path) -> None:
+    late = next(case for case in cases(20, plain=True) if case.fault == "late")
+    right = Mark(outcome=True, ranks=True, cause=True, certain_and_false=False, too_sure=False)
+    wrong = replace(right, ranks=False)
+    answered = [measure.Answered(late, right, "nobody"), measure.Answered(late, wrong, "right")]
+    line = (
+        "Right ranks named: hangdoc 1/2, torchfrtrace 1/2. hangdoc's cause right: 2/2. "
+        "hangdoc certain but wrong: 0 of 2 folders."
+    )
+    guide_pages.put_table(
+        "dumps", measure.guide_table(answered), measure.guide_summary(answered), pages, guide_pages.DUMPS
+    )
+    page = (pages / guide_pages.DUMPS).read_text()
+    assert "file system. | 2 | 2 | 1 | 1 | 0 | 1 | 0 |\n| all | 2 | 2 | 1 | 1 | 0 | 1 | 0 |\n\n" + line in page
+    assert f"<!-- dumps -->\n{line}\n<!-- /dumps -->" in (pages / guide_pages.README).read_text()
+
+
+def test_the_example_of_dumps_is_what_hangdoc_says(pages: Path, tmp_path: Path) -> None:
+    before = (pages / guide_pages.DUMPS).read_text()
+    guide_pages.put_example("example", measure.example(tmp_path / "folders"), pages)
+    assert (pages / guide_pages.DUMPS).read_text() == before
 
 
 def test_figures_find_their_rows(pages: Path) -> None:

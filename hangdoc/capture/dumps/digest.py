@@ -1,8 +1,8 @@
 """One dump, made as small as what is new in it. Runs in a worker, under its limits.
 
-Ranks of one behaviour have dumps that differ in times, threads and the names of groups alone. So each dump is first
+Ranks of one behavior have dumps that differ in times, threads and the names of groups alone. So each dump is first
 compared with those before it, and only one that is unlike them all is parsed: its calls are a new *body*. Of the others
-their own names and times are told.
+only the names and times are passed on.
 """
 
 from __future__ import annotations
@@ -17,17 +17,8 @@ from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import Any
 
-from hangdoc.capture.read.flight_recorder import (
-    Members,
-    Reader,
-    Recorded,
-    StackTable,
-    counters,
-    groups_of,
-    has_known_schema,
-    parse,
-    status_of,
-)
+from hangdoc.capture.read.flight_recorder import Reader, Recorded, StackTable, has_known_schema, parse
+from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, status_of
 from hangdoc.model.journal import Call, PointToPoint
 
 MOST_ENTRIES = 50_000
@@ -54,7 +45,7 @@ class NoDumpError(ValueError):
 
 
 class Rows:
-    """How calls, or messages, are told: each as the number of a template, with columns of numbers beside it.
+    """How calls, or messages, are passed on: each as the number of a template, with columns of numbers beside it.
 
     A template is a call without them: calls of one line are alike.
     """
@@ -86,7 +77,7 @@ class Tables:
     templates: list[tuple[Any, ...]] = field(default_factory=list)
     members: list[tuple[int, ...]] = field(default_factory=list)
     bodies: dict[bytes, tuple[int, list[int]]] = field(default_factory=dict)
-    """Digest → number of the body, and the entries whose times each rank tells."""
+    """Digest → number of the body, and the entries whose times are passed on for each rank."""
     lists: Members = field(default_factory=Members)
     shapes: dict[Any, int] = field(default_factory=dict)
     """What an entry shows, group and thread by number → number of the shape."""
@@ -135,9 +126,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
     if not set(map(type, entries)) <= {dict}:
         entries = [entry for entry in entries if isinstance(entry, dict)]
     look = _Look(entries, tables)
-    groups = groups_of(dump.get("pg_config"), tables.lists)
-    configured = {group.name for group in groups}
-    groups += tuple(group for name, group in look.reader.groups.items() if name not in configured)
+    groups = look.reader.with_its_groups(groups_of(dump.get("pg_config"), tables.lists))
     status, names = dump.get("pg_status"), look.reader.names
     created, started, completed, records = map(
         look.column, ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns", "record_id")
@@ -225,7 +214,7 @@ class _Look:
     def _shape(self, entry: dict[Any, Any], shows: tuple[Any, ...]) -> int:
         """Number of the shape of an entry that shows what is new in this dump.
 
-        Dumps of one behaviour bring the same in the same order: so it is first compared with what came at this point in
+        Dumps of one behavior bring the same in the same order: so it is first compared with what came at this point in
         the dump before.
         """
         own, shared = shows[self._common :], shows[: self._common]
@@ -273,15 +262,7 @@ class _Look:
         self, created: array[int], started: array[int], records: array[int]
     ) -> tuple[int, list[int], dict[str, Any]]:
         """(number of the body, the entries whose times are the rank's own, the body itself where it is new)."""
-        hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
-        for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
-            if self._entries and name in self._entries[0]:
-                hashed.update(self.column(name))
-        hashed.update(bytes([time > 0 for time in started]))
-        gaps = records and records[-1] - records[0] != len(records) - 1
-        forgotten = bool(records and records[0])
-        hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))
-        key, bodies = hashed.digest(), self._tables.bodies
+        key, bodies = self._fingerprint(created, started, records), self._tables.bodies
         if key in bodies:
             return (*bodies[key], {})
         recorded = parse({"version": "2.0", "entries": self._entries}, self._tables.stacks)
@@ -291,7 +272,7 @@ class _Look:
         own = [
             (calls is both[0], index, place_of[calls[index].created_ns])
             for calls in both
-            for index in _told_by_each(calls)
+            for index in _timed_for_each_rank(calls)
             if calls[index].created_ns in place_of
         ]
         body = {
@@ -304,6 +285,18 @@ class _Look:
         }
         bodies[key] = len(bodies), [place for _, _, place in own]
         return (*bodies[key], body)
+
+    def _fingerprint(self, created: array[int], started: array[int], records: array[int]) -> bytes:
+        """What dumps of one behavior have in common: shapes and numbers, and of the times which are there."""
+        hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
+        for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
+            if self._entries and name in self._entries[0]:
+                hashed.update(self.column(name))
+        hashed.update(bytes([time > 0 for time in started]))
+        gaps = records and records[-1] - records[0] != len(records) - 1
+        forgotten = bool(records and records[0])
+        hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))
+        return hashed.digest()
 
     def _rows(self, rows: Rows, calls: Iterable[Call | PointToPoint]) -> dict[str, Any]:
         """The calls as numbers of templates, with the columns."""
@@ -325,8 +318,8 @@ class _Look:
         return found
 
 
-def _told_by_each(calls: Sequence[Call | PointToPoint]) -> list[int]:
-    """The calls of which every rank tells when it issued them: those that a group waits for, and the last."""
+def _timed_for_each_rank(calls: Sequence[Call | PointToPoint]) -> list[int]:
+    """The calls whose times are passed on for each rank: those that a group waits for, and the last."""
     first: dict[str, int] = {}
     for index, call in enumerate(calls):
         if not call.completed:

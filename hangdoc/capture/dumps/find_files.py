@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 MOST_DEPTH = 6
-"""Folders below the one that was named: run, attempt, host, rank, and two more."""
+"""Folders below the one that was named: run, attempt, host, rank, and two more; chosen by hand."""
 MOST_FILES = 50_000
-"""That are looked at: a dump of every rank of the largest jobs."""
+"""That are looked at: a dump of every rank of the largest jobs; chosen by hand."""
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")

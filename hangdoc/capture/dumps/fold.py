@@ -1,6 +1,6 @@
 """The digests of all dumps, joined: what equal ranks did is kept once, and their journals share it.
 
-Memory grows with the number of different behaviours, and by one reference for each call of a rank.
+Memory grows with the number of different behaviors, and by one reference for each call of a rank.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
-from hangdoc.capture.read.flight_recorder import to_global_rank
+from hangdoc.capture.read.flight_recorder import Recorded, is_active_only, to_global_rank
 from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 
 MOST_CALLS = 250_000
-"""Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept."""
+"""Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept. The
+number is chosen by hand."""
 FEWEST_CALLS = 100
-"""Of each rank, however many different ones there are."""
+"""Of each rank, however many different ones there are; chosen by hand."""
 _MOST_ROWS = 1_000_000
-"""Rows of bodies, about 32 bytes each, before only the newest of each further body are kept."""
+"""Rows of bodies, about 32 bytes each, before only the newest of each further body are kept; chosen by hand."""
 _MOST_NEW = 1 << 19
-"""Frames, templates and members in all tables together: what more dumps bring is refused."""
+"""Frames, templates and members in all tables together: what more dumps bring is refused; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Calls, or messages, of a behaviour, the oldest first: numbers of templates, and the columns of ``Rows``."""
+    """Calls, or messages, of a behavior, the oldest first: numbers of templates, and the columns of ``Rows``."""
 
     rows: Rows
     templates: array[int]
@@ -48,7 +49,7 @@ class Columns:
 
 @dataclass(slots=True)
 class Body:
-    """What the ranks of one behaviour did."""
+    """What the ranks of one behavior did."""
 
     calls: Columns
     messages: Columns
@@ -130,7 +131,6 @@ class Folding:
             numbers.bodies[answer["body"]] = self._body(numbers, answer)
         body = numbers.bodies[answer["body"]]
         counters = self._once(_plain(answer["counters"]))
-        older = answer["forgotten"] > 0 if len(body) else any(enqueued > 0 for _, enqueued, _ in counters)
         return Dump(
             groups=self._once(tuple(self._group(n, text, numbers.members[of]) for n, text, of in answer["groups"])),
             names=self._once(tuple(answer["names"])),
@@ -142,7 +142,12 @@ class Folding:
             moved_ns=answer["moved"],
             body=body,
             own=tuple(answer["own"]),
-            active_only=older and not self._any(body, "completed", True),
+            active_only=is_active_only(
+                answer["forgotten"],
+                counters,
+                shows_calls=len(body) > 0,
+                shows_completed=self._any(body, "completed", True),
+            ),
             with_frames=self._any(body, "stack", 0),
         )
 
@@ -189,7 +194,7 @@ class Folding:
         return self._groups.get(key) or self._groups.setdefault(key, ProcessGroup(name, members, description))
 
     def _body(self, numbers: _Numbers, answer: dict[str, Any]) -> Body:
-        """The body of an answer; the one that another worker has told already, where it is the same."""
+        """The body of an answer; the one that another worker has sent already, where it is the same."""
         calls = _columns(CALLS, numbers, answer["calls"])
         messages = _columns(MESSAGES, numbers, answer["messages"])
         parts = tuple(_plain(answer[name]) for name in ("gave_up", "unsure_numbers", "places", "times"))
@@ -208,7 +213,7 @@ class Folding:
 
 
 class _Journals:
-    """Makes the journals of dumps. The calls of a behaviour in one group are made once, for all ranks of the group."""
+    """Makes the journals of dumps. The calls of a behavior in one group are made once, for all ranks of the group."""
 
     def __init__(
         self, dumps: list[tuple[Dump, float]], templates: list[tuple[Any, ...]], stacks: tuple[Stack, ...]
@@ -256,22 +261,20 @@ class _Journals:
         times: tuple[dict[int, int], dict[int, int]] = ({}, {})
         for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
             times[not is_call][place - both[not is_call].dropped] = created
-        return Journal(
-            source="dump",
-            groups=dump.groups,
+        recorded = Recorded(
             calls=_with_times(calls, times[0]),
             point_to_points=_with_times(messages, times[1]),
-            forgotten=dump.forgotten + sum(columns.dropped for columns in both),
-            stacks=self._stacks,
+            groups=dump.groups,
             counters=dump.counters,
-            written_ns=int(written * 1e9),
+            forgotten=dump.forgotten + sum(columns.dropped for columns in both),
+            gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
+            status=dump.status,
             latest_ns=dump.latest_ns,
             moved_ns=dump.moved_ns,
-            gave_up=tuple(place - both[0].dropped for place in dump.body.gave_up if place >= both[0].dropped),
             unsure_numbers=tuple(dump.names[group] for group in dump.body.unsure_numbers),
-            status=dump.status,
             active_only=dump.active_only,
         )
+        return recorded.as_journal(self._stacks, written)
 
     def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
         """Those calls or messages, in groups of these names and members."""
@@ -305,22 +308,23 @@ class _Journals:
 
 
 _ALL = 1 << 62
+"""More calls than any rank has."""
 _BEFORE = 2
 """Items of a template before the fields: is it of a collective, and the number of its group."""
 
 
-def _columns(rows: Rows, numbers: _Numbers, told: dict[str, Any]) -> Columns:
-    templates = array("q", [numbers.templates[number] for number in told["templates"]])
-    columns = zip(*told["numbers"], strict=True) if told["numbers"] else ([] for _ in rows.numbers)
+def _columns(rows: Rows, numbers: _Numbers, answer: dict[str, Any]) -> Columns:
+    templates = array("q", [numbers.templates[number] for number in answer["templates"]])
+    columns = zip(*answer["numbers"], strict=True) if answer["numbers"] else ([] for _ in rows.numbers)
     return Columns(rows, templates, tuple(array("q", column) for column in columns))
 
 
 def _same(columns: Columns) -> tuple[Any, ...]:
     """What two bodies agree on if they are the same: all but the times."""
     rows = zip(columns.rows.numbers, columns.numbers, strict=True)
-    told = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
+    compared = [column.tobytes() if not name.endswith("_ns") else bytes(map(bool, column)) for name, column in rows]
     begun = when_begun(columns.numbers[columns.rows.numbers.index("created_ns")])
-    return (columns.templates.tobytes(), *told, begun)
+    return (columns.templates.tobytes(), *compared, begun)
 
 
 def _plain(value: Any) -> Any:

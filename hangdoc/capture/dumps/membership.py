@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hangdoc.capture.dumps.find_files import DumpFile
 from hangdoc.capture.dumps.fold import Dump
-from hangdoc.capture.read.flight_recorder import MOST_RANKS
+from hangdoc.capture.read.recorder_groups import MOST_RANKS
 
 _SLACK_NS = 60 * 10**9
 """Between the last call of one dump and the first one of another of the same run: the hosts' clocks differ, and a rank

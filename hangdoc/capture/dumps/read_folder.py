@@ -12,14 +12,15 @@ from hangdoc.capture.dumps.find_files import MOST_FILES, DumpFile, find_files, o
 from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
 from hangdoc.capture.dumps.membership import Member, newest_run, rank_of
 from hangdoc.capture.dumps.workers import read_all
-from hangdoc.capture.read.flight_recorder import MOST_RANKS
+from hangdoc.capture.read.recorder_groups import MOST_RANKS
 from hangdoc.model.journal import Journal
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import name_ranks
 
 _MOST_NAMED = 8
-"""Files that are passed over for one reason; of more, the first are named and the others counted."""
+"""Files that are passed over for one reason; of more, the first are named and the others counted; chosen by hand."""
 _MOST_FOLDERS = 3
+"""That are named in one line; chosen by hand."""
 _TORN = "give the file as torch wrote it, whole (TORCH_FR_DUMP_TEMP_FILE names where)"
 
 
@@ -35,7 +36,7 @@ class Folder:
 
 
 def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
-    """The dumps in ``folder`` and below it. ``progress`` is told how many files of how many are done."""
+    """The dumps in ``folder`` and below it. ``progress`` is called with (files done, files in all)."""
     try:
         files, more = find_files(folder)
     except OSError as error:
@@ -78,6 +79,13 @@ def _members(
                 dumps[number] = folding.add(worker, answer)
             except TooMuchError as error:
                 failed[number] = str(error)
+    return _with_ranks(files, dumps, failed)
+
+
+def _with_ranks(
+    files: list[DumpFile], dumps: dict[int, Dump], failed: dict[int, str]
+) -> tuple[list[Member], list[Unavailable]]:
+    """The same, from each file's dump or the reason why it is none, by the file's number."""
     members = []
     notes = []
     sets: dict[int, frozenset[int]] = {}
@@ -87,14 +95,18 @@ def _members(
             notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
         elif number in dumps:
             rank = rank_of(dumps[number], file, sets)
-            if rank is None:
-                why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
-                if not file.numbers():
-                    why = f"{file.path}: neither its name nor its calls say which rank's dump it is"
-                notes.append(Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere"))
-            else:
+            if rank is not None:
                 members.append(Member(rank, dumps[number], file))
+            else:
+                notes.append(_without_rank(file))
     return members, notes
+
+
+def _without_rank(file: DumpFile) -> Unavailable:
+    why = f"{file.path}: the number at the end of its name is no rank (a date, an id?)"
+    if not file.numbers():
+        why = f"{file.path}: neither its name nor its calls say which rank's dump it is"
+    return Unavailable("journal", why, "rename it to <prefix><rank>, or move it elsewhere")
 
 
 def is_dump(path: Path) -> bool:
@@ -157,7 +169,7 @@ def _of_others(twice: list[Member]) -> list[Unavailable]:
 
 
 def _gaps(chosen: list[Member]) -> list[Unavailable]:
-    """What the recorders were told to leave out."""
+    """Notes on what the recorders left out, as their settings ask."""
     found = []
     active = [member.rank for member in chosen if member.dump.active_only]
     if active:

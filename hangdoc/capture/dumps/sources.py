@@ -15,8 +15,9 @@ from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import SourceText, Unavailable
 
 _CLOCK_SLACK = 60.0
-"""Seconds by which the clock of the file's host may be ahead of the job's."""
+"""Seconds by which the clock of the file's host may be ahead of the job's; chosen by hand."""
 _MOST_PARTS = 32
+"""Of a path, the last ones, that are searched for in the copy; chosen by hand."""
 
 
 def sources_of(

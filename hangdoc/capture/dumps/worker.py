@@ -30,8 +30,10 @@ CPU_SECONDS = 20
 MEMORY = 384 << 20
 """Bytes of a worker's address space, including the interpreter's own (about 20 MiB)."""
 LONGEST_ANSWER = 48 << 20
+"""Bytes of the JSON text: 100 times what a recorder's 2,000 calls take."""
 
 _HEAD = 1 << 16
+"""Bytes that are read first, to see what kind of file it is; chosen by hand."""
 _GARBAGE = 50_000
 """Containers that are left over when a file is done, and of which a cycle keeps some: then they are collected."""
 

@@ -184,7 +184,7 @@ class _Worker:
             try:
                 answer = parse_json(text)
             except ValueError:
-                answer = {"large": True}  # what it told of its tables is lost
+                answer = {"large": True}  # what it said of its tables is lost
             yield answer
 
     def why_it_ended(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.jobs import Jobs
-from hangdoc.capture.find.launchers import carriers
+from hangdoc.capture.find.launchers import Carrier, carriers
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.rendezvous import Meeting
 from hangdoc.capture.read.sockets import Sockets
@@ -63,13 +63,8 @@ def _described(table: ProcessTable, job: Job, pid: int) -> ForeignServer | None:
     """What the process is; None if it may be a rank of ``job`` that was not found: by its number, or by its script."""
     entry = table[pid]
     carrier = next(iter(carriers({pid: entry}, table.is_python)), None)
-    missing = {target.rank for target in job.targets if target.pid is None}
-    world = max((target.world_size or 0 for target in job.targets), default=0)
-    if carrier is not None and carrier.world_size == world and carrier.rank in missing:
-        other = Jobs(table, near=min(job.pids)).of(pid)
-        # The same job, started twice: a job has no rank twice.
-        if other is None or set(other.pids) & set(job.pids) or not _living_ranks(other) & _living_ranks(job):
-            return None
+    if carrier is not None and _may_be_missing_rank(table, job, carrier):
+        return None
     if carrier is None and any(entry.argv == table[member].argv for member in job.pids if member in table):
         return None
     return ForeignServer(
@@ -78,6 +73,17 @@ def _described(table: ProcessTable, job: Job, pid: int) -> ForeignServer | None:
         carrier.rank if carrier is not None else None,
         carrier.world_size if carrier is not None else None,
     )
+
+
+def _may_be_missing_rank(table: ProcessTable, job: Job, carrier: Carrier) -> bool:
+    """True if the process has the number of a rank of ``job`` without a process, and is not of a second such job."""
+    missing = {target.rank for target in job.targets if target.pid is None}
+    world = max((target.world_size or 0 for target in job.targets), default=0)
+    if carrier.world_size != world or carrier.rank not in missing:
+        return False
+    other = Jobs(table, near=min(job.pids)).of(carrier.pid)
+    # The same job, started twice: a job has no rank twice.
+    return other is None or bool(set(other.pids) & set(job.pids)) or not _living_ranks(other) & _living_ranks(job)
 
 
 def _living_ranks(job: Job) -> set[int]:

@@ -11,6 +11,7 @@ from hangdoc.capture.find.foreign_server import foreign_server
 from hangdoc.capture.find.job import Job
 from hangdoc.capture.find.process_table import ProcessTable
 from hangdoc.capture.find.target import RankTarget
+from hangdoc.capture.read.sockets import Sockets
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.store import RendezvousStore
 
@@ -37,15 +38,9 @@ def read_store(table: ProcessTable, job: Job) -> StoreReading:
         return StoreReading(job)
     agents = {table[pid].ppid for pid in pids if table[pid].ppid in table and table[pid].ppid != 1}
     sockets = table.sockets([*pids, *agents])
-    addresses = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
-    found = [
-        meeting
-        for address, port in sorted(addresses)
-        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
-    ] or rendezvous.meetings(sockets, pids)
-    if not found:
+    store_at = _store_of(job, sockets, pids)
+    if store_at is None:
         return StoreReading(job)
-    store_at = max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)))
     witness = min(pids)
     if table.network_namespace(witness) != table.network_namespace(os.getpid()):
         why = "the job lives in another network namespace"
@@ -63,6 +58,17 @@ def read_store(table: ProcessTable, job: Job) -> StoreReading:
         job = _renumbered(job, ranks)
     known = {target.pid: target.rank for target in job.targets if target.pid is not None}
     return StoreReading(job, replace(rendezvous.described(store_at, content, sockets, known), foreign=foreign))
+
+
+def _store_of(job: Job, sockets: Sockets, pids: set[int]) -> rendezvous.Meeting | None:
+    """Where the job's processes met: at an address of their environments, or else where their connections lead."""
+    addresses = {(env.get("MASTER_ADDR", ""), env.get("MASTER_PORT", "")) for env in map(_variables, job.targets)}
+    found = [
+        meeting
+        for address, port in sorted(addresses)
+        if port.isdigit() and (meeting := rendezvous.at_address(sockets, pids, address, int(port))) is not None
+    ] or rendezvous.meetings(sockets, pids)
+    return max(found, key=lambda meeting: (meeting.host is not None, len(meeting.clients)), default=None)
 
 
 def _renumbered(job: Job, ranks: Mapping[int, int]) -> Job:

@@ -1,6 +1,6 @@
 """Calls that a recorder writes down as several entries: the parts of a coalesced call, and the call itself.
 
-NCCL (torch 2.6-2.13) records every part without a state, and behind them one entry 'coalesced' of the same number that
+NCCL (torch 2.6-2.13) records every part without a state, and after them one entry 'coalesced' of the same number that
 carries it; an uneven all_gather is one number with a broadcast for each rank. So what has one number is one call.
 """
 
@@ -19,7 +19,7 @@ _Entry = TypeVar("_Entry", Call, PointToPoint)
 def one_for_each_number(calls: Sequence[Call], closed: Set[tuple[str, int]] = frozenset()) -> list[Call]:
     """``calls`` with the entries of one number in a group as one call.
 
-    ``closed``: the (group, number) of calls behind which an entry was left out that had completed. Of a call in parts
+    ``closed``: the (group, number) of calls after which an entry was left out that had completed. Of a call in parts
     it was the one that carries the state.
 
     Example: all_reduce #4 (scheduled), all_reduce #4 (scheduled), coalesced #4 (completed) → all_reduce #4 of the sizes
@@ -54,21 +54,23 @@ def with_the_state_of_their_batch(
     for message in messages:
         if message.batch:
             batches.setdefault((message.group, message.batch), []).append(message)
-    states = {key: max(entries, key=_progress) for key, entries in batches.items() if len(entries) > 1}
-    found = []
-    for message in messages:
-        if _closes(message):
-            continue
-        last = states.get((message.group, message.batch)) if message.batch else None
-        left_out = message.batch in closed or (closed and last is not None)
-        if left_out and not (last is not None and any(map(_closes, batches[message.group, message.batch]))):
-            found.append(replace(message, state="completed", completed=True))
-        elif last is None:
-            found.append(replace(message, batch=0) if message.batch else message)
-        else:
-            state, started = last.state, last.started_ns
-            found.append(replace(message, state=state, completed=last.completed, started_ns=started))
-    return found
+    return [
+        _as_in_its_batch(message, batches.get((message.group, message.batch), [message]), closed)
+        for message in messages
+        if not _closes(message)
+    ]
+
+
+def _as_in_its_batch(message: PointToPoint, batch: list[PointToPoint], closed: Set[int]) -> PointToPoint:
+    """``message`` with the state of the entries of its batch, which is of itself alone where it was issued alone."""
+    several = len(batch) > 1
+    left_out = message.batch in closed or (closed and several)
+    if left_out and not (several and any(map(_closes, batch))):
+        return replace(message, state="completed", completed=True)
+    if not several:
+        return replace(message, batch=0) if message.batch else message
+    last = max(batch, key=_progress)
+    return replace(message, state=last.state, completed=last.completed, started_ns=last.started_ns)
 
 
 def _closes(entry: Call | PointToPoint) -> bool:
@@ -82,14 +84,10 @@ def _progress(entry: Call | PointToPoint) -> tuple[bool, int]:
 def _joined(entries: list[Call]) -> Call:
     """One call of all ``entries``: the first one's place in the program, and the state of the furthest on."""
     parts = [entry for entry in entries if not _closes(entry)] or entries
-    ops = dict.fromkeys(entry.op for entry in parts)
     last = max(entries, key=_progress)
-    closing = entries[-1] if _closes(entries[-1]) else None
-    name = closing.op.removesuffix("_coalesced").lower() if closing is not None else ""
-    op = _NAMES.get(name) or (next(iter(ops)) if len(ops) == 1 else "coalesced")
     return replace(
         entries[0],
-        op=op,
+        op=_operation(entries[-1], parts),
         input_sizes=tuple(size for entry in parts for size in entry.input_sizes),
         input_dtypes=tuple(dict.fromkeys(dtype for entry in parts for dtype in entry.input_dtypes)),
         state=last.state,
@@ -97,6 +95,13 @@ def _joined(entries: list[Call]) -> Call:
         started_ns=last.started_ns or max(entry.started_ns for entry in entries),
         timeout_ms=max(entry.timeout_ms for entry in entries),
     )
+
+
+def _operation(last: Call, parts: list[Call]) -> str:
+    """What Python calls the call that has these parts and this last entry."""
+    name = last.op.removesuffix("_coalesced").lower() if _closes(last) else ""
+    ops = {entry.op for entry in parts}
+    return _NAMES.get(name) or (ops.pop() if len(ops) == 1 else "coalesced")
 
 
 _NAMES = {"allgather": "all_gather", "reduce_scatter": "reduce_scatter", "alltoall": "all_to_all"}

@@ -9,29 +9,25 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from hangdoc.capture.read.coalesced import one_for_each_number, with_the_state_of_their_batch
+from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, status_of
+from hangdoc.capture.read.recorder_values import LONGEST_TEXT, sizes, text, texts, whole
 from hangdoc.model.frames import own_frames
-from hangdoc.model.journal import Call, PointToPoint, ProcessGroup
+from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
 MOST_BYTES = 64 << 20
+"""Of a dump; chosen by hand: 32 KiB for each of the 2,000 calls that a recorder keeps by default (torch 2.13)."""
 _MOST_CALLS = 100_000
 """Of a recorder, the newest. It keeps 2,000 by default (torch 2.13)."""
-_MOST_GROUPS = 16_384
-MOST_RANKS = 1 << 17
-"""Of a job: more than any job has, and less than a date such as 20251120 at the end of a file's name."""
 _MOST_FRAMES = 4096
-_MOST_DIMENSIONS = 64
-_MOST_MEMBERS = 1 << 20
-"""Of all groups that the dumps of a folder name, together."""
-_LONGEST_TEXT = 4096
+"""Of a stack; chosen by hand: Python itself stops a recursion at 1,000 by default."""
 _SCHEMA = re.compile(r"2\.\d+$")
 
 # The names under which Python callers know the operations. Left: what backends record (torch 2.6-2.13).
@@ -100,8 +96,7 @@ class StackTable:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """What one dump says. ``counters``: per group name the last enqueued and last completed number; ``forgotten``: how
-    many older entries had left the recorder's ring."""
+    """What one dump says. Each field is the one of that name in ``Journal``."""
 
     calls: tuple[Call, ...]
     point_to_points: tuple[PointToPoint, ...]
@@ -109,11 +104,42 @@ class Recorded:
     counters: tuple[tuple[str, int, int], ...]
     forgotten: int = 0
     gave_up: tuple[int, ...] = ()
-    """As in ``Journal``, and so is ``status``."""
     status: tuple[tuple[str, int, int, int], ...] = ()
     latest_ns: int = 0
     moved_ns: int = 0
     unsure_numbers: tuple[str, ...] = ()
+    active_only: bool = False
+
+    def as_journal(self, stacks: tuple[Stack, ...], written: float) -> Journal:
+        """The journal of a dump whose file is of the Unix time ``written``. ``stacks`` are those of its table."""
+        return Journal(
+            source="dump",
+            groups=self.groups,
+            calls=self.calls,
+            point_to_points=self.point_to_points,
+            forgotten=self.forgotten,
+            stacks=stacks,
+            counters=self.counters,
+            written_ns=int(written * 1e9),
+            latest_ns=self.latest_ns,
+            moved_ns=self.moved_ns,
+            gave_up=self.gave_up,
+            unsure_numbers=self.unsure_numbers,
+            status=self.status,
+            active_only=self.active_only,
+        )
+
+
+def is_active_only(
+    forgotten: int, counters: tuple[tuple[str, int, int], ...], *, shows_calls: bool, shows_completed: bool
+) -> bool:
+    """True if a dump leaves out what has completed: it shows no completed call, though older calls than its first were.
+
+    Of a dump without any call, the counters say whether there were some. Example: calls from record 40 on, none of
+    them completed → True; calls from record 0 on, none of them completed → False.
+    """
+    older = forgotten > 0 if shows_calls else any(enqueued > 0 for _, enqueued, _ in counters)
+    return older and not shows_completed
 
 
 def parse(
@@ -131,29 +157,32 @@ def parse(
     entries = dump.get("entries", [])
     if not isinstance(entries, list):
         return _unavailable("it has no list of entries")
-    reader = Reader(table)
     kept = entries[-_MOST_CALLS:]
-    for entry, following in itertools.zip_longest(kept, kept[1:]):
-        if isinstance(entry, dict):
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                reader.read(entry, closed=_leaves_a_gap(entry, following))
-    groups = groups_of(dump.get("pg_config"), Members())
-    named = {group.name for group in groups}
-    groups += tuple(group for name, group in reader.groups.items() if name not in named)
+    reader = Reader(table)
+    reader.read_all(kept)
+    groups = reader.with_its_groups(groups_of(dump.get("pg_config"), Members()))
     members = {group.name: group.members for group in known_groups or groups}
     calls = tuple(one_for_each_number(reader.calls, reader.closed_calls))
     messages = with_the_state_of_their_batch(reader.point_to_points, reader.closed_batches)
+    status, forgotten = dump.get("pg_status"), _forgotten(kept)
+    counted = counters(status, reader.names)
     return Recorded(
-        calls,
-        tuple(to_global_rank(call, members.get(call.group, ())) for call in messages),
-        groups,
-        counters(dump.get("pg_status"), reader.names),
-        _forgotten(entries[-_MOST_CALLS:]),
-        tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
-        status_of(dump.get("pg_status"), reader.names, groups),
-        reader.latest_ns,
-        reader.moved_ns,
-        reader.taken_from if _forgotten(kept) else (),
+        calls=calls,
+        point_to_points=tuple(to_global_rank(call, members.get(call.group, ())) for call in messages),
+        groups=groups,
+        counters=counted,
+        forgotten=forgotten,
+        gave_up=tuple(place for place, call in enumerate(calls) if (call.group, call.sequence) in reader.gave_up),
+        status=status_of(status, reader.names, groups),
+        latest_ns=reader.latest_ns,
+        moved_ns=reader.moved_ns,
+        unsure_numbers=reader.taken_from if forgotten else (),
+        active_only=is_active_only(
+            forgotten,
+            counted,
+            shows_calls=bool(calls or messages),
+            shows_completed=any(c.completed for c in calls) or any(m.completed for m in messages),
+        ),
     )
 
 
@@ -198,7 +227,7 @@ class Reader:
 
     @property
     def taken_from(self) -> tuple[str, ...]:
-        """The groups of whose collectives batches took numbers: their own counter stands still."""
+        """The groups of whose collectives batches took numbers: their own counter does not move."""
         numbers: dict[tuple[str, int], set[int]] = {}
         for name, collective, message in self._batches:
             numbers.setdefault((name, message), set()).add(collective)
@@ -206,72 +235,83 @@ class Reader:
             {name: None for (name, _), found in numbers.items() if len(found) > 1} | dict.fromkeys(self._taken)
         )
 
+    def with_its_groups(self, groups: tuple[ProcessGroup, ...]) -> tuple[ProcessGroup, ...]:
+        """``groups``, and those that only the entries name."""
+        named = {group.name for group in groups}
+        return groups + tuple(group for name, group in self.groups.items() if name not in named)
+
+    def read_all(self, entries: Sequence[Any]) -> None:
+        """Read the entries, in their order; those that make no sense are left out."""
+        for entry, following in itertools.zip_longest(entries, entries[1:]):
+            if isinstance(entry, dict):
+                with contextlib.suppress(KeyError, TypeError, ValueError):
+                    self.read(entry, closed=_leaves_a_gap(entry, following))
+
     def read(self, entry: dict[Any, Any], *, closed: bool = False) -> None:
-        """Read one entry. ``closed``: the one behind it had completed and was left out."""
+        """Read one entry. ``closed``: the entry after it had completed and was left out of the dump."""
         name = self.group_of(entry)
-        op, peers = self._operation(entry["profiling_name"])
-        stack = self._stack(entry.get("frames"))
-        state = self._state(entry)
-        retired = entry.get("retired") is True
-        completed = state == "completed" or (retired and not state)
-        thread_id = self.thread_of(entry)
-        created_ns = _whole(entry.get("time_created_ns"))
-        started_ns = _whole(entry.get("time_discovered_started_ns"))
-        completed_ns = _whole(entry.get("time_discovered_completed_ns"))
-        self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
-        self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
-        op_id = _whole(entry.get("op_id"))
-        number = entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"]
-        numbers = (name, _whole(number), _whole(entry.get("p2p_seq_id")))
-        closes = op == "coalesced" and numbers in self._batches
-        if entry.get("is_p2p") is True or op in _POINT_TO_POINT or closes:
-            batch = self._batches.setdefault(numbers, len(self._batches) + 1)
-            if closed:
-                self.closed_batches.add(batch)
-            if entry.get("is_p2p") is not True and closes:
+        op, peer = self._operation(entry["profiling_name"])
+        common = self._common(entry) | {"group": name, "op": op}
+        number = whole(entry["collective_seq_id"] if "collective_seq_id" in entry else entry["seq_id"])
+        numbers = (name, number, whole(entry.get("p2p_seq_id")))
+        is_message = entry.get("is_p2p") is True
+        ends_batch = op == "coalesced" and numbers in self._batches
+        if is_message or op in _POINT_TO_POINT or ends_batch:
+            if ends_batch and not is_message:
                 # Until torch 2.5 a batch took a number of the collectives, on the ranks that took part in it.
                 self._taken[name] = self._taken.get(name, 0) + 1
+            batch = self._batch(numbers, closed=closed)
+            shapes = entry.get("output_sizes" if op == "recv" else "input_sizes")
             self.point_to_points.append(
                 PointToPoint(
-                    group=name,
-                    op_id=op_id,
-                    op=op,
-                    peer=peers,
+                    **common,
+                    peer=peer,
                     tag=0,
-                    stack=stack,
-                    created_ns=created_ns,
-                    completed=completed,
-                    thread_id=thread_id,
-                    state=state,
-                    started_ns=started_ns,
-                    batch=batch if state else 0,
-                    timeout_ms=_whole(entry.get("timeout_ms")),
-                    sizes=self._once(_sizes, entry.get("output_sizes" if op == "recv" else "input_sizes")),
+                    batch=batch if common["state"] else 0,
+                    sizes=self._once(sizes, shapes),
                 )
             )
             return
+        sequence = number - self._taken.get(name, 0)
         if closed:
-            self.closed_calls.add((name, numbers[1] - self._taken.get(name, 0)))
-        if retired and not completed:
-            self.gave_up.add((name, numbers[1] - self._taken.get(name, 0)))
+            self.closed_calls.add((name, sequence))
+        if entry.get("retired") is True and not common["completed"]:
+            self.gave_up.add((name, sequence))
         self.calls.append(
             Call(
-                group=name,
-                sequence=numbers[1] - self._taken.get(name, 0),
-                op_id=op_id,
-                op=op,
-                stack=stack,
-                input_sizes=self._once(_sizes, entry.get("input_sizes")),
-                input_dtypes=self._once(_texts, entry.get("input_dtypes")),
-                created_ns=created_ns,
-                completed=completed,
-                thread_id=thread_id,
+                **common,
+                sequence=sequence,
+                input_sizes=self._once(sizes, entry.get("input_sizes")),
+                input_dtypes=self._once(texts, entry.get("input_dtypes")),
                 thread_name=self._text(entry.get("thread_name")),
-                timeout_ms=_whole(entry.get("timeout_ms")),
-                state=state,
-                started_ns=started_ns,
             )
         )
+
+    def _batch(self, numbers: tuple[str, int, int], *, closed: bool) -> int:
+        """The number of the batch whose entries have these: (group, number of collectives, number of messages)."""
+        batch = self._batches.setdefault(numbers, len(self._batches) + 1)
+        if closed:
+            self.closed_batches.add(batch)
+        return batch
+
+    def _common(self, entry: dict[Any, Any]) -> dict[str, Any]:
+        """The fields that collectives and messages share. The entry's times count for the whole dump's as well."""
+        state, retired = self._state(entry), entry.get("retired") is True
+        created_ns = whole(entry.get("time_created_ns"))
+        started_ns = whole(entry.get("time_discovered_started_ns"))
+        completed_ns = whole(entry.get("time_discovered_completed_ns"))
+        self.latest_ns = max(self.latest_ns, created_ns, started_ns, completed_ns)
+        self.moved_ns = max(self.moved_ns, created_ns, completed_ns if retired else 0)
+        return {
+            "op_id": whole(entry.get("op_id")),
+            "stack": self._stack(entry.get("frames")),
+            "created_ns": created_ns,
+            "started_ns": started_ns,
+            "completed": state == "completed" or (retired and not state),
+            "state": state,
+            "thread_id": self.thread_of(entry),
+            "timeout_ms": whole(entry.get("timeout_ms")),
+        }
 
     def group_of(self, entry: dict[Any, Any]) -> str:
         """The name of the entry's group, which is remembered with its number and its description."""
@@ -282,22 +322,22 @@ class Reader:
         name = name or f"#{number}"
         self.names[number] = name
         if name not in self.groups and isinstance(group, (tuple, list)) and len(group) == 2 and group[0]:
-            self.groups[name] = ProcessGroup(name, (), _text(group[1]))  # gloo: who its members are, no dump says
+            self.groups[name] = ProcessGroup(name, (), text(group[1]))  # gloo: who its members are, no dump says
         return name
 
     @staticmethod
     def thread_of(entry: dict[Any, Any]) -> int:
-        """The thread that issued the entry's call; 0 where it is not told (before schema 2.9)."""
-        return _whole(entry.get("thread_id"))
+        """The thread that issued the entry's call; 0 where the dump does not name it (before schema 2.9)."""
+        return whole(entry.get("thread_id"))
 
     def _state(self, entry: dict[Any, Any]) -> str:
         """The state, of a backend that keeps one: gloo (torch 2.6-2.13) leaves all calls 'scheduled'."""
         state = entry.get("state")
-        runs_ahead = _text(entry.get("profiling_name")).partition(":")[0] in _RUN_AHEAD
+        runs_ahead = text(entry.get("profiling_name")).partition(":")[0] in _RUN_AHEAD
         return state if runs_ahead and isinstance(state, str) and state in _STATES else ""
 
     def _text(self, value: Any) -> str:
-        return value if isinstance(value, str) and len(value) <= _LONGEST_TEXT else self._once(_text, value)
+        return value if isinstance(value, str) and len(value) <= LONGEST_TEXT else self._once(text, value)
 
     def _operation(self, value: Any) -> tuple[str, int]:
         return self._once(_operation, value)
@@ -323,7 +363,7 @@ class Reader:
     def _frame(self, frame: Any) -> Frame:
         known = self._frames.get(id(frame))
         if known is None:
-            known = Frame(_text(frame["filename"]), _whole(frame["line"]), _text(frame["name"]))
+            known = Frame(text(frame["filename"]), whole(frame["line"]), text(frame["name"]))
             self._frames[id(frame)] = known
         return known
 
@@ -348,117 +388,4 @@ def operation(profiling_name: str) -> tuple[str, int]:
 
 
 def _operation(value: Any) -> tuple[str, int]:
-    return operation(_text(value))
-
-
-def counters(status: Any, names: dict[str, str]) -> tuple[tuple[str, int, int], ...]:
-    """``pg_status`` → (group, enqueued, completed). Its keys are numbers, which ``names`` translates."""
-    if not isinstance(status, dict):
-        return ()
-    found = []
-    for number, values in itertools.islice(status.items(), _MOST_GROUPS):
-        if isinstance(values, dict):
-            with contextlib.suppress(ValueError):  # no number at all
-                enqueued = _whole(values.get("last_enqueued_collective"))
-                completed = _whole(values.get("last_completed_collective"))
-                found.append((names.get(_text(number), _text(number)), enqueued, completed))
-    return tuple(found)
-
-
-def _numbered(groups: tuple[ProcessGroup, ...]) -> dict[str, str]:
-    """``pg_id`` → group, for a dump whose entries do not tell: the ids count a rank's groups as their names do."""
-    names = [group.name for group in groups]
-    if not all(name.isdigit() for name in names):
-        return {}
-    return {str(number): name for number, name in enumerate(sorted(names, key=int))}
-
-
-def status_of(
-    status: Any, names: dict[str, str], groups: tuple[ProcessGroup, ...]
-) -> tuple[tuple[str, int, int, int], ...]:
-    """``pg_status`` → (group, enqueued, started, completed), -1 for what it does not say."""
-    if not isinstance(status, dict):
-        return ()
-    names = _numbered(groups) | names
-    keys = ("last_enqueued_collective", "last_started_collective", "last_completed_collective")
-    found = []
-    for number, values in itertools.islice(status.items(), _MOST_GROUPS):
-        if isinstance(values, dict):
-            with contextlib.suppress(ValueError):  # no number at all
-                enqueued, started, completed = (_whole(values[k]) if k in values else -1 for k in keys)
-                found.append((names.get(_text(number), _text(number)), enqueued, started, completed))
-    return tuple(found)
-
-
-def groups_of(config: Any, members_of: Members) -> tuple[ProcessGroup, ...]:
-    """Groups of ``pg_config``; not gloo's, which has one entry without a name."""
-    if not isinstance(config, dict):
-        return ()
-    found = []
-    for name, values in itertools.islice(config.items(), _MOST_GROUPS):
-        if isinstance(values, dict) and name:
-            members = members_of.read(_text(name), values.get("ranks"))
-            found.append(ProcessGroup(_text(name), members, _text(values.get("desc") or "")))
-    return tuple(found)
-
-
-class Members:
-    """The lists of members in the dumps of a folder. Every dump has the same few, thousands of numbers each: read
-    once, and of all groups together no more than so many numbers."""
-
-    def __init__(self) -> None:
-        self._known: dict[str | tuple[int, ...], tuple[int, ...]] = {}
-        self._groups: set[tuple[str, int]] = set()
-        self._left = _MOST_MEMBERS
-
-    def read(self, group: str, ranks: Any) -> tuple[int, ...]:
-        """The global ranks; empty where the list makes no sense, or too much of it is there."""
-        members = self._known.get(ranks) if isinstance(ranks, str) else None
-        if members is None:
-            members = _ranks_in(ranks)
-            if len(members) > self._left:
-                return ()
-            members = self._known.setdefault(members, members)
-            if isinstance(ranks, str):
-                self._known[ranks] = members
-        if (group, id(members)) not in self._groups:
-            if len(members) > self._left:
-                return ()
-            self._left -= len(members)
-            self._groups.add((group, id(members)))
-        return members
-
-
-def _ranks_in(ranks: Any) -> tuple[int, ...]:
-    if isinstance(ranks, str):
-        try:
-            ranks = json.loads(ranks) if len(ranks) < 16 * MOST_RANKS else ()
-        except (ValueError, RecursionError):
-            return ()
-    if not isinstance(ranks, (list, tuple)) or len(ranks) > MOST_RANKS:
-        return ()
-    return tuple(rank for rank in ranks if type(rank) is int and 0 <= rank < MOST_RANKS)
-
-
-def _text(value: Any) -> str:
-    return (value if isinstance(value, str) else str(value) if isinstance(value, int) else "")[:_LONGEST_TEXT]
-
-
-def _texts(values: Any) -> tuple[str, ...]:
-    return tuple(_text(value) for value in values[:_MOST_DIMENSIONS]) if isinstance(values, list) else ()
-
-
-def _whole(value: Any) -> int:
-    if isinstance(value, str) and len(value) <= 24:
-        value = int(value)
-    return value if type(value) is int and abs(value) < 1 << 64 else 0
-
-
-def _sizes(values: Any) -> tuple[tuple[int, ...], ...]:
-    if not isinstance(values, list):
-        return ()
-    return tuple(
-        tuple(_whole(size) for size in shape[:_MOST_DIMENSIONS])
-        for shape in values[:_MOST_DIMENSIONS]
-        if isinstance(shape, list)
-    )
+    return operation(text(value))

@@ -60,7 +60,7 @@ def read_own_dumps(
 ) -> tuple[dict[int, Journal], list[Unavailable]]:
     """By rank, what their dumps say of now; a note for each dump that cannot be used.
 
-    ``quiet_since``: Unix time since when the job is known to stand still. A dump of an earlier time counts only if a
+    ``quiet_since``: Unix time since when the job is known not to move. A dump of an earlier time counts only if a
     call had timed out in it.
     """
     journals: dict[int, Journal] = {}
@@ -82,7 +82,7 @@ def _read_one(rank: DumpingRank, worker: PickleWorker, quiet_since: float | None
             data, written = as_user(rank.user, partial(_read, rank, path))
             if data is None:
                 continue
-            journal = _journal(worker.as_json(data))
+            journal = _journal(worker.as_json(data), written)
             _require_own(journal, rank)
             _require_now(journal, written, quiet_since)
         except FileNotFoundError:
@@ -121,32 +121,24 @@ def _read(rank: DumpingRank, path: str) -> tuple[bytes | None, float]:
     return data, status.st_mtime
 
 
-def _journal(dump: dict[str, object]) -> Journal:
+def _journal(dump: dict[str, object], written: float) -> Journal:
     table = StackTable.new()
     recorded = parse(dump, table)
     if isinstance(recorded, Unavailable):
         raise ValueError(recorded.why)  # noqa: TRY004 - the file is at fault, not its type
-    return Journal(
-        source="dump",
-        groups=recorded.groups,
-        calls=recorded.calls,
-        point_to_points=recorded.point_to_points,
-        forgotten=recorded.forgotten,
-        stacks=tuple(table.stacks),
-        counters=recorded.counters,
-    )
+    return recorded.as_journal(tuple(table.stacks), written)
 
 
 def _require_own(journal: Journal, rank: DumpingRank) -> None:
     """Raise ``ValueError`` if another process has written the dump."""
     issued: list[Call | PointToPoint] = [*journal.calls, *journal.point_to_points]
     newest = max((each.created_ns for each in issued), default=0) / 1e9
-    threads = {each.thread_id for each in issued} - {0}
-    whole = [group.members for group in journal.groups if group.description == "default_pg" and group.members]
     if issued and newest < rank.started - _CLOCK_SLACK:
         raise ValueError("its calls are of an earlier run")
-    if rank.world_size and whole and all(len(members) != rank.world_size for members in whole):
-        raise ValueError(f"it is of a job of {len(whole[0])} ranks")
+    sizes = {len(group.members) for group in journal.groups if group.description == "default_pg" and group.members}
+    if rank.world_size and sizes and rank.world_size not in sizes:
+        raise ValueError(f"it is of a job of {min(sizes)} ranks")
+    threads = {each.thread_id for each in issued} - {0}
     if threads and rank.threads and not threads & rank.threads:
         raise ValueError("another process has written it")
 

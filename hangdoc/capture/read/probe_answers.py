@@ -8,6 +8,7 @@ from typing import Any
 
 from hangdoc.capture.read import flight_recorder
 from hangdoc.capture.read.flight_recorder import Recorded, StackTable
+from hangdoc.capture.read.recorder_groups import counters as counters_of
 from hangdoc.capture.safe.foreign import parse_json
 from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
@@ -71,7 +72,7 @@ def counters(header: dict[str, Any], body: bytes) -> ProbeCounters:
             raise TypeError("its counters are no object")
         # Each recorder numbers its groups from 0.
         mark = f"{number}:" if number else ""
-        for name, enqueued, completed in flight_recorder.counters(recorded.get("pg_status"), {}):
+        for name, enqueued, completed in counters_of(recorded.get("pg_status"), {}):
             groups[mark + name] = enqueued, completed
     sequences = header.get("sequences")
     if not groups and isinstance(sequences, dict):

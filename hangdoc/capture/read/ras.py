@@ -25,7 +25,7 @@ from hangdoc.model.snapshot import Unavailable
 
 SECONDS = 7.0
 """For the whole exchange. NCCL waits for other processes' answers, and for those that do not answer up to five seconds
-longer than it is told to."""
+longer than it is asked to."""
 _NCCL_WAITS = 1
 _PORT = 28028
 _MOST_BYTES = 32 << 20

@@ -16,9 +16,11 @@ from hangdoc.capture.safe.text import clean
 from hangdoc.model.nccl import Communicator, CommunicatorMember, NcclStatus, OperationCount
 
 _MOST_COMMUNICATORS = 64
+"""Of an answer; chosen by hand."""
 _MOST_MEMBERS = 32
-"""Named of one set: a larger one is told by its number alone."""
+"""Named of one set: of a larger one only the number is given. The limit is chosen by hand."""
 _MOST_OPERATIONS = 16
+"""Of a communicator; chosen by hand."""
 _LARGEST = 1 << 62
 _OPERATION = re.compile(r"[A-Za-z]{1,32}")
 _HASH = re.compile(r"(?:0x)?([0-9a-f]{1,32})")
@@ -169,20 +171,25 @@ def _read_line(line: str, draft: _Draft, section: str) -> str:
     elif section.startswith(":") and (several := _SEVERAL.fullmatch(line)):
         _count(draft, section[1:], _within(several[2] or "0"), _within(several[1]))
     elif member := _MEMBER.fullmatch(line):
-        who = _WHO.match(member["who"])
-        named = CommunicatorMember(
-            _within(member[1]),
-            pid=_within(who[1]) if who else None,
-            node=clean(who[2], 64) if who else "",
-        )
-        if section == "silent":
-            draft.silent.append(named)
-        elif section.startswith(":"):
-            if member["does"]:
-                _count(draft, section[1:], _within(member["count"] or "0"), 1)
-            if draft.counts:
-                draft.members.setdefault(len(draft.counts) - 1, []).append(named)
+        _add_member(member, draft, section)
     return section
+
+
+def _add_member(line: re.Match[str], draft: _Draft, section: str) -> None:
+    """Add a member to the silent ones, or to the set of members that the line before it counts."""
+    who = _WHO.match(line["who"])
+    named = CommunicatorMember(
+        _within(line[1]),
+        pid=_within(who[1]) if who else None,
+        node=clean(who[2], 64) if who else "",
+    )
+    if section == "silent":
+        draft.silent.append(named)
+    elif section.startswith(":"):
+        if line["does"]:
+            _count(draft, section[1:], _within(line["count"] or "0"), 1)
+        if draft.counts:
+            draft.members.setdefault(len(draft.counts) - 1, []).append(named)
 
 
 def _count(draft: _Draft, operation: str, count: int, how_many: int) -> None:

@@ -131,18 +131,22 @@ def other_ends(pid: int, connections: Iterable[Connection]) -> dict[int, int]:
     for table in ("tcp", "tcp6"):
         lines = (read_text(f"/proc/{pid}/net/{table}", _MAX_TABLE) or "").splitlines()
         near = [line for line in lines[1:] if any(mark in line for mark in marks)]
-        rows = [words for line in near if len(words := line.split()) > 9 and words[7].isdigit() and words[9].isdigit()]
-        users = {int(words[9]): int(words[7]) for words in rows if words[9] != "0"}
+        users = _users(near)
         for inode, entry in parse_table("\n".join(["", *near]), users):
-            ends = isinstance(entry, Connection) and (
-                entry.local_address,
-                entry.local_port,
-                entry.remote_address,
-                entry.remote_port,
-            )
-            if ends in wanted:
+            if isinstance(entry, Connection) and _ends(entry) in wanted:
                 found[inode] = users[inode]
     return found
+
+
+def _ends(connection: Connection) -> tuple[str, int, str, int]:
+    """(local address, local port, remote address, remote port)"""
+    return connection.local_address, connection.local_port, connection.remote_address, connection.remote_port
+
+
+def _users(lines: list[str]) -> dict[int, int]:
+    """Inode → user of each socket in lines of /proc/net/tcp; inode 0 is of no process any more."""
+    rows = [words for line in lines if len(words := line.split()) > 9 and words[7].isdigit() and words[9].isdigit()]
+    return {int(words[9]): int(words[7]) for words in rows if words[9] != "0"}
 
 
 def socket_inodes(pid: int) -> list[int] | None:

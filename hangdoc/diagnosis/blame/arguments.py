@@ -65,13 +65,12 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
     two that were seen are in different calls of one number. Example: ranks 0 and 1 have issued 5 calls and wait in #3,
     rank 2 has issued 6 → their tokens of calls #3 and #5.
     """
+    # One function in spite of its branches: four of them are comprehensions that pick out calls and ranks.
     blind = frozenset(history.blind)
     seen = [rank for rank in history.members if rank not in blind]
     if len(seen) < 2 or (history.blind and not ended and not unlike_calls_paired(history)):
         return
-    last = min(history.issued(rank) for rank in seen)
-    # A device gets to no call after its first that has not completed: those after it hold nobody up yet.
-    last = min([last, *(number for rank in seen if (number := history.first_pending(rank)))])
+    last = _last_that_holds_up(history, seen)
     # Ranks of equal programs share one list of tokens.
     lists = {id(calls): calls for rank in seen if (calls := history.tokens.get(rank))}.values()
     numbers = {t.sequence for calls in lists for t in calls if (ended or t.pending) and t.sequence <= last}
@@ -81,6 +80,13 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
             yield tokens
 
 
+def _last_that_holds_up(history: GroupHistory, ranks: list[int]) -> int:
+    """The number of the last call that all ``ranks`` have issued and that may hold one of them up."""
+    # A device gets to no call after its first that has not completed: those after it hold nobody up yet.
+    fronts = [number for rank in ranks if (number := history.first_pending(rank))]
+    return min([*(history.issued(rank) for rank in ranks), *fronts])
+
+
 def _disagreement_in(
     case: Case, history: GroupHistory, tokens: dict[int, Token], *, ended: bool
 ) -> Disagreement | None:
@@ -88,18 +94,20 @@ def _disagreement_in(
     waiting = [t.pending for t in tokens.values()]
     if not ended and not any(waiting):
         return None
-    for what, value in (("arguments", _arguments), ("root", _root_of(case, history))):
-        # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one
-        # that has the least data may have completed its call.
-        on_device = any(t.state for t in tokens.values())
-        if what == "arguments" and not ended and not all(waiting) and not on_device:
-            continue
-        values = {rank: v for rank, t in tokens.items() if (v := value(rank, t)) is not None}
-        # A rank that has done its part of a rooted call need not show its root any more.
-        enough = len(values) == len(tokens) or what == "root"
-        if enough and len(set(values.values())) > 1:
-            return Disagreement(what, history, tokens, {rank: str(v) for rank, v in values.items()})
-    return None
+    # A rank that has done its part of a rooted call may have returned, and wait elsewhere. On a device, the one that
+    # has the least data may have completed its call.
+    if ended or all(waiting) or any(t.state for t in tokens.values()):
+        given = _values(tokens, _arguments)
+        if len(given) == len(tokens) and len(set(given.values())) > 1:
+            return Disagreement("arguments", history, tokens, given)
+    # A rank that has done its part of a rooted call need not show its root any more.
+    roots = _values(tokens, _root_of(case, history))
+    return Disagreement("root", history, tokens, roots) if len(set(roots.values())) > 1 else None
+
+
+def _values(tokens: dict[int, Token], value: Callable[[int, Token], Hashable | None]) -> dict[int, str]:
+    """Rank → that value of its call as text, for ranks where it is known."""
+    return {rank: str(found) for rank, token in tokens.items() if (found := value(rank, token)) is not None}
 
 
 def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:

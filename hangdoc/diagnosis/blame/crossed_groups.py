@@ -1,11 +1,12 @@
-"""Devices that use two groups in opposite order: each has issued both calls, and stands at the one it issued first.
+"""Devices that use two groups in opposite order: each has issued both calls, and is at the one it issued first.
 
-Example: rank 2 issued B then A, the others A then B → rank 2 stands at B, the others at A, and all have issued both.
+Example: rank 2 issued B then A, the others A then B → rank 2 is at B, the others at A, and all have issued both.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations
 
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.exchanged import is_swapped
@@ -15,12 +16,12 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
 
 _MOST_CALLS = 16
-"""Calls that stuck ranks stand at, of which each pair is tried; chosen by hand."""
+"""Calls that stuck ranks are at, of which each pair is tried; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
 class CrossedGroups(Explanation):
-    """The culprits stand at ``mine``, the others at ``theirs``, and each side has issued the other's call as well."""
+    """The culprits are at ``mine``, the others at ``theirs``, and each side has issued the other's call as well."""
 
     mine: Token
     theirs: Token
@@ -31,26 +32,27 @@ def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
     """The ranks that use two groups the other way round than the others; None where none do."""
     if not case.streams:
         return None
-    at: dict[tuple[object, int], list[int]] = {}
-    tokens: dict[tuple[object, int], Token] = {}
+    fewest_first = sorted(_stuck_at(case), key=lambda each: len(each[1]))[:_MOST_CALLS]
+    for (mine, here), (theirs, there) in combinations(fewest_first, 2):
+        if mine.group == theirs.group or not is_swapped(case.programs, mine, theirs):
+            continue
+        if not _is_issued_by(case, there[0], mine) or not _is_issued_by(case, here[0], theirs):
+            continue
+        both = set(mine.group[1]) & set(theirs.group[1])
+        sides = [tuple(r for r in ranks if not both or r in both) for ranks in (here, there)]
+        if all(sides):
+            return _blamed(mine, theirs, sides)
+    return None
+
+
+def _stuck_at(case: Case) -> list[tuple[Token, list[int]]]:
+    """(call, the stuck ranks whose devices are at it) of each call that stuck ranks are at."""
+    found: dict[tuple[object, int], tuple[Token, list[int]]] = {}
     for rank in sorted(case.graph.stuck & case.streams.fronts.keys()):
         call = case.streams.fronts[rank].call
         if call is not None:
-            at.setdefault((call.group, call.sequence), []).append(rank)
-            tokens.setdefault((call.group, call.sequence), call)
-    places = sorted(at, key=lambda place: len(at[place]))[:_MOST_CALLS]
-    for number, here in enumerate(places):
-        for there in places[number + 1 :]:
-            mine, theirs = tokens[here], tokens[there]
-            if mine.group == theirs.group or not is_swapped(case.programs, mine, theirs):
-                continue
-            if not _is_issued_by(case, at[there][0], mine) or not _is_issued_by(case, at[here][0], theirs):
-                continue
-            both = set(mine.group[1]) & set(theirs.group[1])
-            sides = [tuple(r for r in at[place] if not both or r in both) for place in (here, there)]
-            if all(sides):
-                return _blamed(mine, theirs, sides)
-    return None
+            found.setdefault((call.group, call.sequence), (call, []))[1].append(rank)
+    return list(found.values())
 
 
 def _is_issued_by(case: Case, rank: int, call: Token) -> bool:

@@ -41,11 +41,8 @@ def foreign_store(case: Case) -> Blame[ForeignStore] | None:
         return None
     connected = tuple(sorted(rank for rank in case.seen if _waits_there(case, case.ranks[rank], store.port)))
     refused = first.exit is not None and first.exit.exception == _PORT_TAKEN
-    joining = any(case.activities[rank].kind == ActivityKind.STORE_WAIT for rank in connected)
     server = store.foreign
-    # A store of no job may be meant for ranks that have joined; a process that cannot be read may be the job's own.
-    proven = refused or (joining if server.rank is None else True)
-    if not connected or not proven or (server.pid is None and not refused):
+    if not connected or not (refused or _cannot_be_meant(case, server, connected)):
         return None
     return Blame(
         ForeignStore(server, store.port, connected, refused),
@@ -55,6 +52,15 @@ def foreign_store(case: Case) -> Blame[ForeignStore] | None:
         + ("; rank 0, which should listen there, could not" if refused else ""),
         processes=(CulpritProcess(None, server.pid, case.ranks[connected[0]].host, "foreign-job"),),
     )
+
+
+def _cannot_be_meant(case: Case, server: ForeignServer, connected: tuple[int, ...]) -> bool:
+    """True if the server is a known process that cannot serve the store by design: another job's rank, or any other
+    while ranks still wait to join (ranks that have joined may be meant to use it)."""
+    if server.pid is None:
+        return False  # a process that cannot be read may be the job's own
+    joining = any(case.activities[rank].kind == ActivityKind.STORE_WAIT for rank in connected)
+    return joining or server.rank is not None
 
 
 def _is_gone(case: Case, first: RankSnapshot) -> bool:

@@ -1,7 +1,7 @@
 """Faults beside the one that was blamed: in groups that share no rank with it, and that no other rank can explain.
 
 Two things may go wrong at once in a large job. A clash of arguments, a sequence that needs a repair of its own, or a
-rank that stands at no call and has not issued what its group waits for: none of these follows from a fault elsewhere.
+rank that is at no call and has not issued what its group waits for: none of these follows from a fault elsewhere.
 """
 
 from __future__ import annotations
@@ -75,6 +75,16 @@ def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
         return
     first = min(waiting)
     call = next(t for r in history.members if (t := history.at(r, first)) is not None and t.pending)
+    yield from _clashes(case, history, call)
+    late = tuple(
+        r for r in history.members if r in case.programs and r not in case.streams.fronts and history.issued(r) < first
+    )
+    if late:
+        yield Further(late, "late", call, history.label)
+
+
+def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further]:
+    """Arguments that differ, then calls that differ and have one repair. The group hangs in ``call``."""
     differing = disagreement_of(case, history)
     if differing is not None:
         blamed = blamed_by_precedent(case, differing)
@@ -84,11 +94,6 @@ def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
         if len(candidates) == 1:
             gap: Gap | None = candidates[0].first
             yield Further(candidates[0].culprits, "calls", gap.token if gap is not None else call, history.label)
-    late = tuple(
-        r for r in history.members if r in case.programs and r not in case.streams.fronts and history.issued(r) < first
-    )
-    if late:
-        yield Further(late, "late", call, history.label)
 
 
 def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:

@@ -1,7 +1,7 @@
 """All have issued the call that the job hangs in: whose device has not come to it, and whose kernel does not end?
 
 A rank that never issued the call is no question of devices: the wait-for graph names it. Here every member has issued
-the call, with equal arguments, and stands at it. Where the recorders timed kernels, a rank whose kernel has not begun
+the call, with equal arguments, and is at it. Where the recorders timed kernels, a rank whose kernel has not begun
 while others' run is the one that they wait for: something before it on its device (a kernel, a copy, an event) does not
 end. Where all run, the call itself does not end. Where kernels were not timed, either may be.
 """
@@ -30,15 +30,15 @@ class DeviceStuck(Explanation):
     """Those whose kernel is known to run."""
     waiting: tuple[int, ...]
     """Those whose kernel is known not to have begun."""
-    untold: tuple[int, ...]
+    untimed: tuple[int, ...]
     """Those of which it is not known."""
     label: str = ""
     """The group's name for people."""
 
 
 def stuck_device(case: Case) -> Blame[DeviceStuck] | None:
-    """The first call that all its members stand at, where every other rank waits for one of these; None where there is
-    none, or where a rank that others wait for stands at no call: it has not issued theirs."""
+    """The first call that all its members are at, where every other rank waits for one of these; None where there is
+    none, or where a rank that others wait for is at no call: it has not issued theirs."""
     if not case.streams:
         return None
     waiting = {w.waiter for w in case.graph.waits}
@@ -69,7 +69,7 @@ def _sorted(
 
     label = history.label if history is not None else ""
     running = of(Kernel.RUNNING, Kernel.DONE)
-    return DeviceStuck(members, call, running, of(Kernel.WAITING), of(Kernel.UNTOLD), label)
+    return DeviceStuck(members, call, running, of(Kernel.WAITING), of(Kernel.UNTIMED), label)
 
 
 def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
@@ -84,7 +84,7 @@ def _in_messages(case: Case, rank: int) -> DeviceStuck | None:
         elif own.started:
             kernels[each] = Kernel.RUNNING
         else:
-            kernels[each] = Kernel.WAITING if each in case.streams.timed else Kernel.UNTOLD
+            kernels[each] = Kernel.WAITING if each in case.streams.timed else Kernel.UNTIMED
     return _sorted(ranks, None, kernels)
 
 
@@ -94,10 +94,10 @@ def _blamed(found: DeviceStuck) -> Blame[DeviceStuck]:
             f"the kernels of {ranks_text(found.running)} run, and {ranks_text(found.waiting)} issued the call as well"
         )
         return Blame(found, found.waiting, confidence=Confidence.LIKELY, sure=sure)
-    if found.running and len(found.untold) == 1:
-        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untold)} does was not recorded"
-        return Blame(found, found.untold, (), confidence=Confidence.POSSIBLE, sure=sure)
-    if found.running and not found.untold:
+    if found.running and len(found.untimed) == 1:
+        sure = f"all other kernels of the call run; whether that of {ranks_text(found.untimed)} does was not recorded"
+        return Blame(found, found.untimed, (), confidence=Confidence.POSSIBLE, sure=sure)
+    if found.running and not found.untimed:
         return Blame(found, confidence=Confidence.LIKELY, sure="the kernels of all ranks of the call run")
     open_ = "when kernels began was not recorded (TORCH_NCCL_ENABLE_TIMING=1 records it)"
-    return Blame(found, (), tuple((rank,) for rank in (found.untold or found.waiting)[:8]), sure=open_)
+    return Blame(found, (), tuple((rank,) for rank in (found.untimed or found.waiting)[:8]), sure=open_)

@@ -2,7 +2,7 @@
 
 Between ranks that pass messages nobody has the same calls as another: there is no majority to compare with. But a
 training loop repeats itself, so a rank that left a call out, added one or chose another partner shows it in its own
-history. Where a device executes the calls, the CPU has gone on, and what follows tells the three apart.
+history. Where a device executes the calls, the CPU has gone on, and what follows shows which of the three it is.
 
 Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_reduce → send 2 was left out.
 """
@@ -28,7 +28,7 @@ _LEAST_REPEATED = 4
 _MOST_RANKS = 256
 """That are searched, those that wait in messages first; chosen by hand."""
 _FOLLOWING = 12
-"""Events behind the odd one that are compared; chosen by hand."""
+"""Events after the odd one that are compared; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,23 +97,43 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     # Without the files' times, the last thing that any dump shows is the earliest that they can have been written.
     now = written if trusted else dict.fromkeys(programs, newest)
     skew = max(written.values()) - min(written.values()) if trusted else 0.0
-    waits = tuple(
+    waits = _waits(programs, pending, now)
+    moment = _moment(programs, streams, now, waits, skew, apart=apart is not None)
+    if moment is Moment.FRESH and not trusted:
+        moment = Moment.TIMELESS
+    return DumpTimes(moment, waits, skew, apart)
+
+
+def _waits(
+    programs: Mapping[int, RankProgram], pending: Mapping[int, tuple[float, float]], now: Mapping[int, float]
+) -> tuple[Waited, ...]:
+    """How long each rank has waited. ``pending``: rank → (since when, time-out); ``now``: rank → time of its dump."""
+    return tuple(
         Waited(rank, since, now[rank] - since, timeout, _gave_up(programs[rank], now[rank] - since, timeout))
         for rank, (since, timeout) in sorted(pending.items())
     )
+
+
+def _moment(
+    programs: Mapping[int, RankProgram],
+    streams: Streams,
+    now: Mapping[int, float],
+    waits: Sequence[Waited],
+    skew: float,
+    *,
+    apart: bool,
+) -> Moment:
+    """What the dumps are dumps of, where calls are under way. ``now``: rank → when its dump was written."""
+    if any(wait.gave_up for wait in waits):
+        return Moment.TIMED_OUT
+    if apart:
+        return Moment.APART
     usual = max((_longest_pause(program) for program in programs.values()), default=0.0)
-    longest = max(w.seconds for w in waits)
-    if any(w.gave_up for w in waits):
-        moment = Moment.TIMED_OUT
-    elif apart is not None:
-        moment = Moment.APART
-    elif longest > max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual) and (
-        _is_quiet(programs, now, longest) or not streams
-    ):
-        moment = Moment.STALLED
-    else:
-        moment = Moment.FRESH if trusted else Moment.TIMELESS
-    return DumpTimes(moment, waits, skew, apart)
+    longest = max(wait.seconds for wait in waits)
+    least = max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual)
+    if longest > least and (not streams or _is_quiet(programs, now, longest)):
+        return Moment.STALLED
+    return Moment.FRESH
 
 
 def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:

@@ -1,4 +1,4 @@
-"""Two calls that changed places: told from a call that is missing, or one too many, by what follows them.
+"""Two calls that changed places. What follows them shows that no call is missing, and none is one too many.
 
 A device's CPU goes on issuing calls after the one that hangs, so there is something that follows.
 """
@@ -27,7 +27,7 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
         return False
     again = here.index(there[0])
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
-    # The farther apart the two, the more a call left out is the simpler story.
+    # The farther the two are apart, the more a call left out is the simpler story.
     left_out = agreement(here, there[1:]) + (1 if again == 1 else 2)
     return swapped >= max(left_out, agreement(here[1:], there))
 

@@ -1,5 +1,5 @@
 """Who belongs to the groups of a job. Every journal lists the members of the same few groups, thousands of numbers
-each: they are compared once, and from then on recognised at a glance."""
+each: they are compared once, and from then on recognized at a glance."""
 
 from __future__ import annotations
 

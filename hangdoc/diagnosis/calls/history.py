@@ -7,6 +7,7 @@ way through the library below it: of a trainer all calls come from one user line
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -107,17 +108,22 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     Otherwise two ranks must wait in different calls of that number. Example: rank 0 waits in #5 broadcast, rank 1 in #5
     all_reduce → True.
     """
-    waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
-    # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
-    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
-        waiting.update(call.sequence for call in calls if call.pending)
-    for sequence in waiting:
+    for sequence in _numbers_under_way(history):
         calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
         arrived = history.arrived(sequence)
         counted = [t for t in calls_of_number if arrived or t.state or (t.pending and not history.inferred)]
         if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
     return False
+
+
+def _numbers_under_way(history: GroupHistory) -> set[int]:
+    """The numbers of the calls that ranks wait in."""
+    found = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
+    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
+        found.update(call.sequence for call in calls if call.pending)
+    return found
 
 
 def group_label(name: str, description: str) -> str:
@@ -219,40 +225,58 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
     has at least these, and any other group has at least the ranks that used it.
     """
     found: dict[GroupKey, GroupHistory] = {}
-    shared: dict[tuple[int, int], list[Token]] = {}
-    elsewhere: dict[tuple[object, ...], list[Token]] = {}
+    shared = _SharedTokens()
     everyone = dumped or tuple(sorted(program_of))
     # A backend counts messages and collectives of a group in one place: the last number may be of either.
     with_messages = any(program.journal.point_to_points for program in program_of.values())
     for rank, program in program_of.items():
         for name in dict.fromkeys((*program.groups, *program.recording.by_group)):
             key = program.key(name)
-            history = found.get(key)
-            if history is None:
-                group = program.groups.get(name)
-                label = group_label(name, group.description if group else "")
-                history = found[key] = GroupHistory(key, key[1] or everyone, label, open=bool(dumped) and not key[1])
+            if key not in found:
+                found[key] = _without_calls(program, name, everyone, open_=bool(dumped) and not key[1])
             counted = program.counted.get(name, 0)
             if counted and not with_messages:
-                history.counted[rank] = counted
+                found[key].counted[rank] = counted
             places = program.recording.by_group.get(name)
-            if places is None:
-                continue
-            own = (id(history), id(places))
-            if own not in shared:
-                # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
-                contents = program.recording.contents
-                alike = (id(history), tuple(places), tuple(contents[place] for place in places)) if contents else own
-                if alike not in elsewhere:
-                    elsewhere[alike] = [program.token(place) for place in places]
-                shared[own] = elsewhere[alike]
-            history.tokens[rank] = shared[own]
+            if places is not None:
+                found[key].tokens[rank] = shared.tokens(found[key], program, places)
     for history in found.values():
-        if history.open and history.label != _DEFAULT_GROUP:
-            history.members = tuple(sorted(history.tokens))
-        history.blind = tuple(r for r in history.members if r not in program_of)
-        _cut_to_common_memory(history)
+        _complete(history, program_of)
     return list(found.values())
+
+
+def _complete(history: GroupHistory, program_of: dict[int, RankProgram]) -> None:
+    """Fill in what follows from the calls of all ranks: who is a member, who was not seen, what can be compared."""
+    if history.open and history.label != _DEFAULT_GROUP:
+        history.members = tuple(sorted(history.tokens))
+    history.blind = tuple(r for r in history.members if r not in program_of)
+    _cut_to_common_memory(history)
+
+
+def _without_calls(program: RankProgram, name: str, everyone: tuple[int, ...], *, open_: bool) -> GroupHistory:
+    """The history of a group that the program names; of members that nobody lists, ``everyone`` may be one."""
+    group, key = program.groups.get(name), program.key(name)
+    return GroupHistory(key, key[1] or everyone, group_label(name, group.description if group else ""), open=open_)
+
+
+class _SharedTokens:
+    """Lists of tokens, one for all ranks that issue the same calls in a group."""
+
+    def __init__(self) -> None:
+        self._by_places: dict[tuple[int, int], list[Token]] = {}
+        self._by_contents: dict[tuple[object, ...], list[Token]] = {}
+
+    def tokens(self, history: GroupHistory, program: RankProgram, places: Sequence[int]) -> list[Token]:
+        """The calls at those places of the program's journal, which are those of the group."""
+        own = (id(history), id(places))
+        if own not in self._by_places:
+            # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
+            contents = program.recording.contents
+            alike = (id(history), tuple(places), tuple(contents[place] for place in places)) if contents else own
+            if alike not in self._by_contents:
+                self._by_contents[alike] = [program.token(place) for place in places]
+            self._by_places[own] = self._by_contents[alike]
+        return self._by_places[own]
 
 
 def _cut_to_common_memory(history: GroupHistory) -> None:

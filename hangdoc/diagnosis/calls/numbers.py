@@ -15,33 +15,37 @@ from hangdoc.model.snapshot import JobSnapshot
 
 
 def with_aligned_numbers(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with the calls of such groups renumbered: the last that completed has one number on all members."""
-    unsure = {name for rank in job.ranks if rank.journal is not None for name in rank.journal.unsure_numbers}
+    """``job`` with the calls of such groups renumbered: the last that completed has one number on all members.
+
+    Example: rank 0 (nothing lost) completed #12 last, rank 1 (oldest entries lost) #14 → rank 1's numbers less 2.
+    """
+    journals = {each.rank: each.journal for each in job.ranks if each.journal is not None}
+    unsure = {name for journal in journals.values() for name in journal.unsure_numbers}
     if not unsure:
         return job
-    last: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
-    for rank in job.ranks:
-        journal = rank.journal
-        for group in journal.groups if journal is not None else ():
-            if journal is not None and group.name in unsure:
-                number = _last_completed(journal, group.name)
-                if number:
-                    last.setdefault(group.key, {})[rank.rank] = number
     shifts: dict[int, dict[str, int]] = {}
-    journals = {rank.rank: rank.journal for rank in job.ranks if rank.journal is not None}
-    for (name, _), numbers in last.items():
-        sure = [number for member, number in numbers.items() if name not in journals[member].unsure_numbers]
-        reference = max(sure or numbers.values())
-        for member, number in numbers.items():
-            if name in journals[member].unsure_numbers and number != reference:
-                shifts.setdefault(member, {})[name] = reference - number
-    ranks = (
-        replace(rank, journal=_shifted(rank.journal, shifts[rank.rank]))
-        if rank.journal and rank.rank in shifts
-        else rank
-        for rank in job.ranks
+    for name, numbers in _last_numbers(job, unsure):
+        doubtful = {rank for rank in numbers if name in journals[rank].unsure_numbers}
+        reference = max([numbers[rank] for rank in numbers if rank not in doubtful] or numbers.values())
+        for rank in doubtful:
+            if numbers[rank] != reference:
+                shifts.setdefault(rank, {})[name] = reference - numbers[rank]
+    ranks = tuple(
+        replace(each, journal=_shifted(journals[each.rank], shifts[each.rank])) if each.rank in shifts else each
+        for each in job.ranks
     )
-    return replace(job, ranks=tuple(ranks))
+    return replace(job, ranks=ranks)
+
+
+def _last_numbers(job: JobSnapshot, names: set[str]) -> list[tuple[str, dict[int, int]]]:
+    """(name, rank → number of its last call that completed) of each group of those names."""
+    found: dict[tuple[str, tuple[int, ...]], dict[int, int]] = {}
+    for each in job.ranks:
+        for group in each.journal.groups if each.journal is not None else ():
+            number = _last_completed(each.journal, group.name) if each.journal and group.name in names else 0
+            if number:
+                found.setdefault(group.key, {})[each.rank] = number
+    return [(name, numbers) for (name, _), numbers in found.items()]
 
 
 def _last_completed(journal: Journal, group: str) -> int:

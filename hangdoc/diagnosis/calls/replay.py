@@ -185,27 +185,44 @@ class _Stage:
 
     def _part(self, rank: int, program: RankProgram) -> _Actor:
         """What the rank still issues."""
-        entries: list[tuple[int, Slot, Hashable]] = []
-        extra: set[Slot] = set()
-        alive = rank not in self.ended
+        script = _Script(alive=rank not in self.ended)
         edited = [place for place, edits in self.edits.items() if rank in edits]
         for place in edited:
-            history, gaps = self.histories[place], self.edits[place][rank]
-            kept, inserted = _renumbered(history.tokens.get(rank, []), gaps, _start(self.repairs[id(history)]))
-            revived = any(gap.kind == "delete" and gap.token.op == END for gap in gaps)
-            alive = (alive or revived) and not any(gap.kind == "insert" and gap.token.op == END for gap in gaps)
-            entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
-            extra |= {(place, number) for number in inserted}
+            history = self.histories[place]
+            script.edit(place, history.tokens.get(rank, []), self.edits[place][rank], _start(self.repairs[id(history)]))
         # Several pending calls at once are asynchronous and hold up no rank.
         for token in program.pending if len(program.recording.pending) < 2 else ():
             place = self.index.get(token.group, -1)
             if place >= 0 and place not in edited:
-                entries.append((token.order, (place, token.sequence), _kind(token)))
+                script.entries.append((token.order, (place, token.sequence), _kind(token)))
         message = _message(rank, program)
         if message is not None:
-            entries.append((len(program.journal.calls), (-1, message), "message"))
-        entries.sort(key=lambda entry: entry[0])
-        return _Actor([e[1] for e in entries], {e[1]: e[2] for e in entries}, frozenset(extra), alive)
+            script.entries.append((len(program.journal.calls), (-1, message), "message"))
+        return script.actor()
+
+
+@dataclass
+class _Script:
+    """What one rank still issues, as it is put together."""
+
+    alive: bool
+    entries: list[tuple[int, Slot, Hashable]] = field(default_factory=list)
+    """(place in the rank's program, the call, what must agree for it to complete)"""
+    extra: set[Slot] = field(default_factory=set)
+
+    def edit(self, place: int, tokens: list[Token], gaps: list[Gap], start: int) -> None:
+        """Add the rank's calls in the group at ``place``, after the edits ``gaps`` of them."""
+        kept, inserted = _renumbered(tokens, gaps, start)
+        self.entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
+        self.extra |= {(place, number) for number in inserted}
+        ends = {gap.kind for gap in gaps if gap.token.op == END}
+        self.alive = (self.alive or "delete" in ends) and "insert" not in ends
+
+    def actor(self) -> _Actor:
+        """The rank that plays it."""
+        entries = sorted(self.entries, key=lambda entry: entry[0])
+        slots, kinds = [slot for _, slot, _ in entries], {slot: kind for _, slot, kind in entries}
+        return _Actor(slots, kinds, frozenset(self.extra), self.alive)
 
 
 def _message(rank: int, program: RankProgram) -> tuple[int, int] | None:
@@ -237,16 +254,18 @@ def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[
     Example: calls 1 to 3 with call 2 deleted → ([(1, 1), (3, 2)], []), where each call is shown by its old number.
     """
     deleted = {gap.token.sequence for gap in gaps if gap.kind == "delete"}
-    before = [gap.mine for gap in gaps if gap.kind == "insert"]
-    inserted = [token.sequence if token is not None and token.op != END else None for token in before]
-    last = min((g.mine.sequence for g in gaps if g.mine and g.kind == "insert" and g.token.op == END), default=None)
+    inserts = [gap for gap in gaps if gap.kind == "insert"]
+    # One loop in spite of its branches: each edit shifts the numbers of all calls after it.
+    # The numbers of the calls that others are inserted before; None: after the rank's last call.
+    before = [gap.mine.sequence if gap.mine is not None and gap.mine.op != END else None for gap in inserts]
+    ends_at = min((gap.mine.sequence for gap in inserts if gap.mine and gap.token.op == END), default=None)
     kept: list[tuple[Token, int]] = []
     added: list[int] = []
     shift = 0
     for token in tokens:
-        if token.sequence < start or (last is not None and token.sequence >= last):
+        if token.sequence < start or (ends_at is not None and token.sequence >= ends_at):
             continue
-        for _ in range(inserted.count(token.sequence)):
+        for _ in range(before.count(token.sequence)):
             added.append(token.sequence + shift)
             shift += 1
         if token.sequence in deleted:
@@ -254,7 +273,7 @@ def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[
         else:
             kept.append((token, token.sequence + shift))
     end = (tokens[-1].sequence if tokens else 0) + shift + 1
-    added += range(end, end + inserted.count(None))
+    added += range(end, end + before.count(None))
     return kept, added
 
 

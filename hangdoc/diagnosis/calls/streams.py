@@ -1,11 +1,11 @@
 """Issued, arrived, started, completed: what a device has done of the calls that its CPU has issued.
 
 Where a device executes the calls (NCCL), the CPU runs ahead of it. Per communicator the device takes the calls in their
-order, so a rank has *arrived* at no call behind the first one there that has not completed. Programs that wait for
-their calls, as they do by default, put the calls of all their groups in one order. So a rank stands at its *front*: the
+order, so a rank has *arrived* at no call after the first one there that has not completed. Programs that wait for
+their calls, as they do by default, put the calls of all their groups in one order. So a rank is at its *front*: the
 first call or message, over all groups, that has not completed.
 
-Example: rank 0 has issued all_reduce #5 and #6, and #5 has not completed → it stands at #5, and has not arrived at #6.
+Example: rank 0 has issued all_reduce #5 and #6, and #5 has not completed → it is at #5, and has not arrived at #6.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kernel(Enum):
     """Issued, and its kernel has not begun: something before it has not ended."""
     RUNNING = "running"
     """Its kernel has begun: the rank is there."""
-    UNTOLD = "untold"
+    UNTIMED = "untimed"
     """Issued and not completed; the recorder was not asked to time kernels, so whether it has begun is open."""
     DONE = "done"
     """Completed."""
@@ -53,7 +53,7 @@ class Front:
 
 
 class Streams:
-    """Where the device of each rank stands."""
+    """Which call or message the device of each rank is at."""
 
     def __init__(self, programs: Mapping[int, RankProgram]) -> None:
         ahead = {rank: p for rank, p in programs.items() if _runs_ahead(p)}
@@ -66,7 +66,7 @@ class Streams:
                 self.fronts[rank] = front
         self.timed = frozenset(rank for rank, program in ahead.items() if _is_timed(program))
         """The ranks whose recorder noticed when kernels began: only there does 'scheduled' mean 'not begun'."""
-        self._behind: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._not_arrived: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def __bool__(self) -> bool:
         """True if a device executes the calls of any rank."""
@@ -85,21 +85,21 @@ class Streams:
             return Kernel.DONE
         if token.state == "started":
             return Kernel.RUNNING
-        if self._is_behind(rank, token):
+        if self._is_yet_to_come(rank, token):
             return Kernel.WAITING
-        return Kernel.WAITING if rank in self.timed else Kernel.UNTOLD
+        return Kernel.WAITING if rank in self.timed else Kernel.UNTIMED
 
-    def behind(self, history: GroupHistory, sequence: int) -> tuple[int, ...]:
+    def not_arrived(self, history: GroupHistory, sequence: int) -> tuple[int, ...]:
         """The members that have issued the call and have not arrived at it: their device is at an earlier one."""
         key = (id(history), sequence)
-        if key not in self._behind:
+        if key not in self._not_arrived:
             found = []
             for rank in history.members:
                 token = history.at(rank, sequence) if rank in self._programs else None
-                if token is not None and token.pending and self._is_behind(rank, token):
+                if token is not None and token.pending and self._is_yet_to_come(rank, token):
                     found.append(rank)
-            self._behind[key] = tuple(found)
-        return self._behind[key]
+            self._not_arrived[key] = tuple(found)
+        return self._not_arrived[key]
 
     def awaited(self, rank: int) -> tuple[int, ...]:
         """The ranks without which the rank's front, a batch of messages, cannot complete: those that have not issued
@@ -117,7 +117,7 @@ class Streams:
         return id(message) in self._alone
 
     def _answers(self, peer: int, rank: int, op: str) -> bool:
-        """True if the peer's device does not stand before the other side of a message of the rank's."""
+        """True if the peer's device is not at something before the other side of a message of the rank's."""
         front = self.fronts.get(peer)
         return front is None or any(m.peer == rank and m.op != op for m in front.messages)
 
@@ -126,8 +126,8 @@ class Streams:
         journals = {rank: program.journal for rank, program in self._programs.items()}
         return frozenset(id(each.message) for each in alone(journals))
 
-    def _is_behind(self, rank: int, token: Token) -> bool:
-        """True if the rank stands before that pending call, in its own order."""
+    def _is_yet_to_come(self, rank: int, token: Token) -> bool:
+        """True if the rank is at something before that pending call, in its own order."""
         front = self.fronts.get(rank)
         if front is None or token.state == "started":
             return False

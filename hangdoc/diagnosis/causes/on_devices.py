@@ -1,4 +1,4 @@
-"""HD101, HD106 and HD107 of jobs whose devices run behind: the calls behind the divergence are there to be compared.
+"""HD101, HD106 and HD107 of jobs whose CPUs run ahead of their devices: calls after the divergence can be compared.
 
 The CPU of such a job goes on issuing calls, so it can be seen whether a call is missing, replaced or only made later.
 Where the recorder kept no stacks, operations and sizes are all there is, and the sentences name calls by their numbers.
@@ -73,7 +73,7 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
     )
 
 
-def told_further(case: Case, fault: Further) -> Message:
+def further_sentence(case: Case, fault: Further) -> Message:
     """A fault beside the one that the verdict is about."""
     culprits, call = fault.culprits, _named(case, fault.call)
     how: dict[str, list[Message]] = {
@@ -154,7 +154,7 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
 
 @cause("HD101", explains=WaitCycle, order=285)
 def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
-    """HD101: the culprits stand at a call that no other member has issued, while those wait for them elsewhere."""
+    """HD101: the culprits are at a call that no other member has issued, while those wait for them elsewhere."""
     front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
     call = front.call if front is not None else None
     history = next((h for h in case.histories if call is not None and h.key == call.group), None)
@@ -184,7 +184,7 @@ def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
 
 @cause("HD101", explains=Diverged, order=231)
 def left_out_or_extra(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD101: a call that no stack tells apart is missing on some ranks, or one too many."""
+    """HD101: a call that looks like any other, as no stack is known, is missing on some ranks, or one too many."""
     gap = blame.found.gap
     if not case.streams or gap is None or gap.token.op == END:
         return None

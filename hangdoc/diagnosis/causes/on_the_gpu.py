@@ -33,7 +33,7 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
             ),
             joined(_DEVICE, "look at what the program launched before this call on that rank"),
         )
-    if found.running and not (found.untold or found.waiting):
+    if found.running and not (found.untimed or found.waiting):
         return Finding(
             "HD602",
             sentence(["all kernels (", Ranks(found.running), ") run in ", what, ", and the call does not complete"]),
@@ -48,9 +48,9 @@ def device_stuck(case: Case, blame: Blame[DeviceStuck]) -> Finding:
         joined(
             "either the GPU of one of them has not reached the call, because an earlier kernel or copy does not end",
             "or all have, and the call itself does not end (network, device)",
-            "these dumps do not show which" if found.untold else "no kernel of the call has begun",
+            "these dumps do not show which" if found.untimed else "no kernel of the call has begun",
         ),
-        joined(_TO_TELL, _DEVICE) if found.untold else _DEVICE,
+        joined(_TO_TELL, _DEVICE) if found.untimed else _DEVICE,
     )
 
 

@@ -175,7 +175,7 @@ class _Builder:
             lines = self._lines.get(key, {})
             unseen = tuple(r for r in history.blind if not self._waits_at(r, lines))
             # On a device, who has issued the call need not have arrived at it.
-            behind = self.streams.behind(history, sequence) if self.streams else ()
+            behind = self.streams.not_arrived(history, sequence) if self.streams else ()
             self._waited_for[key] = (*missing, *unseen, *behind) if unseen or behind else missing
         return self._waited_for[key]
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from hangdoc.capture.dumps.read_folder import read_dump_folder
 from hangdoc.capture.read import own_dumps
 from hangdoc.capture.read.own_dumps import DumpingRank, dump_variables, read_own_dumps
 from hangdoc.capture.safe.open_files import User
@@ -84,6 +85,30 @@ def test_a_dump_of_a_call_that_timed_out_is_read(rank: DumpingRank, tmp_path: Pa
     (call,) = journals[3].calls
     assert (journals[3].source, call.op, call.completed, notes) == ("dump", "all_reduce", False, [])
     assert journals[3].groups[0].members == (0, 1, 2, 3)
+
+
+def test_its_journal_has_all_that_a_folders_has(rank: DumpingRank, tmp_path: Path) -> None:
+    """The same file, read as the rank's own and as one of a folder: threads and stacks are numbered differently."""
+    now = time.time()
+    content = pickle.loads(dump(issued=now - 60))
+    (first,) = content["entries"]
+    first["retired"] = True  # the watchdog gave up on it
+    content["entries"] = [first | {"record_id": 7}]
+    content["pg_status"] = {
+        "0": {"last_enqueued_collective": 3, "last_started_collective": 2, "last_completed_collective": 1}
+    }
+    written(tmp_path / "trace_3", pickle.dumps(content, protocol=2), now - 30)
+    own = read_own_dumps([rank])[0][3]
+    assert (own.gave_up, own.status, own.active_only) == ((0,), (("0", 3, 2, 1),), True)
+    assert own.latest_ns == own.moved_ns == int((now - 60) * 1e9)
+    assert own.written_ns / 1e9 == pytest.approx(now - 30, abs=0.001)
+    of_folder = read_dump_folder(tmp_path).journals[3]
+    alike = [
+        replace(each, calls=tuple(replace(call, thread_id=0, stack=0) for call in each.calls), stacks=())
+        for each in (own, of_folder)
+    ]
+    assert replace(alike[0], written_ns=alike[1].written_ns) == alike[1]
+    assert abs(own.written_ns - of_folder.written_ns) < 1_000
 
 
 def test_a_dump_from_before_the_stall_says_nothing_of_now(rank: DumpingRank, tmp_path: Path) -> None:
