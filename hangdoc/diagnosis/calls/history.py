@@ -171,13 +171,17 @@ class RankProgram:
             self._made[place] = self._token(place, self.journal.calls[place])
         return self._made[place]
 
+    def site(self, call: Call) -> Site:
+        """Where the program issued the call."""
+        return self._sites[call.stack] if 0 <= call.stack < len(self._sites) else ()
+
     def _token(self, place: int, call: Call) -> Token:
         return Token(
             rank=self.rank,
             group=self.key(call.group),
             sequence=call.sequence,
             op=call.op,
-            site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
+            site=self.site(call),
             sizes=call.input_sizes if operation(call.op).sized else None,
             dtypes=call.input_dtypes,
             pending=not call.completed,
