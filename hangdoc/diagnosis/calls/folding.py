@@ -32,6 +32,7 @@ class Recording:
         "_journal",
         "_places",
         "by_group",
+        "completed",
         "contents",
         "pending",
         "runs_ahead",
@@ -50,6 +51,8 @@ class Recording:
         for places in self.by_group.values():
             places.sort(key=lambda place: calls[place].sequence)
         self.pending = tuple(place for place, call in enumerate(calls) if not call.completed)
+        self.completed = frozenset({call.group for call in calls if call.completed})
+        """The groups in which a call has completed."""
         self.runs_ahead = any(call.state for call in calls)
         """A device executes the calls: the program has issued more of them than the device has come to."""
         self._places = list(map(_stack, calls))

@@ -107,13 +107,18 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     Otherwise two ranks must wait in different calls of that number. Example: rank 0 waits in #5 broadcast, rank 1 in #5
     all_reduce → True.
     """
-    waiting = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    # Thousands of ranks share a few lists.
+    lists = {id(calls): calls for calls in history.tokens.values() if calls}
+    one_of_each = {id(history.tokens.get(rank)): rank for rank in history.members}
+    waiting = {calls[-1].sequence for calls in lists.values() if calls[-1].pending}
     # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
-    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
-        waiting.update(call.sequence for call in calls if call.pending)
+    for calls in lists.values():
+        if calls[-1].state:
+            waiting.update(call.sequence for call in calls if call.pending)
+    issued_by_all = 0 if history.blind or not waiting else min(map(history.issued, history.members), default=0)
     for sequence in waiting:
-        calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
-        arrived = history.arrived(sequence)
+        calls_of_number = [t for rank in one_of_each.values() if (t := history.at(rank, sequence)) is not None]
+        arrived = sequence <= issued_by_all
         counted = [t for t in calls_of_number if arrived or t.state or (t.pending and not history.inferred)]
         if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
