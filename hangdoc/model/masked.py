@@ -50,9 +50,10 @@ class _Pass:
         return known
 
     def _parts(self, value: Any) -> Any:
-        own = _OWN_WAYS.get(type(value), {})
+        kind: Any = type(value)
+        own = _OWN_WAYS.get(kind, {})
         changed = {}
-        for name in _names(type(value)):
+        for name in _names(kind):
             before = getattr(value, name)
             if name in own:
                 after = own[name](value)
