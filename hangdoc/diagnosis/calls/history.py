@@ -247,11 +247,11 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
             places = program.recording.by_group.get(name)
             if places is None:
                 continue
-            own = (id(history), id(places))
+            own = (id(history), id(program.recording))
             if own not in shared:
                 # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
                 contents = program.recording.contents
-                alike = (id(history), tuple(places), tuple(contents[place] for place in places)) if contents else own
+                alike = (id(history), tuple(places), tuple(map(contents.__getitem__, places))) if contents else own
                 if alike not in elsewhere:
                     elsewhere[alike] = [program.token(place) for place in places]
                 shared[own] = elsewhere[alike]
