@@ -62,6 +62,9 @@ class _Keys:
         """Names that ranks give to different groups."""
         self._by_content: dict[Hashable, dict[int, int]] = {}
         self._numbers: dict[Hashable, int] = {}
+        self._places: dict[tuple[int, int], int] = {}
+        """(table of stacks, index) → number of the site."""
+        self._sites: dict[Hashable, int] = {}
 
     def of(self, program: RankProgram) -> tuple[int, ...]:
         """The numbers of its calls. A call that dumps have in common is looked at once."""
@@ -81,8 +84,15 @@ class _Keys:
     def _number(self, program: RankProgram, call: Call) -> int:
         label = _description(program, call.group) or call.group
         sized = operation(call.op).sized
-        key = label, call.op, *((call.input_sizes, call.input_dtypes) if sized else ()), program.site(call)
+        key = label, call.op, *((call.input_sizes, call.input_dtypes) if sized else ()), self._site(program, call)
         return self._numbers.setdefault(key, len(self._numbers))
+
+    def _site(self, program: RankProgram, call: Call) -> int:
+        """Number of the call's site. Of thousands of ranks each stack is looked at once."""
+        place = id(program.recording.stacks), call.stack
+        if place not in self._places:
+            self._places[place] = self._sites.setdefault(program.site(call), len(self._sites))
+        return self._places[place]
 
 
 def _description(program: RankProgram, name: str) -> str:
