@@ -190,7 +190,7 @@ def main() -> None:
         found = [measured(command) for _ in range(options.rounds)]
         print(found[0][2].decode())
         document = json.loads(measured([*command, "--json"])[2])
-    culprits = {each["rank"] for each in document["culprits"]}
+    culprits = set(document["culprits"])
     named = sum(culprits.issuperset(fault.ranks) for fault in FAULTS)
     innocent = len(culprits.difference(*(fault.ranks for fault in FAULTS)))
     times = [seconds for seconds, _, _ in found]
