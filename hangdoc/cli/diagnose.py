@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -66,14 +67,27 @@ def diagnose(
         check_suffix(file)
     if source is not None and not source.is_dir():
         raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
-    with _progress() as progress:
-        job = api.load(*paths, source=source, progress=progress)
-    diagnosis = api.diagnose(job)
+    with _without_collector():
+        with _progress() as progress:
+            job = api.load(*paths, source=source, progress=progress)
+        diagnosis = api.diagnose(job)
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)
     for file in report or ():
         write(diagnosis, file)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Without looking for cycles: a large job is millions of objects that stay, and each look would go through all."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
 
 
 @contextmanager

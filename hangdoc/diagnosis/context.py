@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
-from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, histories, programs
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, distinct, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
 from hangdoc.diagnosis.calls.streams import Streams
@@ -211,9 +211,10 @@ class Case:
         """The members of every group in which a call completed: these ranks were alive then, seen or not."""
         # Thousands of ranks share a few groups, of thousands of members each.
         groups = {
-            program.key(name)
-            for program in self.programs.values()
-            for name in {call.group for call in program.journal.calls if call.completed}
+            self.programs[rank].key(name)
+            for program, ranks in distinct(self.programs)
+            for name in program.recording.completed
+            for rank in ranks
         }
         return frozenset(member for _, members in groups for member in members)
 

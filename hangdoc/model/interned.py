@@ -1,15 +1,17 @@
 """A large job for a file: the calls, groups and stacks that its ranks have in common are written once.
 
 ``[a, b, c], [a, b, d]`` → the table ``[a, b, c, d]`` and its runs ``[(0, 3)], [(0, 2), (3, 1)]``. Only what is one
-object in memory is one row: to compare millions of calls would take longer than to write them.
+object in memory is one row: to compare millions of calls would take longer than to write them. Calls are rows without
+the name of their group, as each row of a mesh does the same in a group of its own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, repeat
+from operator import attrgetter
 from typing import Any
 
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
@@ -17,8 +19,9 @@ from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import JobSnapshot
 
 INTERNED_SCHEMA = "hangdoc.snapshot/2"
-MOST_REFERENCES = 24_000_000
-"""Calls and the like of all ranks together that a file may unfold to, 8 bytes each: 4,096 ranks with 5,000 calls."""
+MOST_REFERENCES = 40_000_000
+"""Calls and the like of all ranks together that a file may unfold to, 8 bytes each: 4,096 ranks with 5,000 calls, or
+with 2,000 in the groups of a mesh."""
 
 Runs = tuple[tuple[int, int], ...]
 """(first row, how many) of a table, again and again."""
@@ -33,6 +36,8 @@ class JournalRows:
     groups: Runs
     calls: tuple[Runs, ...]
     """Those of each group. Ranks of a mesh have the calls of a row, or a column, in common, and not the whole."""
+    called: tuple[str, ...]
+    """The names of those groups."""
     order: int
     """Index into ``InternedJob.orders``; -1 where there is one group at most."""
     point_to_points: Runs
@@ -47,6 +52,7 @@ class InternedJob:
     job: JobSnapshot
     groups: tuple[ProcessGroup, ...]
     calls: tuple[Call, ...]
+    """Their groups are ''."""
     point_to_points: tuple[PointToPoint, ...]
     stacks: tuple[Stack, ...]
     orders: tuple[tuple[int, ...], ...]
@@ -56,11 +62,16 @@ class InternedJob:
 
 _WHOLE = ("groups", "point_to_points", "stacks")
 _PARTS = (*_WHOLE, "calls")
+_BUT_GROUP = tuple(name for name in Call.__match_args__ if name != "group")
+_all_but_group = attrgetter(*_BUT_GROUP)
+_PUT = tuple(getattr(Call, name).__set__ for name in ("group", *_BUT_GROUP))
+"""What sets the fields of a call."""
 
 
 def interned(job: JobSnapshot) -> InternedJob:
     """``job`` with its journals in tables."""
-    tables = {part: _Table() for part in _PARTS}
+    tables = {part: _Table() for part in _WHOLE}
+    all_calls = _CallTable()
     rows = []
     orders: dict[tuple[int, ...], int] = {}
     ranks = list(job.ranks)
@@ -73,12 +84,13 @@ def interned(job: JobSnapshot) -> InternedJob:
             number = {name: place for place, name in enumerate(of_group)}
             order = tuple(number[call.group] for call in rank.journal.calls) if len(of_group) > 1 else ()
             at = orders.setdefault(order, len(orders)) if order else -1
-            calls = tuple(tuple(tables["calls"].find(some)) for some in of_group.values())
-            rows.append(JournalRows(index, calls=calls, order=at, **runs))
+            calls = tuple(all_calls.runs(some) for some in of_group.values())
+            rows.append(JournalRows(index, calls=calls, called=tuple(of_group), order=at, **runs))
             empty: dict[str, Any] = dict.fromkeys(_PARTS, ())
             ranks[index] = replace(rank, journal=replace(rank.journal, **empty))
     stripped = replace(job, ranks=tuple(ranks))
     found: dict[str, Any] = {part: tuple(table.rows) for part, table in tables.items()}
+    found["calls"] = tuple(all_calls.rows)
     return InternedJob(INTERNED_SCHEMA, stripped, orders=tuple(orders), journals=tuple(rows), **found)
 
 
@@ -92,24 +104,47 @@ class _Table:
     def runs(self, values: Sequence[Any]) -> Runs:
         """Where the values are, those that are new at the end."""
         if id(values) not in self._known:
-            self._known[id(values)] = tuple(self.find(values))
+            self._known[id(values)] = tuple(_runs(map(self._row, values)))
         return self._known[id(values)]
 
-    def find(self, values: Sequence[Any]) -> Iterable[tuple[int, int]]:
-        """The same for values that do not outlive the call."""
-        first, count = -1, 0
-        for value in values:
-            row = self._row_of.setdefault(id(value), len(self.rows))
+    def _row(self, value: Any) -> int:
+        row = self._row_of.setdefault(id(value), len(self.rows))
+        if row == len(self.rows):
+            self.rows.append(value)
+        return row
+
+
+class _CallTable:
+    def __init__(self) -> None:
+        self.rows: list[Call] = []
+        self._row_of: dict[int, int] = {}
+        self._alike: dict[tuple[Any, ...], int] = {}
+
+    def runs(self, calls: Sequence[Call]) -> Runs:
+        """Where the calls are, those that are new at the end."""
+        return tuple(_runs(map(self._row, calls)))
+
+    def _row(self, call: Call) -> int:
+        row = self._row_of.get(id(call))
+        if row is None:
+            row = self._alike.setdefault(_all_but_group(call), len(self.rows))
+            self._row_of[id(call)] = row
             if row == len(self.rows):
-                self.rows.append(value)
-            if row == first + count:
-                count += 1
-            else:
-                if count:
-                    yield first, count
-                first, count = row, 1
-        if count:
-            yield first, count
+                self.rows.append(replace(call, group=""))
+        return row
+
+
+def _runs(rows: Iterable[int]) -> Iterable[tuple[int, int]]:
+    first, count = -1, 0
+    for row in rows:
+        if row == first + count:
+            count += 1
+        else:
+            if count:
+                yield first, count
+            first, count = row, 1
+    if count:
+        yield first, count
 
 
 def restored(found: InternedJob) -> JobSnapshot:
@@ -130,6 +165,11 @@ class _Tables:
         self._found = found
         self._left = MOST_REFERENCES
         self._known: dict[Any, tuple[Any, ...]] = {}
+        self._columns: dict[Runs, list[list[Any]]] = {}
+        self._first: dict[str, Runs] = {}
+        """Group → the rows of the first member's calls."""
+        self._by_row: dict[str, dict[int, Call]] = {}
+        """The calls of a group whose members have different ones."""
 
     def rows(self, part: str, runs: Runs) -> tuple[Any, ...]:
         """Those of the table ``part``."""
@@ -144,10 +184,10 @@ class _Tables:
 
     def calls(self, row: JournalRows) -> tuple[Any, ...]:
         """The calls of a journal, those of its groups in their order."""
-        key = (row.order, row.calls)
+        key = (row.order, row.calls, row.called)
         if key in self._known:
             return self._known[key]
-        of_group = [self.rows("calls", runs) for runs in row.calls]
+        of_group = [self._of_group(name, runs) for name, runs in zip(row.called, row.calls, strict=True)]
         if row.order < 0:
             return tuple(chain.from_iterable(of_group))
         if row.order >= len(self._found.orders):
@@ -160,10 +200,50 @@ class _Tables:
         self._known[key] = tuple([following[place]() for place in order])
         return self._known[key]
 
+    def _of_group(self, name: str, runs: Runs) -> tuple[Call, ...]:
+        """The rows as calls of the group; one object for all its members."""
+        if (name, runs) in self._known:
+            return self._known[name, runs]
+        first = self._first.get(name)
+        if first is None:
+            self._first[name] = runs
+            if runs not in self._columns:
+                self._columns[runs] = _columns(self.rows("calls", runs))
+            calls = self._made(name, self._columns[runs])
+        else:
+            # Some member did something else.
+            own = self._by_row.get(name)
+            if own is None:
+                own = self._by_row[name] = dict(zip(_numbers(first), self._known[name, first], strict=True))
+            table = self.rows("calls", runs)
+            new = {row: call for row, call in zip(_numbers(runs), table, strict=True) if row not in own}
+            own.update(zip(new, self._made(name, _columns(tuple(new.values()))), strict=True))
+            calls = tuple(map(own.__getitem__, _numbers(runs)))
+        self._known[name, runs] = calls
+        return calls
+
+    def _made(self, name: str, columns: list[list[Any]]) -> tuple[Call, ...]:
+        """New calls. A million of them through their constructor would take eight times as long."""
+        count = len(columns[0])
+        self._take(count * len(columns))
+        calls = tuple(map(object.__new__, repeat(Call, count)))
+        for put, column in zip(_PUT, (repeat(name), *columns), strict=True):
+            deque(map(put, calls, column), maxlen=0)
+        return calls
+
     def _take(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
             raise ValueError(f"journals: they unfold to more than {MOST_REFERENCES:,} entries")
+
+
+def _numbers(runs: Runs) -> Iterable[int]:
+    return chain.from_iterable(range(first, first + count) for first, count in runs)
+
+
+def _columns(calls: Sequence[Call]) -> list[list[Any]]:
+    """Their fields but the group, one list for each."""
+    return [list(map(attrgetter(name), calls)) for name in _BUT_GROUP]
 
 
 def size(job: JobSnapshot) -> int:

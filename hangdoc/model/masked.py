@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import cache
 from typing import Any, TypeVar
 
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
@@ -33,6 +34,8 @@ class _Pass:
     def _any(self, value: Any) -> Any:
         if isinstance(value, str):
             return mask_text(value)
+        if value is None or isinstance(value, (int, float)):
+            return value
         if isinstance(value, tuple):
             found = tuple(map(self._any, value))
             return value if all(map(_same, found, value)) else found
@@ -47,15 +50,17 @@ class _Pass:
         return known
 
     def _parts(self, value: Any) -> Any:
-        own = _OWN_WAYS.get(type(value), {})
+        kind: Any = type(value)
+        own = _OWN_WAYS.get(kind, {})
         changed = {}
-        for name in _names(type(value)):
+        for name in _names(kind):
             before = getattr(value, name)
             if name in own:
                 after = own[name](value)
             else:
-                # Thousands of ranks may share one table of stacks.
-                after = self._once(before, self._any) if name == "stacks" and before else self._any(before)
+                # Thousands of ranks may share one table of stacks, and what else is the same in their journals.
+                shared = before and isinstance(before, tuple) and isinstance(value, Journal)
+                after = self._once(before, self._any) if shared else self._any(before)
             if after is not before and after != before:
                 changed[name] = after
         return dataclasses.replace(value, **changed) if changed else value
@@ -65,6 +70,7 @@ def _same(one: object, other: object) -> bool:
     return one is other
 
 
+@cache
 def _names(kind: Any) -> tuple[str, ...]:
     left = _LEFT_ALONE.get(kind, ())
     return () if left == "*" else tuple(name for name in kind.__dataclass_fields__ if name not in left)

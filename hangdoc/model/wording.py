@@ -11,6 +11,10 @@ _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 """Control, format (bidirectional, zero-width), surrogate, private, unassigned, line separators."""
 
 
+_MOST_RUNS = 12
+_FIRST_RUNS = 3
+
+
 def fold_ranks(ranks: Iterable[int]) -> str:
     """``{0, 1, 2, 3, 5}`` → ``'0-3,5'``; two neighbors stay apart: ``'0,1'``."""
     runs: list[list[int]] = []
@@ -23,14 +27,21 @@ def fold_ranks(ranks: Iterable[int]) -> str:
 
 
 def name_ranks(ranks: Iterable[int]) -> str:
-    """``'rank 2'``, ``'ranks 0, 1 and 3'``; more than four are folded: ``'ranks 0-5,7'``."""
+    """``'rank 2'``, ``'ranks 0, 1 and 3'``; more than four are folded: ``'ranks 0-5,7'``.
+
+    Of many scattered ones only some are named: ``'45 ranks (3,195,259 … 4035; list in the JSON)'``.
+    """
     members = sorted(set(ranks))
     if not members:
         return "no rank"
     if len(members) == 1:
         return f"rank {members[0]}"
     if len(members) > 4:
-        return f"ranks {fold_ranks(members)}"
+        folded = fold_ranks(members)
+        runs = folded.split(",")
+        if len(runs) > _MOST_RUNS:
+            return f"{len(members)} ranks ({','.join(runs[:_FIRST_RUNS])} … {runs[-1]}; list in the JSON)"
+        return f"ranks {folded}"
     return f"ranks {', '.join(map(str, members[:-1]))} and {members[-1]}"
 
 

@@ -281,7 +281,14 @@ def _pids_by_host(diagnosis: Diagnosis) -> tuple[dict[str, list[str]], dict[str,
 
 
 def _label(ranks: tuple[int, ...]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+    named = name_ranks(ranks)
+    return named if "(" in named else f"rank{'s' if len(ranks) > 1 else ''} {fold_ranks(ranks)}"
+
+
+def _members(ranks: tuple[int, ...]) -> str:
+    """As they are named elsewhere, without the word: '0-3', '64 ranks (3,67,131 … 4035; list in the JSON)'."""
+    named = name_ranks(ranks)
+    return named if "(" in named else fold_ranks(ranks)
 
 
 def _place(frame: Frame | None, paths: _Paths) -> Piece:
@@ -293,7 +300,7 @@ def _place(frame: Frame | None, paths: _Paths) -> Piece:
 
 def _group(side: Side, diagnosis: Diagnosis) -> Iterator[Piece]:
     size = diagnosis.world_size or len(diagnosis.ranks)
-    members = f"[{fold_ranks(side.members)}]" if side.members and len(side.members) < size else ""
+    members = f"[{_members(side.members)}]" if side.members and len(side.members) < size else ""
     number = f" #{side.sequence}" if side.sequence is not None else ""
     if text := f"{side.group}{members}{number}".strip():
         yield Piece(text)

@@ -1,6 +1,7 @@
 """How long does the diagnosis of a folder of flight-recorder dumps take, beside reading the files at all?
 
     python tests/benchmarks/dumps.py [--full] [--shape RANKSxCALLS …] [--mesh] [--depth N] [--keep DIR] [--no-torch]
+                                      [--guide]
 
 Writes dumps as NCCL's recorder does (one rank has left out a call), by default small ones of 64 x 500 and 512 x 100,
 with ``--full`` 512 x 2,000 and 4,096 x 100. Each is then read in processes of their own: by ``pickle.load``, file by
@@ -11,6 +12,7 @@ ratio to the first, and the largest memory of one process. ``--mesh`` adds the r
 from __future__ import annotations
 
 import argparse
+import compileall
 import json
 import math
 import os
@@ -22,6 +24,12 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from guide_pages import put_figures
+
+import hangdoc
 
 C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
 USER = "/job/project/train.py"
@@ -75,6 +83,14 @@ def dump(rank: int, ranks: int, calls: int, depth: int, side: int) -> dict[str, 
     return {"version": "2.10", "pg_config": config, "pg_status": status, "comm_lib_version": "2.27", "entries": entries}
 
 
+ROWS = {
+    ("512x2000", "hangdoc"): "512 dumps of 2,000 calls: CPU time against that of `pickle.load` / peak memory",
+    ("512x2000", "torchfrtrace"): "the same dumps by torch's own analyzer, `torchfrtrace`",
+    ("4096x100", "hangdoc"): "4,096 dumps of 100 calls, as above",
+    ("4096x100", "torchfrtrace"): "these dumps by `torchfrtrace`",
+}
+"""In the guide: of which shape and by which way."""
+
 READ = """
 import pickle, pathlib, sys
 for path in sorted(pathlib.Path(sys.argv[1]).iterdir()):
@@ -106,6 +122,8 @@ def run(shape: str, options: argparse.Namespace, folder: Path) -> None:
     """Write, read, print."""
     ranks, calls = map(int, shape.split("x"))
     side = math.isqrt(ranks) if options.mesh else 0
+    # An installed package has its bytecode.
+    compileall.compile_dir(Path(hangdoc.__file__).parent, quiet=2)
     total = 0
     for rank in range(ranks):
         data = pickle.dumps(dump(rank, ranks, calls, options.depth, side), protocol=2)
@@ -125,6 +143,8 @@ def run(shape: str, options: argparse.Namespace, folder: Path) -> None:
         cpu, wall, memory, status = found
         plain = plain or cpu
         ratio = f"{cpu / plain:5.1f} x"
+        if options.guide and not side and (shape, name) in ROWS:
+            put_figures({ROWS[shape, name]: f"{cpu / plain:.1f} times / {memory:,.0f} MiB"})
         print(f"  {name:13} {cpu:7.2f} CPU s  {ratio}  {wall:7.2f} s  {memory:6.0f} MiB  exit {status}", flush=True)
 
 
@@ -138,6 +158,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--keep", type=Path, help="leave the dumps in this directory")
     parser.add_argument("--no-torch", action="store_true", help="without torch's analyzer")
+    parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide")
     options = parser.parse_args()
     for shape in options.shape or (["512x2000", "4096x100"] if options.full else ["64x500", "512x100"]):
         folder = (options.keep or Path(tempfile.mkdtemp(prefix="hangdoc-dumps-"))) / shape

@@ -7,7 +7,9 @@ groups, exits.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
@@ -231,7 +233,7 @@ def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
         return False
     taken = {
         (_place(program, before), _place(program, after))
-        for program, _ in distinct(outside)
+        for program in _unlike(outside)
         for before, after in zip(program.tokens, program.tokens[1:], strict=False)
     }
     ways = []
@@ -241,6 +243,19 @@ def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
             return False
         ways.append(_way_to(program, token)[0] <= taken)
     return ways == [False, True]
+
+
+def _unlike(programs: dict[int, RankProgram]) -> list[RankProgram]:
+    """One of the programs of each way through the code: rows of a mesh do the same in groups of other names."""
+    found: dict[Hashable, RankProgram] = {}
+    for program, _ in distinct(programs):
+        calls = program.journal.calls
+        labels = {name: name for name in program.recording.by_group}
+        labels.update({name: group.description for name, group in program.groups.items() if group.description})
+        described = tuple(map(labels.get, map(attrgetter("group"), calls)))
+        stacks = tuple(map(attrgetter("stack"), calls))
+        found.setdefault((id(program.recording.stacks), stacks, described), program)
+    return list(found.values())
 
 
 def _way_to(program: RankProgram, token: Token) -> tuple[set[_Step], set[_Step]]:

@@ -111,7 +111,10 @@ def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behavior]:
         # Calls older than the others' oldest remembered call cannot be compared.
         calls = [t for t in history.tokens.get(ranks[0], []) if t.sequence >= history.first]
         tokens = (*calls, _end(history, ranks[0], calls)) if has_ended else tuple(calls)
-        at = tuple(sites.setdefault(t.site, len(sites)) for t in tokens)
+        # Calls of one line share their site, which takes long to hash.
+        own = {id(t.site): t.site for t in tokens}
+        numbers = {which: sites.setdefault(site, len(sites)) for which, site in own.items()}
+        at = tuple(numbers[id(t.site)] for t in tokens)
         parts = ((t.op, site, t.sizes, t.dtypes) for t, site in zip(tokens, at, strict=True))
         what = tuple(kinds.setdefault(part, len(kinds)) for part in parts)
         print_ = (what, tuple((t.pending, t.sequence) for t in tokens))

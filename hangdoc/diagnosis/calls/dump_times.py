@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
+from operator import attrgetter, sub
 
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.model.operations import operation
+
+_created = attrgetter("created_ns")
 
 _EARLY = 1.0
 """Seconds by which a clock, a file system or the watchdog's rounds may be off."""
@@ -148,7 +150,7 @@ def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], lon
 def _latest(program: RankProgram) -> float:
     """The latest time in the dump."""
     journal = program.journal
-    issued = max((call.created_ns for call in journal.calls), default=0)
+    issued = max(map(_created, journal.calls), default=0)
     return max(journal.latest_ns, issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
 
 
@@ -180,8 +182,8 @@ def _gave_up(program: RankProgram, seconds: float, timeout: float) -> bool:
 
 def _longest_pause(program: RankProgram) -> float:
     """The longest time between two calls of the rank, the first ones left out: they make the communicators."""
-    times = sorted(call.created_ns for call in program.journal.calls)[2:]
-    return max((b - a for a, b in pairwise(times)), default=0) / 1e9
+    times = sorted(map(_created, program.journal.calls))[2:]
+    return max(map(sub, times[1:], times), default=0) / 1e9
 
 
 def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory]) -> tuple[int, int] | None:

@@ -4,8 +4,8 @@ differently, and only those differences cost time."""
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from itertools import chain
-from operator import attrgetter
+from itertools import chain, compress, count
+from operator import attrgetter, not_
 
 from hangdoc.model.journal import Call, Journal
 from hangdoc.model.process import Stack
@@ -18,6 +18,9 @@ _arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
 _LAST = 16
 """Calls at the end whose arguments are compared; chosen by hand."""
 _stack = attrgetter("stack")
+_sequence = attrgetter("sequence")
+_completed = attrgetter("completed")
+_state = attrgetter("state")
 _thread = attrgetter("thread_id")
 _group = attrgetter("group")
 _all_but_times = attrgetter(*(name for name in Call.__match_args__ if name not in ("created_ns", "started_ns")))
@@ -30,29 +33,26 @@ class Recording:
     __slots__ = (
         "_compared",
         "_journal",
-        "_places",
         "by_group",
+        "completed",
         "contents",
         "pending",
         "runs_ahead",
         "stacks",
     )
 
-    def __init__(self, journal: Journal, contents: tuple[int, ...] = ()) -> None:
+    def __init__(self, journal: Journal, contents: tuple[int, ...], patterns: _Patterns) -> None:
         calls = journal.calls
         self.contents = contents
         """Of a dump: a number for each call, the same for calls that differ in their times alone."""
         self.stacks = journal.stacks
-        self.by_group: dict[str, list[int]] = {}
+        self.by_group: dict[str, list[int]] = patterns.of(calls)
         """Group name → places, in order of their numbers."""
-        for place, call in enumerate(calls):
-            self.by_group.setdefault(call.group, []).append(place)
-        for places in self.by_group.values():
-            places.sort(key=lambda place: calls[place].sequence)
-        self.pending = tuple(place for place, call in enumerate(calls) if not call.completed)
-        self.runs_ahead = any(call.state for call in calls)
+        self.pending = tuple(compress(count(), map(not_, map(_completed, calls))))
+        self.completed = frozenset(compress(map(_group, calls), map(_completed, calls)))
+        """The groups in which a call has completed."""
+        self.runs_ahead = any(map(_state, calls))
         """A device executes the calls: the program has issued more of them than the device has come to."""
-        self._places = list(map(_stack, calls))
         self._journal = journal
         self._compared: tuple[list[list[object]], list[object], list[object]] | None = None
         """Made when the first journal is compared: of a mesh every rank may have a recording of its own."""
@@ -60,7 +60,8 @@ class Recording:
     @property
     def issued_from(self) -> list[Stack]:
         """The stacks of the calls, each once."""
-        return [self.stacks[index] for index in dict.fromkeys(self._places) if 0 <= index < len(self.stacks)]
+        indices = dict.fromkeys(map(_stack, self._journal.calls))
+        return [self.stacks[index] for index in indices if 0 <= index < len(self.stacks)]
 
     def fits(self, journal: Journal) -> bool:
         """Are the journal's calls these? Their number and stack indices are known to be equal."""
@@ -90,18 +91,21 @@ def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
     found: dict[int, Recording] = {}
     alike: dict[Hashable, list[Recording]] = {}
     same: dict[Hashable, Recording] = {}
+    ways: dict[Hashable, Hashable] = {}
     contents = _Contents()
+    patterns = _Patterns()
     for rank, journal in journals:
         # Dumps of a folder share the calls that they have in common, and number their threads alike.
         numbers = contents.of(journal.calls) if journal.source == "dump" else ()
         recording = same.get((id(journal.stacks), numbers)) if numbers else None
         if recording is None:
             groups = tuple(dict.fromkeys(map(_group, journal.calls)))
-            key = (tuple(map(_stack, journal.calls)), groups, _threads(journal.calls))
+            stacks = tuple(map(_stack, journal.calls))
+            key = (ways.setdefault(stacks, stacks), groups, _threads(journal.calls))
             candidates = alike.setdefault(key, [])
             recording = next((r for r in candidates if r.fits(journal)), None)
             if recording is None:
-                recording = Recording(journal, numbers)
+                recording = Recording(journal, numbers, patterns)
                 candidates.append(recording)
             if numbers:
                 same[id(journal.stacks), numbers] = recording
@@ -115,6 +119,8 @@ class _Contents:
     def __init__(self) -> None:
         self._by_call: dict[int, int] = {}
         """By identity: the calls live as long as the job."""
+        self._by_number: dict[str, dict[int, Call]] = {}
+        """Group → number → the first such call: of most numbers there is no other, and its content is not asked."""
         self._by_content: dict[Hashable, int] = {}
 
     def of(self, calls: tuple[Call, ...]) -> tuple[int, ...]:
@@ -124,9 +130,39 @@ class _Contents:
         except KeyError:
             for call in calls:
                 if id(call) not in self._by_call:
-                    number = self._by_content.setdefault(_all_but_times(call), len(self._by_content))
-                    self._by_call[id(call)] = number
+                    self._by_call[id(call)] = self._number(call)
             return tuple(map(self._by_call.__getitem__, map(id, calls)))
+
+    def _number(self, call: Call) -> int:
+        new = len(self._by_call)
+        first = self._by_number.setdefault(call.group, {}).setdefault(call.sequence, call)
+        if first is call:
+            return new
+        self._by_content.setdefault(_all_but_times(first), self._by_call[id(first)])
+        return self._by_content.setdefault(_all_but_times(call), new)
+
+
+class _Patterns:
+    """Places of the groups' calls. Ranks of a mesh issue calls in the same order, in groups of other names."""
+
+    def __init__(self) -> None:
+        self._known: dict[Hashable, list[list[int]]] = {}
+
+    def of(self, calls: tuple[Call, ...]) -> dict[str, list[int]]:
+        """Group name → places, in order of their numbers. The lists are shared."""
+        names = tuple(dict.fromkeys(map(_group, calls)))
+        number = {name: place for place, name in enumerate(names)}
+        groups = tuple(map(number.__getitem__, map(_group, calls)))
+        sequences = tuple(map(_sequence, calls))
+        key = groups, sequences
+        if key not in self._known:
+            found: list[list[int]] = [[] for _ in names]
+            for place, group in enumerate(groups):
+                found[group].append(place)
+            for places in found:
+                places.sort(key=sequences.__getitem__)
+            self._known[key] = found
+        return dict(zip(names, self._known[key], strict=True))
 
 
 def _threads(calls: tuple[Call, ...]) -> tuple[int, ...]:

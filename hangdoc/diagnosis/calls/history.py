@@ -7,9 +7,12 @@ way through the library below it: of a trainer all calls come from one user line
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
+from operator import attrgetter, not_
 
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
@@ -21,6 +24,10 @@ from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import JobSnapshot
 
 GroupKey = tuple[str, tuple[int, ...]]
+
+_MANY = 64
+"""Calls of a group, from which on they are made column by column."""
+_stack = attrgetter("stack")
 
 END = "end of program"
 
@@ -108,9 +115,12 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
     Otherwise two ranks must wait in different calls of that number. Example: rank 0 waits in #5 broadcast, rank 1 in #5
     all_reduce → True.
     """
-    for sequence in _numbers_under_way(history):
-        calls_of_number = [t for rank in history.members if (t := history.at(rank, sequence)) is not None]
-        arrived = history.arrived(sequence)
+    one_of_each = {id(history.tokens.get(rank)): rank for rank in history.members}
+    waiting = _numbers_under_way(history)
+    issued_by_all = 0 if history.blind or not waiting else min(map(history.issued, history.members), default=0)
+    for sequence in waiting:
+        calls_of_number = [t for rank in one_of_each.values() if (t := history.at(rank, sequence)) is not None]
+        arrived = sequence <= issued_by_all
         counted = [t for t in calls_of_number if arrived or t.state or (t.pending and not history.inferred)]
         if len({(t.op, t.sizes, t.dtypes if t.state else ()) for t in counted}) > 1:
             return True
@@ -119,10 +129,13 @@ def unlike_calls_paired(history: GroupHistory) -> bool:
 
 def _numbers_under_way(history: GroupHistory) -> set[int]:
     """The numbers of the calls that ranks wait in."""
-    found = {calls[-1].sequence for calls in history.tokens.values() if calls and calls[-1].pending}
+    # Thousands of ranks share a few lists.
+    lists = {id(calls): calls for calls in history.tokens.values() if calls}.values()
+    found = {calls[-1].sequence for calls in lists if calls[-1].pending}
     # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
-    for calls in {id(calls): calls for calls in history.tokens.values() if calls and calls[-1].state}.values():
-        found.update(call.sequence for call in calls if call.pending)
+    for calls in lists:
+        if calls[-1].state:
+            found.update(call.sequence for call in calls if call.pending)
     return found
 
 
@@ -177,13 +190,49 @@ class RankProgram:
             self._made[place] = self._token(place, self.journal.calls[place])
         return self._made[place]
 
+    def tokens_at(self, group: str, places: list[int]) -> list[Token]:
+        """The calls at these places, which are all of the group."""
+        if len(places) < _MANY:
+            return [self.token(place) for place in places]
+        # Of a mesh a million are made: through their constructor that takes eight times as long.
+        calls = list(map(self.journal.calls.__getitem__, places))
+        ops = [call.op for call in calls]
+        sized = {op: operation(op).sized for op in set(ops)}
+        sites = {index: self.site(call) for index, call in zip(map(_stack, calls), calls, strict=True)}
+        columns: dict[str, Iterable[object]] = {
+            "rank": repeat(self.rank),
+            "group": repeat(self.key(group)),
+            "sequence": map(attrgetter("sequence"), calls),
+            "op": ops,
+            "site": map(sites.__getitem__, map(_stack, calls)),
+            "sizes": [call.input_sizes if sized[call.op] else None for call in calls],
+            "dtypes": map(attrgetter("input_dtypes"), calls),
+            "pending": map(not_, map(attrgetter("completed"), calls)),
+            "order": places,
+            "created_ns": map(attrgetter("created_ns"), calls),
+            "stack": map(self.journal.stack, map(_stack, calls)),
+            "thread": [call.thread_name or "MainThread" for call in calls],
+            "thread_id": map(attrgetter("thread_id"), calls),
+            "root": map(attrgetter("root"), calls),
+            "named": repeat(True),
+            "state": map(attrgetter("state"), calls),
+        }
+        tokens: list[Token] = list(map(object.__new__, repeat(Token, len(calls))))
+        for field_name, column in columns.items():
+            deque(map(getattr(Token, field_name).__set__, tokens, column), maxlen=0)
+        return tokens
+
+    def site(self, call: Call) -> Site:
+        """Where the program issued the call."""
+        return self._sites[call.stack] if 0 <= call.stack < len(self._sites) else ()
+
     def _token(self, place: int, call: Call) -> Token:
         return Token(
             rank=self.rank,
             group=self.key(call.group),
             sequence=call.sequence,
             op=call.op,
-            site=self._sites[call.stack] if 0 <= call.stack < len(self._sites) else (),
+            site=self.site(call),
             sizes=call.input_sizes if operation(call.op).sized else None,
             dtypes=call.input_dtypes,
             pending=not call.completed,
@@ -239,7 +288,7 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
                 found[key].counted[rank] = counted
             places = program.recording.by_group.get(name)
             if places is not None:
-                found[key].tokens[rank] = shared.tokens(found[key], program, places)
+                found[key].tokens[rank] = shared.tokens(found[key], program, name, places)
     for history in found.values():
         _complete(history, program_of)
     return list(found.values())
@@ -263,20 +312,20 @@ class _SharedTokens:
     """Lists of tokens, one for all ranks that issue the same calls in a group."""
 
     def __init__(self) -> None:
-        self._by_places: dict[tuple[int, int], list[Token]] = {}
+        self._by_recording: dict[tuple[int, int], list[Token]] = {}
         self._by_contents: dict[tuple[object, ...], list[Token]] = {}
 
-    def tokens(self, history: GroupHistory, program: RankProgram, places: Sequence[int]) -> list[Token]:
+    def tokens(self, history: GroupHistory, program: RankProgram, group: str, places: list[int]) -> list[Token]:
         """The calls at those places of the program's journal, which are those of the group."""
-        own = (id(history), id(places))
-        if own not in self._by_places:
+        own = (id(history), id(program.recording))
+        if own not in self._by_recording:
             # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
             contents = program.recording.contents
-            alike = (id(history), tuple(places), tuple(contents[place] for place in places)) if contents else own
+            alike = (id(history), tuple(places), tuple(map(contents.__getitem__, places))) if contents else own
             if alike not in self._by_contents:
-                self._by_contents[alike] = [program.token(place) for place in places]
-            self._by_places[own] = self._by_contents[alike]
-        return self._by_places[own]
+                self._by_contents[alike] = program.tokens_at(group, places)
+            self._by_recording[own] = self._by_contents[alike]
+        return self._by_recording[own]
 
 
 def _cut_to_common_memory(history: GroupHistory) -> None:

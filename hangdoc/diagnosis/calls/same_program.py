@@ -9,6 +9,8 @@ from collections import Counter
 from collections.abc import Hashable
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
+from hangdoc.model.journal import Call
+from hangdoc.model.operations import operation
 
 _LEAST_SHARE = 0.6
 """Of the ranks that have to agree on a call; chosen by hand."""
@@ -24,27 +26,75 @@ def strays(programs: dict[int, RankProgram]) -> dict[int, Token]:
     }
     if len(whole) < max(4, len(programs)):
         return {}
-    keys = {ranks: [_key(program, token) for token in program.tokens] for program, ranks in distinct(whole)}
-    tokens = {ranks: program.tokens for program, ranks in distinct(whole)}
+    keys = _Keys(whole)
+    alike: dict[tuple[int, ...], list[tuple[RankProgram, tuple[int, ...]]]] = {}
+    for program, ranks in distinct(whole):
+        alike.setdefault(keys.of(program), []).append((program, ranks))
+    weights = {sequence: sum(len(ranks) for _, ranks in those) for sequence, those in alike.items()}
     found: dict[int, Token] = {}
-    together = set(keys)
-    for place in range(max(map(len, keys.values()))):
-        here: Counter[Hashable] = Counter()
-        for ranks in together:
-            if place < len(keys[ranks]):
-                here[keys[ranks][place]] += len(ranks)
+    together = set(alike)
+    for place in range(max(map(len, alike))):
+        here: Counter[int] = Counter()
+        for sequence in together:
+            if place < len(sequence):
+                here[sequence[place]] += weights[sequence]
         if len(here) < 2:
             continue
         usual, count = here.most_common(1)[0]
         if count < _LEAST_SHARE * here.total():
             return {}
-        for ranks in [r for r in together if place < len(keys[r]) and keys[r][place] != usual]:
-            found.update(dict.fromkeys(ranks, tokens[ranks][place]))
-            together.discard(ranks)
+        for sequence in [each for each in together if place < len(each) and each[place] != usual]:
+            for program, ranks in alike[sequence]:
+                found.update(dict.fromkeys(ranks, program.token(place)))
+            together.discard(sequence)
     return found
 
 
-def _key(program: RankProgram, token: Token) -> Hashable:
-    group = program.groups.get(token.group[0])
-    label = group.description if group is not None and group.description else token.group[0]
-    return label, token.op, token.sizes, token.dtypes if token.sizes is not None else (), token.site
+class _Keys:
+    """Numbers for calls: those that are the same step of one program, whichever rank's, have the same."""
+
+    def __init__(self, programs: dict[int, RankProgram]) -> None:
+        labels: dict[str, set[str]] = {}
+        for program in programs.values():
+            for name in {*program.groups, *program.recording.by_group}:
+                labels.setdefault(name, set()).add(_description(program, name))
+        self._unsure = {name for name, found in labels.items() if len(found) > 1}
+        """Names that ranks give to different groups."""
+        self._by_content: dict[Hashable, dict[int, int]] = {}
+        self._numbers: dict[Hashable, int] = {}
+        self._places: dict[tuple[int, int], int] = {}
+        """(table of stacks, index) → number of the site."""
+        self._sites: dict[Hashable, int] = {}
+
+    def of(self, program: RankProgram) -> tuple[int, ...]:
+        """The numbers of its calls. A call that dumps have in common is looked at once."""
+        contents = program.recording.contents
+        if not contents:
+            return tuple(self._number(program, call) for call in program.journal.calls)
+        unsure = tuple((name, _description(program, name)) for name in program.groups if name in self._unsure)
+        known = self._by_content.setdefault((id(program.recording.stacks), unsure), {})
+        try:
+            return tuple(map(known.__getitem__, contents))
+        except KeyError:
+            for content, call in zip(contents, program.journal.calls, strict=True):
+                if content not in known:
+                    known[content] = self._number(program, call)
+            return tuple(map(known.__getitem__, contents))
+
+    def _number(self, program: RankProgram, call: Call) -> int:
+        label = _description(program, call.group) or call.group
+        sized = operation(call.op).sized
+        key = label, call.op, *((call.input_sizes, call.input_dtypes) if sized else ()), self._site(program, call)
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _site(self, program: RankProgram, call: Call) -> int:
+        """Number of the call's site. Of thousands of ranks each stack is looked at once."""
+        place = id(program.recording.stacks), call.stack
+        if place not in self._places:
+            self._places[place] = self._sites.setdefault(program.site(call), len(self._sites))
+        return self._places[place]
+
+
+def _description(program: RankProgram, name: str) -> str:
+    group = program.groups.get(name)
+    return group.description if group is not None else ""

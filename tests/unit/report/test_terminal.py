@@ -263,6 +263,11 @@ def test_the_processes_of_several_culprits_are_told_by_host():
         ((0, 1, 3), "0,1,3", "ranks 0, 1 and 3"),
         ((0, 1, 2, 3, 4, 5, 7), "0-5,7", "ranks 0-5,7"),
         ((0, 2, 4, 6, 8), "0,2,4,6,8", "ranks 0,2,4,6,8"),
+        (
+            range(3, 84, 4),
+            ",".join(map(str, range(3, 84, 4))),
+            "21 ranks (3,7,11 … 83; list in the JSON)",
+        ),
     ],
 )
 def test_ranks_in_words(ranks, folded, named):
