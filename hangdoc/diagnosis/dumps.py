@@ -9,11 +9,12 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
-from hangdoc.diagnosis.calls.history import distinct, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
@@ -127,7 +128,7 @@ def _dumps_of(ranks: tuple[int, ...]) -> Message:
 
 def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Explanation]:
     """The blame, at most "likely" where the dumps do not say who else is in the group, as more ranks may do as the
-    culprits do, or where two threads of a rank share a group on a device."""
+    culprits do, where two threads of a rank share a group on a device, or where calls that completed were left out."""
     history = found.diverged.alignment.history if found.diverged is not None else None
     if history is None or found.confidence != Confidence.CERTAIN:
         return found
@@ -138,9 +139,16 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
         more = "several threads may call on the group, in an order that nothing fixes"
     elif history.open:
         more = "the dumps do not say who else is in the group"
+    elif case.streams and not any(t.op != END and not t.pending for t in _calls_of(history)):
+        more = "these dumps do not show the calls that completed before"
     else:
         return found
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
+
+
+def _calls_of(history: GroupHistory) -> Iterator[Token]:
+    """All calls of the group that were seen."""
+    return (token for tokens in {id(t): t for t in history.tokens.values()}.values() for token in tokens)
 
 
 def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:

@@ -15,10 +15,10 @@ _MOST_BETWEEN = 16
 
 def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: Token | None) -> bool:
     """True if the rank of ``mine`` makes the call ``theirs`` later, and what follows the two agrees: only their order
-    differs.
+    differs. A call that is one too many, or missing, is the simpler story where it explains as much.
 
     Example: mine [B, A, C], theirs [A, B, C] → True; mine [B, C, A], theirs [A, B, C] → False: there an A is missing,
-    and the A is the next one.
+    and the A is the next one; mine [B, A], theirs [A] → False: nobody else has made B.
     """
     if mine is None or theirs is None:
         return False
@@ -29,7 +29,17 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
     # The farther apart the two, the more a call left out is the simpler story.
     left_out = agreement(here, there[1:]) + (1 if again == 1 else 2)
-    return swapped >= max(left_out, agreement(here[1:], there))
+    return swapped >= left_out and swapped > agreement(here[1:], there)
+
+
+def is_one_too_many(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool:
+    """True if what follows ``mine`` agrees with the others' calls from ``theirs`` on, better than if ``theirs`` were
+    missing.
+
+    Example: mine [X, A, B], theirs [A, B] → True; mine [B, A], theirs [A, B, A] → False: the first A may be missing.
+    """
+    here, there = calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group)
+    return agreement(here[1:], there) > agreement(here, there[1:])
 
 
 def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:

@@ -97,7 +97,8 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if alignment.history.key not in {h.key for h in case.histories}:
         return None
-    if not _is_exchanged(alignment.gaps) and not is_swapped(case.programs, gap.mine, gap.theirs):
+    swapped = _may_be_exchanged(alignment.gaps) and is_swapped(case.programs, gap.mine, gap.theirs)
+    if not swapped and not _is_exchanged(alignment.gaps):
         return None
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
@@ -132,10 +133,22 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
     """True if each set of ranks has as many calls too many as too few."""
+    return len(gaps) > 1 and not any(_balance(gaps).values())
+
+
+def _may_be_exchanged(gaps: tuple[Gap, ...]) -> bool:
+    """True if no set of ranks has several calls too many, or too few, at several places: the other half of an exchange
+    may lie behind the last call."""
+    places = {(gap.ranks, gap.kind, gap.mine and gap.mine.order): gap for gap in gaps}
+    return all(abs(more) <= 1 for more in _balance(tuple(places.values())).values())
+
+
+def _balance(gaps: tuple[Gap, ...]) -> dict[tuple[int, ...], int]:
+    """Set of ranks → by how many calls it has more too many than too few."""
     balance: dict[tuple[int, ...], int] = {}
     for gap in gaps:
         balance[gap.ranks] = balance.get(gap.ranks, 0) + (1 if gap.kind == "delete" else -1)
-    return len(gaps) > 1 and not any(balance.values())
+    return balance
 
 
 @cause("HD101", explains=Diverged, order=188)
