@@ -24,6 +24,10 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 
 
+_OF_EXCHANGE = 2
+"""Gaps that two calls make which changed places: one call too many, and one too few."""
+
+
 @cause("HD101", explains=Disagreement, order=109)
 def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
     """HD101: without stacks, other sizes that such calls have had before: it is another call, and not a wrong size."""
@@ -137,10 +141,10 @@ def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
 
 
 def _may_be_exchanged(gaps: tuple[Gap, ...]) -> bool:
-    """True if no set of ranks has several calls too many, or too few, at several places: the other half of an exchange
-    may lie behind the last call."""
+    """True if the repair is no larger than two calls that changed places: one gap or two, or as many too many as too
+    few. Several calls missing in a row count as one gap, at the end of what is known."""
     places = {(gap.ranks, gap.kind, gap.mine and gap.mine.order): gap for gap in gaps}
-    return all(abs(more) <= 1 for more in _balance(tuple(places.values())).values())
+    return len(places) <= _OF_EXCHANGE or all(abs(more) <= 1 for more in _balance(gaps).values())
 
 
 def _balance(gaps: tuple[Gap, ...]) -> dict[tuple[int, ...], int]:
