@@ -25,6 +25,9 @@ _USUAL_TIMEOUT = 1800.0
 _SHORTEST_STALL = {True: 10.0, False: 5.0}
 """Seconds for which a call must be pending to tell a hang from a slow step, with devices and without: there the CPU
 runs ahead, and calls are old before their turn comes. Chosen by hand."""
+_OF_TIMEOUT = 0.05
+"""Share of its time-out for which a call must be pending where a rank has nothing under way: that rank may be at work
+that all others wait for, such as a checkpoint, and only the time-out says how long that may take. Chosen by hand."""
 _STALL_UNSEEN = 20.0
 """The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
@@ -107,13 +110,24 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
         moment = Moment.TIMED_OUT
     elif apart is not None:
         moment = Moment.APART
-    elif longest > max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual) and (
+    elif longest > max(_shortest_stall(programs, streams, waits), 2 * skew, _TIMES_USUAL * usual) and (
         _is_quiet(programs, now, longest) or not streams
     ):
         moment = Moment.STALLED
     else:
         moment = Moment.FRESH if trusted else Moment.TIMELESS
     return DumpTimes(moment, waits, skew, apart)
+
+
+def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits: Sequence[Waited]) -> float:
+    """Seconds for which a call must be pending to tell a hang from a slow step.
+
+    Example: a time-out of 600 s, and rank 0 has nothing under way → 30.
+    """
+    least = _SHORTEST_STALL[bool(streams)]
+    if not streams or len(waits) == len(programs):
+        return least
+    return max(least, _OF_TIMEOUT * max((w.timeout for w in waits), default=0.0))
 
 
 def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:
