@@ -20,8 +20,11 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
+from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.operations import message_way
 from hangdoc.model.wording import name_duration
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
@@ -61,9 +64,34 @@ def read(case: Case, found: Blame[Explanation]) -> Reading:
 
 def _for_good(case: Case) -> bool:
     """True if ranks wait for each other, whatever the moment. A device takes messages in an order of its own, so a
-    circle with messages is none for sure."""
+    circle with messages is none for sure, unless everything behind them waits for them."""
     stuck = case.graph.stuck
-    return not case.streams or (bool(stuck) and all(case.activities[r].kind not in MESSAGES for r in stuck))
+    if not case.streams:
+        return True
+    return bool(stuck) and all(case.activities[r].kind not in MESSAGES or _holds_up_all_behind(case, r) for r in stuck)
+
+
+def _holds_up_all_behind(case: Case, rank: int) -> bool:
+    """True if the rank stands at one message, made by a call that waits for it, and its peer has not completed the
+    other side: whatever either of them issues next comes behind what it waits for.
+
+    Example: `dist.send` waits for its message, `dist.isend` and a batch do not.
+    """
+    front = case.streams.fronts.get(rank)
+    if front is None or len(front.messages) != 1 or front.messages[0].batch:
+        return False
+    message, journal, peer = front.messages[0], case.programs[rank].journal, case.programs.get(front.messages[0].peer)
+    if peer is None or not (journal.has_all_messages and peer.journal.has_all_messages):
+        return False
+    waits = names("waits_for_its_message")
+    if not any(is_distributed(f) and plain(f.function) in waits for f in journal.stack(message.stack)):
+        return False
+    way = message_way(message.op)
+    mine = [
+        m for m in journal.point_to_points if (m.group, m.peer, message_way(m.op)) == (message.group, message.peer, way)
+    ]
+    other = [m for m in peer.journal.point_to_points if m.group == message.group and m.peer == rank and m.completed]
+    return sum(message_way(m.op) != way for m in other) <= mine.index(message)
 
 
 def _blind(case: Case, found: Blame[Explanation]) -> Reading:

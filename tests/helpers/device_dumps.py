@@ -28,6 +28,9 @@ _STATES = {"": "completed", "+": "started", "*": "scheduled"}
 class _Rank:
     """One rank's dump as it grows."""
 
+    waiting = False
+    """Are messages passed by dist.send and dist.recv, which wait for them?"""
+
     def __init__(self, rank: int, groups: dict[str, list[int]], *, frames: bool, timeout: float, old: bool) -> None:
         self.rank, self.groups, self.frames, self.timeout, self.old = rank, groups, frames, timeout, old
         self.entries: list[dict[str, Any]] = []
@@ -66,9 +69,11 @@ class _Rank:
         line = int(word["line"] or 10 + 10 * sorted(set(_LINES)).index(word["op"]) if word["op"] in _LINES else 5)
         created = BEGAN * 10**9 + at * 10**8 + self.rank * 10**6
         number = list(self.groups).index(group)
+        torch = {"name": word["op"], "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 2000}
+        above = [torch] if self.waiting and word["peer"] else []
         self.entries.append(
             {
-                "frames": [{"name": "train", "filename": "/job/train.py", "line": line}] if self.frames else [],
+                "frames": [*above, {"name": "train", "filename": "/job/train.py", "line": line}] if self.frames else [],
                 "record_id": at, "pg_id": number, "process_group": (str(number), _described(group)),
                 "thread_id": "7" if word["thread"] else "1", "thread_name": word["thread"] or "python",
                 "collective_seq_id": self._counters[group][0], "p2p_seq_id": self._counters[group][1],
@@ -101,12 +106,15 @@ def folder(
     frames: bool = True,
     old: bool = False,
     only_active: bool = False,
+    waiting: bool = False,
 ) -> Path:
     """A dump for each rank. ``after``: seconds from the first call to the dump; ``size``: of the default group;
-    ``old``: a batch takes a number of the collectives, as until torch 2.5."""
+    ``old``: a batch takes a number of the collectives, as until torch 2.5; ``waiting``: messages are passed by calls
+    that wait for them."""
     members = {"default": list(range(size or len(ranks))), **(groups or {})}
     for rank, words in ranks.items():
         dump = _Rank(rank, members, frames=frames, timeout=timeout, old=old)
+        dump.waiting = waiting
         for word in words.split():
             dump.add(word)
         entries = [e for e in dump.entries if e["state"] != "completed"] if only_active else dump.entries

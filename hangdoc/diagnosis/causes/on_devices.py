@@ -10,19 +10,19 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
 from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
 from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
-
 
 _OF_EXCHANGE = 2
 """Gaps that two calls make which changed places: one call too many, and one too few."""
@@ -169,8 +169,21 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     return _alone(case, blame, gap)
 
 
+@cause("HD101", explains=MissingPartner, order=284)
+def alone_in_place_of_a_message(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
+    """HD101: the culprit owes a message, as it stands at a call from a line that no other rank ever came to."""
+    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
+    call = front.call if front is not None else None
+    if call is None or call.frame is None:
+        return None
+    others = {rank: program for rank, program in case.programs.items() if rank not in blame.culprits}
+    if any(t.site == call.site for program, _ in distinct(others) for t in program.tokens):
+        return None
+    return alone_in_a_call(case, blame)
+
+
 @cause("HD101", explains=WaitCycle, order=285)
-def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+def alone_in_a_call(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD101: the culprits stand at a call that no other member has issued, while those wait for them elsewhere."""
     front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
     call = front.call if front is not None else None

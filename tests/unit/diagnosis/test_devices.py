@@ -288,3 +288,24 @@ def test_the_one_without_a_dump_is_named_as_what_may_be_to_blame(tmp_path: Path)
     found = asked(tmp_path, dict.fromkeys((0, 1, 3), f"{LOOP} barrier*"), size=4, after=601.0)
     assert (found.outcome, found.culprits, found.alternatives) == ("hang", (), ((2,),))
     assert "Rank 2's dump is missing" in found.verdict
+
+
+def test_a_circle_of_sends_that_wait_needs_no_times(tmp_path: Path) -> None:
+    """Each rank's recv comes behind its send: no later call can end that. An isend would not hold up what follows."""
+    ranks = {rank: f"all_reduce send>{(rank + 1) % 3}*" for rank in range(3)}
+    found = asked(tmp_path, ranks, after=86_400.0, waiting=True)
+    assert (found.outcome, code(found)) == ("hang", "HD201")
+    assert asked(tmp_path, ranks, after=86_400.0).outcome == "blind"
+    older = ranks | {1: "all_reduce recv<0 send>2*"}
+    assert asked(tmp_path, older, after=86_400.0, waiting=True).outcome == "blind", "rank 0's dump is an older one"
+
+
+def test_a_message_owed_by_a_rank_in_a_call_of_its_own(tmp_path: Path) -> None:
+    """Rank 2 is in a barrier at a line that nobody else ever runs; the message that rank 1 waits for comes behind."""
+    step = {0: "send>1", 1: "recv<0 send>2", 2: "recv<1", 3: ""}
+    ranks = {rank: f"{step[rank]} all_reduce {step[rank]} all_reduce" for rank in step}
+    ranks |= {0: f"{ranks[0]} send>1 all_reduce*", 1: f"{ranks[1]} recv<0 send>2*"}
+    ranks |= {2: f"{ranks[2]} barrier@99*", 3: f"{ranks[3]} all_reduce*"}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD101")
+    assert "train.py:99" in found.verdict
