@@ -25,9 +25,9 @@ _USUAL_TIMEOUT = 1800.0
 _SHORTEST_STALL = {True: 10.0, False: 5.0}
 """Seconds for which a call must be pending to tell a hang from a slow step, with devices and without: there the CPU
 runs ahead, and calls are old before their turn comes. Chosen by hand."""
-_OF_TIMEOUT = 0.05
-"""Share of its time-out for which a call must be pending where a rank has nothing under way: that rank may be at work
-that all others wait for, such as a checkpoint, and only the time-out says how long that may take. Chosen by hand."""
+_AT_WORK, _OF_TIMEOUT = 30.0, 0.05
+"""Seconds for which a call must be pending where a rank has nothing under way, and at most that share of its time-out:
+that rank may be at work that all others wait for, such as a checkpoint. Chosen by hand."""
 _STALL_UNSEEN = 20.0
 """The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
@@ -127,7 +127,7 @@ def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits
     least = _SHORTEST_STALL[bool(streams)]
     if not streams or len(waits) == len(programs):
         return least
-    return max(least, _OF_TIMEOUT * max((w.timeout for w in waits), default=0.0))
+    return max(least, min(_AT_WORK, _OF_TIMEOUT * max((w.timeout for w in waits), default=0.0)))
 
 
 def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:

@@ -5,7 +5,7 @@ A device's CPU goes on issuing calls after the one that hangs, so there is somet
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 from hangdoc.diagnosis.calls.history import GroupKey, RankProgram, Token
 
@@ -22,7 +22,11 @@ def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: 
     """
     if mine is None or theirs is None:
         return False
-    here, there = calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group)
+    return is_exchanged(calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group))
+
+
+def is_exchanged(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
+    """True if two calls changed places, and what follows them agrees: the calls of two ranks from there on."""
     if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
         return False
     again = here.index(there[0])
@@ -49,7 +53,7 @@ def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey
     return [(t.group, t.op, t.sizes, t.site) for t in calls if t.group in (call.group, other)]
 
 
-def agreement(some: list[Hashable], others: list[Hashable]) -> int:
+def agreement(some: Sequence[Hashable], others: Sequence[Hashable]) -> int:
     """How many are the same from the start on."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))

@@ -309,3 +309,18 @@ def test_a_message_owed_by_a_rank_in_a_call_of_its_own(tmp_path: Path) -> None:
     found = asked(tmp_path, ranks, after=601.0)
     assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD101")
     assert "train.py:99" in found.verdict
+
+
+def test_two_ranks_of_different_groups_that_changed_the_order_of_a_mesh(tmp_path: Path) -> None:
+    """Ranks 1 and 6 reduce over their shard first. No other rank has both of either one's groups."""
+    half = {"rep": [[0, 4], [1, 5], [2, 6], [3, 7]], "shard": [[0, 1, 2, 3], [4, 5, 6, 7]]}
+    groups = {f"{name}{at}": who for name, all_ in half.items() for at, who in enumerate(all_)}
+    ranks = {}
+    for rank in range(8):
+        rep, shard = f"rep{rank % 4}:all_reduce", f"shard{rank // 4}:all_reduce/1"
+        usual = (rep + "*" * (rank not in (0, 3, 4, 7)), f"{shard}*")
+        last = (f"{shard}@77*", f"{rep}@78*") if rank in (1, 6) else usual
+        ranks[rank] = " ".join([rep, shard, rep, shard, *last, f"{rep}*", f"{shard}*"])
+    found = asked(tmp_path, ranks, groups=groups, after=601.0, mesh=True)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (1, 6), "HD107")
+    assert "uses `shard`" in found.verdict or "use `shard`" in found.verdict
