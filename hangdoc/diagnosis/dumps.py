@@ -9,19 +9,23 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
-from hangdoc.diagnosis.calls.history import GroupHistory, distinct, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
+from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
+from hangdoc.model.operations import message_way
 from hangdoc.model.wording import name_duration
 
 _FIX = "collect the dumps of all ranks (TORCH_FR_DUMP_TEMP_FILE names where each host writes its own) in one folder"
@@ -77,9 +81,34 @@ def _all_read(case: Case) -> bool:
 
 def _for_good(case: Case) -> bool:
     """True if ranks wait for each other, whatever the moment. A device takes messages in an order of its own, so a
-    circle with messages is none for sure."""
+    circle with messages is none for sure, unless everything behind them waits for them."""
     stuck = case.graph.stuck
-    return not case.streams or (bool(stuck) and all(case.activities[r].kind not in MESSAGES for r in stuck))
+    if not case.streams:
+        return True
+    return bool(stuck) and all(case.activities[r].kind not in MESSAGES or _holds_up_all_behind(case, r) for r in stuck)
+
+
+def _holds_up_all_behind(case: Case, rank: int) -> bool:
+    """True if the rank stands at one message, made by a call that waits for it, and its peer has not completed the
+    other side: whatever either of them issues next comes behind what it waits for.
+
+    Example: `dist.send` waits for its message, `dist.isend` and a batch do not.
+    """
+    front = case.streams.fronts.get(rank)
+    if front is None or len(front.messages) != 1 or front.messages[0].batch:
+        return False
+    message, journal, peer = front.messages[0], case.programs[rank].journal, case.programs.get(front.messages[0].peer)
+    if peer is None or not (journal.has_all_messages and peer.journal.has_all_messages):
+        return False
+    waits = names("waits_for_its_message")
+    if not any(is_distributed(f) and plain(f.function) in waits for f in journal.stack(message.stack)):
+        return False
+    way = message_way(message.op)
+    mine = [
+        m for m in journal.point_to_points if (m.group, m.peer, message_way(m.op)) == (message.group, message.peer, way)
+    ]
+    other = [m for m in peer.journal.point_to_points if m.group == message.group and m.peer == rank and m.completed]
+    return sum(message_way(m.op) != way for m in other) <= mine.index(message)
 
 
 def _blind(case: Case, found: Blame[Explanation]) -> Reading:
@@ -144,7 +173,7 @@ def _dumps_of(ranks: tuple[int, ...]) -> Message:
 
 def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Explanation]:
     """The blame, at most "likely" where the dumps do not say who else is in the group, as more ranks may do as the
-    culprits do, or where two threads of a rank share a group on a device."""
+    culprits do, where two threads of a rank share a group on a device, or where calls that completed were left out."""
     history = found.diverged.alignment.history if found.diverged is not None else None
     if history is None or found.confidence != Confidence.CERTAIN:
         return found
@@ -153,6 +182,8 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
         more = "several threads may call on the group, in an order that nothing fixes"
     elif history.open:
         more = "the dumps do not say who else is in the group"
+    elif case.streams and not any(t.op != END and not t.pending for t in _calls_of(history)):
+        more = "these dumps do not show the calls that completed before"
     else:
         return found
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
@@ -165,6 +196,11 @@ def _may_have_threads(case: Case, history: GroupHistory, gap: Gap | None) -> boo
     if gap is None or gap.mine is None or gap.mine.thread_id:
         return False
     return is_swapped(case.programs, gap.mine, gap.theirs)
+
+
+def _calls_of(history: GroupHistory) -> Iterator[Token]:
+    """All calls of the group that were seen."""
+    return (token for tokens in {id(t): t for t in history.tokens.values()}.values() for token in tokens)
 
 
 def too_little(case: Case, found: Blame[Explanation]) -> Finding | None:

@@ -89,7 +89,9 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
         said = replace(said, verdict=joined(said.verdict, end_of_wait(case), between=" "))
     evidence = tuple(timed_out(case, ()))
     unseen = tuple(sorted(case.hidden))
-    return replace(_blind(case, said, writer), outcome=reading.outcome, ranks=ranks, evidence=evidence, unseen=unseen)
+    perhaps = reading.found.alternatives if reading.outcome == Outcome.HANG and not reading.found.culprits else ()
+    told = replace(_blind(case, said, writer), outcome=reading.outcome, alternatives=perhaps)
+    return replace(told, ranks=ranks, evidence=evidence, unseen=unseen)
 
 
 def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:

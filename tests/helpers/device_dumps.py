@@ -28,6 +28,10 @@ _STATES = {"": "completed", "+": "started", "*": "scheduled"}
 class _Rank:
     """One rank's dump as it grows."""
 
+    mesh = False
+    waiting = False
+    """Are messages passed by dist.send and dist.recv, which wait for them?"""
+
     def __init__(self, rank: int, groups: dict[str, list[int]], *, frames: bool, timeout: float, old: bool) -> None:
         self.rank, self.groups, self.frames, self.timeout, self.old = rank, groups, frames, timeout, old
         self.entries: list[dict[str, Any]] = []
@@ -66,10 +70,12 @@ class _Rank:
         line = int(word["line"] or 10 + 10 * sorted(set(_LINES)).index(word["op"]) if word["op"] in _LINES else 5)
         created = BEGAN * 10**9 + at * 10**8 + self.rank * 10**6
         number = list(self.groups).index(group)
+        torch = {"name": word["op"], "filename": "/lib/torch/distributed/distributed_c10d.py", "line": 2000}
+        above = [torch] if self.waiting and word["peer"] else []
         self.entries.append(
             {
-                "frames": [{"name": "train", "filename": "/job/train.py", "line": line}] if self.frames else [],
-                "record_id": at, "pg_id": number, "process_group": (str(number), _described(group)),
+                "frames": [*above, {"name": "train", "filename": "/job/train.py", "line": line}] if self.frames else [],
+                "record_id": at, "pg_id": number, "process_group": (str(number), _described(group, mesh=self.mesh)),
                 "thread_id": "7" if word["thread"] else "1", "thread_name": word["thread"] or "python",
                 "collective_seq_id": self._counters[group][0], "p2p_seq_id": self._counters[group][1],
                 "op_id": at + 1, "profiling_name": f"nccl:{op}", "time_created_ns": created,
@@ -86,8 +92,8 @@ class _Rank:
 _LINES = ("all_gather", "all_reduce", "barrier", "broadcast", "recv", "send")
 
 
-def _described(group: str) -> str:
-    return "default_pg" if group == "default" else group
+def _described(group: str, *, mesh: bool = False) -> str:
+    return "default_pg" if group == "default" else group.rstrip("0123456789") if mesh else group
 
 
 def folder(
@@ -101,12 +107,16 @@ def folder(
     frames: bool = True,
     old: bool = False,
     only_active: bool = False,
+    waiting: bool = False,
+    mesh: bool = False,
 ) -> Path:
     """A dump for each rank. ``after``: seconds from the first call to the dump; ``size``: of the default group;
-    ``old``: a batch takes a number of the collectives, as until torch 2.5."""
+    ``old``: a batch takes a number of the collectives, as until torch 2.5; ``waiting``: messages are passed by calls
+    that wait for them; ``mesh``: groups 'dp0' and 'dp1' are both described as 'dp'."""
     members = {"default": list(range(size or len(ranks))), **(groups or {})}
     for rank, words in ranks.items():
         dump = _Rank(rank, members, frames=frames, timeout=timeout, old=old)
+        dump.waiting, dump.mesh = waiting, mesh
         for word in words.split():
             dump.add(word)
         entries = [e for e in dump.entries if e["state"] != "completed"] if only_active else dump.entries
@@ -114,7 +124,8 @@ def folder(
         content = {
             "version": "2.10",
             "pg_config": {
-                at: {"name": at, "desc": _described(name), "ranks": json.dumps(who)} for at, (name, who) in mine.items()
+                at: {"name": at, "desc": _described(name, mesh=mesh), "ranks": json.dumps(who)}
+                for at, (name, who) in mine.items()
             },
             "pg_status": {},
             "entries": entries,

@@ -5,18 +5,21 @@ Example: rank 2 issued B then A, the others A then B → rank 2 is at B, the oth
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import combinations
 
 from hangdoc.diagnosis.blame.tie_break import ranks_text
-from hangdoc.diagnosis.calls.exchanged import is_swapped
-from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.exchanged import is_exchanged, is_swapped
+from hangdoc.diagnosis.calls.history import GroupKey, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
 
 _MOST_CALLS = 16
 """Calls that stuck ranks are at, of which each pair is tried; chosen by hand."""
+_MOST_BETWEEN = 16
+"""Calls between two that changed places, at most; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
         sides = [tuple(r for r in ranks if not both or r in both) for ranks in (here, there)]
         if all(sides):
             return _blamed(mine, theirs, sides)
-    return None
+    return _crossed_meshes(case)
 
 
 def _stuck_at(case: Case) -> list[tuple[Token, list[int]]]:
@@ -53,6 +56,70 @@ def _stuck_at(case: Case) -> list[tuple[Token, list[int]]]:
         if call is not None:
             found.setdefault((call.group, call.sequence), (call, []))[1].append(rank)
     return list(found.values())
+
+
+def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
+    """The ranks of several groups of a mesh that use its two dimensions the other way round than most; None where none
+    do, or where they are not the reason alone.
+
+    No two ranks need to be in the same two groups, so the dimensions are compared by name. Example: shards (0, 1) and
+    (2, 3), replicas (0, 2) and (1, 3); ranks 0 and 3 reduce over the shard first, 1 and 2 over the replicas.
+    """
+    labels = {history.key: history.label for history in case.histories}
+    tried: set[Hashable] = set()
+    for rank in sorted(case.graph.stuck & case.streams.fronts.keys()):
+        mine = case.streams.fronts[rank].call
+        behind = case.programs[rank].tokens[mine.order + 1 :][:_MOST_BETWEEN] if mine is not None else []
+        following = next(
+            (t for t in behind if mine is not None and labels.get(t.group) != labels.get(mine.group)), None
+        )
+        if mine is None or following is None:
+            continue
+        pair = tuple((labels.get(call.group), call.sequence) for call in (mine, following))
+        if pair in tried or len(tried) >= _MOST_CALLS:
+            continue
+        tried.add(pair)
+        others = [r for r in sorted(case.graph.stuck) if _uses_other_order(case, labels, mine, following, r)]
+        same = [r for r in sorted(case.graph.stuck) if _uses_same_order(case, labels, mine, following, r)]
+        if len(same) < len(others) and case.graph.dissolves(same):
+            theirs = _numbered(case, labels, following, others[0])
+            if theirs is not None:
+                return _blamed(mine, theirs, [tuple(same), tuple(others)])
+    return None
+
+
+def _numbered(case: Case, labels: dict[GroupKey, str], call: Token, rank: int) -> Token | None:
+    """The rank's call of that kind and number, in its own group of that name."""
+    found = (t for t in case.programs[rank].tokens if t.sequence == call.sequence)
+    alike = (t for t in found if (labels.get(t.group), t.op, t.sizes) == (labels.get(call.group), call.op, call.sizes))
+    return next(alike, None)
+
+
+def _uses_same_order(case: Case, labels: dict[GroupKey, str], first: Token, second: Token, rank: int) -> bool:
+    """True if the rank issues the two calls in that order."""
+    if rank not in case.programs:
+        return False
+    one, two = (_numbered(case, labels, call, rank) for call in (first, second))
+    return one is not None and two is not None and one.order < two.order
+
+
+def _uses_other_order(case: Case, labels: dict[GroupKey, str], first: Token, second: Token, rank: int) -> bool:
+    """True if the rank issues the two calls the other way round, and what follows agrees."""
+    if not _uses_same_order(case, labels, second, first, rank):
+        return False
+    theirs = _numbered(case, labels, second, rank)
+    return theirs is not None and is_exchanged(
+        *(
+            [(labels.get(t.group), t.op, t.sizes) for t in _of_both(case, labels, call, (first, second))]
+            for call in (first, theirs)
+        )
+    )
+
+
+def _of_both(case: Case, labels: dict[GroupKey, str], call: Token, both: tuple[Token, Token]) -> list[Token]:
+    """What the rank issues from that call on in its groups of the two names."""
+    known = {labels.get(token.group) for token in both}
+    return [t for t in case.programs[call.rank].tokens[call.order :] if labels.get(t.group) in known]
 
 
 def _is_issued_by(case: Case, rank: int, call: Token) -> bool:

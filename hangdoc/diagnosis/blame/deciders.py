@@ -178,7 +178,8 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
         return None
     roots = _seen_roots(case)
     if not roots:
-        return nobody_seen()
+        # Where every wait ends at them, they are the only ranks that can be to blame.
+        return nobody_seen(tuple(sorted(case.graph.roots & case.hidden)))
     if not case.programs and all(case.activities[r].reason == WaitReason.UNKNOWN for r in roots):
         # Their own wait may be a collective or a message of the ranks that wait for them.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))

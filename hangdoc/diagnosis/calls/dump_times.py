@@ -27,6 +27,9 @@ _USUAL_TIMEOUT = 1800.0
 _SHORTEST_STALL = {True: 10.0, False: 5.0}
 """Seconds for which a call must be pending to tell a hang from a slow step, with devices and without: there the CPU
 runs ahead, and calls are old before their turn comes. Chosen by hand."""
+_AT_WORK, _OF_TIMEOUT = 30.0, 0.05
+"""Seconds for which a call must be pending where a rank has nothing under way, and at most that share of its time-out:
+that rank may be at work that all others wait for, such as a checkpoint. Chosen by hand."""
 _STALL_UNSEEN = 20.0
 """The same where the dumps hold only what was under way."""
 _TIMES_USUAL = 3.0
@@ -132,10 +135,21 @@ def _moment(
         return Moment.APART
     usual = max((_longest_pause(program) for program in programs.values()), default=0.0)
     longest = max(wait.seconds for wait in waits)
-    least = max(_SHORTEST_STALL[bool(streams)], 2 * skew, _TIMES_USUAL * usual)
+    least = max(_shortest_stall(programs, streams, waits), 2 * skew, _TIMES_USUAL * usual)
     if longest > least and (not streams or _is_quiet(programs, now, longest)):
         return Moment.STALLED
     return Moment.FRESH
+
+
+def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits: Sequence[Waited]) -> float:
+    """Seconds for which a call must be pending to tell a hang from a slow step.
+
+    Example: a time-out of 600 s, and rank 0 has nothing under way → 30.
+    """
+    least = _SHORTEST_STALL[bool(streams)]
+    if not streams or len(waits) == len(programs):
+        return least
+    return max(least, min(_AT_WORK, _OF_TIMEOUT * max((w.timeout for w in waits), default=0.0)))
 
 
 def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:

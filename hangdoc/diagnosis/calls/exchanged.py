@@ -5,7 +5,7 @@ A device's CPU goes on issuing calls after the one that hangs, so there is somet
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 
 from hangdoc.diagnosis.calls.history import GroupKey, RankProgram, Token
 
@@ -15,21 +15,35 @@ _MOST_BETWEEN = 16
 
 def is_swapped(programs: Mapping[int, RankProgram], mine: Token | None, theirs: Token | None) -> bool:
     """True if the rank of ``mine`` makes the call ``theirs`` later, and what follows the two agrees: only their order
-    differs.
+    differs. A call that is one too many, or missing, is the simpler story where it explains as much.
 
     Example: mine [B, A, C], theirs [A, B, C] → True; mine [B, C, A], theirs [A, B, C] → False: there an A is missing,
-    and the A is the next one.
+    and the A is the next one; mine [B, A], theirs [A] → False: nobody else has made B.
     """
     if mine is None or theirs is None:
         return False
-    here, there = calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group)
+    return is_exchanged(calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group))
+
+
+def is_exchanged(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
+    """True if two calls changed places, and what follows them agrees: the calls of two ranks from there on."""
     if not here or not there or here[0] == there[0] or there[0] not in here[:_MOST_BETWEEN]:
         return False
     again = here.index(there[0])
     swapped = agreement([there[0], *here[:again], *here[again + 1 :]], there)
     # The farther the two are apart, the more a call left out is the simpler story.
     left_out = agreement(here, there[1:]) + (1 if again == 1 else 2)
-    return swapped >= max(left_out, agreement(here[1:], there))
+    return swapped >= left_out and swapped > agreement(here[1:], there)
+
+
+def is_one_too_many(programs: Mapping[int, RankProgram], mine: Token, theirs: Token) -> bool:
+    """True if what follows ``mine`` agrees with the others' calls from ``theirs`` on, better than if ``theirs`` were
+    missing.
+
+    Example: mine [X, A, B], theirs [A, B] → True; mine [B, A], theirs [A, B, A] → False: the first A may be missing.
+    """
+    here, there = calls_from(programs, mine, theirs.group), calls_from(programs, theirs, mine.group)
+    return agreement(here[1:], there) > agreement(here, there[1:])
 
 
 def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:
@@ -39,7 +53,7 @@ def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey
     return [(t.group, t.op, t.sizes, t.site) for t in calls if t.group in (call.group, other)]
 
 
-def agreement(some: list[Hashable], others: list[Hashable]) -> int:
+def agreement(some: Sequence[Hashable], others: Sequence[Hashable]) -> int:
     """How many are the same from the start on."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(some), len(others)))

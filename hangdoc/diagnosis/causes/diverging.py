@@ -165,7 +165,23 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
+    if _others_may_come_to_it(case, blame, gap):
+        return "whether the others make that call later was not seen"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
+
+
+def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
+    """True if the culprits' extra call is one that the others make as well, and these have issued nothing behind the
+    call that they wait in: they may come to it next, in another order.
+
+    Example: on devices, culprits [A, B, B, A], others [A, B, A] → True for the second B.
+    """
+    if not case.streams or gap.kind != "delete" or gap.theirs is None or not gap.theirs.pending:
+        return False
+    program = case.programs.get(gap.theirs.rank)
+    if program is None or any(t.group == gap.token.group for t in program.tokens[gap.theirs.order + 1 :]):
+        return False
+    return any((t.site, t.op, t.sizes) == (gap.token.site, gap.token.op, gap.token.sizes) for t in program.tokens)
 
 
 def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:

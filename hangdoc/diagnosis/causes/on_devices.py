@@ -10,18 +10,22 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
 from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
 from hangdoc.diagnosis.blame.further_faults import Further
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+
+_OF_EXCHANGE = 2
+"""Gaps that two calls make which changed places: one call too many, and one too few."""
 
 
 @cause("HD101", explains=Disagreement, order=109)
@@ -97,7 +101,8 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if alignment.history.key not in {h.key for h in case.histories}:
         return None
-    if not _is_exchanged(alignment.gaps) and not is_swapped(case.programs, gap.mine, gap.theirs):
+    swapped = _may_be_exchanged(alignment.gaps) and is_swapped(case.programs, gap.mine, gap.theirs)
+    if not swapped and not _is_exchanged(alignment.gaps):
         return None
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
@@ -132,10 +137,22 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:
     """True if each set of ranks has as many calls too many as too few."""
+    return len(gaps) > 1 and not any(_balance(gaps).values())
+
+
+def _may_be_exchanged(gaps: tuple[Gap, ...]) -> bool:
+    """True if the repair is no larger than two calls that changed places: one gap or two, or as many too many as too
+    few. Several calls missing in a row count as one gap, at the end of what is known."""
+    places = {(gap.ranks, gap.kind, gap.mine and gap.mine.order): gap for gap in gaps}
+    return len(places) <= _OF_EXCHANGE or all(abs(more) <= 1 for more in _balance(gaps).values())
+
+
+def _balance(gaps: tuple[Gap, ...]) -> dict[tuple[int, ...], int]:
+    """Set of ranks → by how many calls it has more too many than too few."""
     balance: dict[tuple[int, ...], int] = {}
     for gap in gaps:
         balance[gap.ranks] = balance.get(gap.ranks, 0) + (1 if gap.kind == "delete" else -1)
-    return len(gaps) > 1 and not any(balance.values())
+    return balance
 
 
 @cause("HD101", explains=Diverged, order=188)
@@ -152,8 +169,21 @@ def left_out_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None
     return _alone(case, blame, gap)
 
 
+@cause("HD101", explains=MissingPartner, order=284)
+def alone_in_place_of_a_message(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
+    """HD101: the culprit owes a message, as it stands at a call from a line that no other rank ever came to."""
+    front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
+    call = front.call if front is not None else None
+    if call is None or call.frame is None:
+        return None
+    others = {rank: program for rank, program in case.programs.items() if rank not in blame.culprits}
+    if any(t.site == call.site for program, _ in distinct(others) for t in program.tokens):
+        return None
+    return alone_in_a_call(case, blame)
+
+
 @cause("HD101", explains=WaitCycle, order=285)
-def alone_in_a_call(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+def alone_in_a_call(case: Case, blame: Blame[Explanation]) -> Finding | None:
     """HD101: the culprits are at a call that no other member has issued, while those wait for them elsewhere."""
     front = case.streams.fronts.get(blame.culprits[0]) if blame.culprits else None
     call = front.call if front is not None else None

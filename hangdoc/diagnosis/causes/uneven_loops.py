@@ -181,7 +181,8 @@ def _compared(counts: _Counts | None) -> Message:
     if counts is None:
         return ""
     calls = "call" if counts.mine == 1 else "calls"
-    return [f": {counts.mine} {calls} from ", line_of(counts.at), f" against {counts.theirs}"]
+    line: Message = [" from ", line_of(counts.at)] if counts.at is not None else " of that kind"
+    return [f": {counts.mine} {calls}", line, f" against {counts.theirs}"]
 
 
 def _calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:

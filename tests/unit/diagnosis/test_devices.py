@@ -235,3 +235,92 @@ def test_other_sizes_that_were_given_before_are_another_call(tmp_path: Path) -> 
     found = asked(tmp_path, ranks, frames=False)
     assert (found.culprits, code(found)) == ((2,), "HD101")
     assert found.confidence != "certain"
+
+
+def test_one_call_too_many_is_no_exchange(tmp_path: Path) -> None:
+    """Rank 1 goes on with the very call that the others wait in: nobody else ever makes its all_gather."""
+    ranks = dict.fromkeys(range(4), f"{LOOP} barrier*") | {1: f"{LOOP} all_gather* barrier*"}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (1,), "HD101", "certain")
+    assert "Removing the `all_gather`" in told(found)
+
+
+def test_one_call_too_many_wins_over_several_missing(tmp_path: Path) -> None:
+    rest = "broadcast* all_reduce* all_reduce/8* all_reduce/2*"
+    ranks = dict.fromkeys(range(4), f"{LOOP} {rest}") | {0: f"{LOOP} all_reduce/1@77* {rest}"}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert (found.culprits, code(found)) == ((0,), "HD101")
+    assert "Removing the `all_reduce` at train.py:77" in told(found)
+
+
+def test_an_extra_call_of_another_group_is_no_order_across_groups(tmp_path: Path) -> None:
+    step = "tp:all_reduce all_reduce"
+    ranks = dict.fromkeys(range(4), f"{step} {step} all_reduce*")
+    ranks[0] = f"{step} {step} tp:all_reduce@77* all_reduce*"
+    found = asked(tmp_path, ranks, groups={"tp": [0, 1]}, after=601.0)
+    assert (found.culprits, code(found)) == ((0,), "HD101")
+
+
+def test_a_call_that_the_others_may_still_make_is_not_certain(tmp_path: Path) -> None:
+    """Their CPUs wait in the barrier, and they have made such an all_gather before: it may come next."""
+    ranks = dict.fromkeys(range(4), f"all_gather {LOOP} barrier*") | {1: f"all_gather {LOOP} all_gather* barrier*"}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert (found.culprits, code(found), found.confidence) == ((1,), "HD101", "likely")
+
+
+def test_without_the_completed_calls_nothing_is_certain(tmp_path: Path) -> None:
+    ranks = dict.fromkeys(range(4), f"{LOOP} barrier*") | {1: f"{LOOP} all_gather* barrier*"}
+    found = asked(tmp_path, ranks, after=601.0, only_active=True)
+    assert (found.culprits, found.confidence) == ((1,), "likely")
+
+
+def test_a_rank_at_work_has_a_share_of_the_time_out(tmp_path: Path) -> None:
+    """Rank 0 saves a checkpoint while the others are in the barrier behind it."""
+    ranks = {0: LOOP, 1: f"{LOOP} barrier*", 2: f"{LOOP} barrier*"}
+    assert asked(tmp_path, ranks, after=20.0).outcome == "blind"
+    assert asked(tmp_path, ranks, after=40.0).outcome == "hang"
+    assert asked(tmp_path, ranks, after=20.0, timeout=60.0).outcome == "hang"
+    everyone = {0: f"{LOOP} all_reduce*", 1: f"{LOOP} barrier*", 2: f"{LOOP} barrier*"}
+    assert asked(tmp_path, everyone, after=20.0).outcome == "hang", "nobody works"
+
+
+def test_the_one_without_a_dump_is_named_as_what_may_be_to_blame(tmp_path: Path) -> None:
+    found = asked(tmp_path, dict.fromkeys((0, 1, 3), f"{LOOP} barrier*"), size=4, after=601.0)
+    assert (found.outcome, found.culprits, found.alternatives) == ("hang", (), ((2,),))
+    assert "Rank 2's dump is missing" in found.verdict
+
+
+def test_a_circle_of_sends_that_wait_needs_no_times(tmp_path: Path) -> None:
+    """Each rank's recv comes behind its send: no later call can end that. An isend would not hold up what follows."""
+    ranks = {rank: f"all_reduce send>{(rank + 1) % 3}*" for rank in range(3)}
+    found = asked(tmp_path, ranks, after=86_400.0, waiting=True)
+    assert (found.outcome, code(found)) == ("hang", "HD201")
+    assert asked(tmp_path, ranks, after=86_400.0).outcome == "blind"
+    older = ranks | {1: "all_reduce recv<0 send>2*"}
+    assert asked(tmp_path, older, after=86_400.0, waiting=True).outcome == "blind", "rank 0's dump is an older one"
+
+
+def test_a_message_owed_by_a_rank_in_a_call_of_its_own(tmp_path: Path) -> None:
+    """Rank 2 is in a barrier at a line that nobody else ever runs; the message that rank 1 waits for comes behind."""
+    step = {0: "send>1", 1: "recv<0 send>2", 2: "recv<1", 3: ""}
+    ranks = {rank: f"{step[rank]} all_reduce {step[rank]} all_reduce" for rank in step}
+    ranks |= {0: f"{ranks[0]} send>1 all_reduce*", 1: f"{ranks[1]} recv<0 send>2*"}
+    ranks |= {2: f"{ranks[2]} barrier@99*", 3: f"{ranks[3]} all_reduce*"}
+    found = asked(tmp_path, ranks, after=601.0)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (2,), "HD101")
+    assert "train.py:99" in found.verdict
+
+
+def test_two_ranks_of_different_groups_that_changed_the_order_of_a_mesh(tmp_path: Path) -> None:
+    """Ranks 1 and 6 reduce over their shard first. No other rank has both of either one's groups."""
+    half = {"rep": [[0, 4], [1, 5], [2, 6], [3, 7]], "shard": [[0, 1, 2, 3], [4, 5, 6, 7]]}
+    groups = {f"{name}{at}": who for name, all_ in half.items() for at, who in enumerate(all_)}
+    ranks = {}
+    for rank in range(8):
+        rep, shard = f"rep{rank % 4}:all_reduce", f"shard{rank // 4}:all_reduce/1"
+        usual = (rep + "*" * (rank not in (0, 3, 4, 7)), f"{shard}*")
+        last = (f"{shard}@77*", f"{rep}@78*") if rank in (1, 6) else usual
+        ranks[rank] = " ".join([rep, shard, rep, shard, *last, f"{rep}*", f"{shard}*"])
+    found = asked(tmp_path, ranks, groups=groups, after=601.0, mesh=True)
+    assert (found.outcome, found.culprits, code(found)) == ("hang", (1, 6), "HD107")
+    assert "uses `shard`" in found.verdict or "use `shard`" in found.verdict
