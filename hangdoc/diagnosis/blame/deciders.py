@@ -178,8 +178,9 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
         return None
     roots = _seen_roots(case)
     if not roots:
-        # Where every wait ends at them, they are the only ranks that can be to blame.
-        return nobody_seen(tuple(sorted(case.graph.roots & case.hidden)))
+        # Dumps show all waits of the ranks that are here: where all end at hidden ones, one of these is to blame.
+        unseen = case.graph.roots & case.hidden if case.job.mode == "dump" else ()
+        return nobody_seen(tuple(sorted(unseen)))
     if not case.programs and all(case.activities[r].reason == WaitReason.UNKNOWN for r in roots):
         # Their own wait may be a collective or a message of the ranks that wait for them.
         waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(roots)))
