@@ -35,6 +35,7 @@ class HostOptions:
 
 def check(options: HostOptions) -> None:
     """Raises ``UsageError`` for options that do not fit together."""
+    # One branch for each pair of options that contradict each other.
     ways = [
         name
         for name, given in (("--hosts", options.hosts), ("--slurm", options.slurm), ("--kubectl", options.kubectl))

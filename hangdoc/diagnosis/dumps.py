@@ -81,19 +81,20 @@ def _all_read(case: Case) -> bool:
 
 def _for_good(case: Case) -> bool:
     """True if ranks wait for each other, whatever the moment. A device takes messages in an order of its own, so a
-    circle with messages is none for sure, unless everything behind them waits for them."""
+    circle with messages is none for sure, unless everything after them waits for them."""
     stuck = case.graph.stuck
     if not case.streams:
         return True
-    return bool(stuck) and all(case.activities[r].kind not in MESSAGES or _holds_up_all_behind(case, r) for r in stuck)
+    return bool(stuck) and all(case.activities[r].kind not in MESSAGES or _holds_up_all_after(case, r) for r in stuck)
 
 
-def _holds_up_all_behind(case: Case, rank: int) -> bool:
-    """True if the rank stands at one message, made by a call that waits for it, and its peer has not completed the
-    other side: whatever either of them issues next comes behind what it waits for.
+def _holds_up_all_after(case: Case, rank: int) -> bool:
+    """True if the rank waits in one message, made by a call that waits for it, and its peer has not completed the
+    other side: whatever either of them issues next comes after what it waits for.
 
     Example: `dist.send` waits for its message, `dist.isend` and a batch do not.
     """
+    # Each branch is one of these conditions.
     front = case.streams.fronts.get(rank)
     if front is None or len(front.messages) != 1 or front.messages[0].batch:
         return False

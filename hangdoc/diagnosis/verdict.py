@@ -249,13 +249,16 @@ def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: st
         confidence = Confidence.LIKELY
     sure += f"; {doubt}" if doubt else ""
     if any(note.what == MOMENT for note in case.job.unavailable):
-        # What differs between hosts may have moved between the looks, all the more if something still moves.
-        moving = any(activity.moving for activity in case.activities.values())
-        if moving or confidence == Confidence.CERTAIN:
-            confidence = Confidence.POSSIBLE if moving else Confidence.LIKELY
-        sure += "; the hosts were looked at minutes apart"
+        confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
     waited = unproved and case.activities and case.job.stalled_for and not _will_never_go_on(case, found)
     return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
+
+
+def _as_looked_at_apart(case: Case, confidence: Confidence) -> Confidence:
+    """What differs between hosts may have moved between the looks at them, all the more if something still moves."""
+    if any(activity.moving for activity in case.activities.values()):
+        return Confidence.POSSIBLE
+    return Confidence.LIKELY if confidence == Confidence.CERTAIN else confidence
 
 
 def _until_a_hang(case: Case, found: Blame[Explanation]) -> str:

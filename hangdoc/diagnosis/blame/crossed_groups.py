@@ -69,10 +69,7 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
     tried: set[Hashable] = set()
     for rank in sorted(case.graph.stuck & case.streams.fronts.keys()):
         mine = case.streams.fronts[rank].call
-        behind = case.programs[rank].tokens[mine.order + 1 :][:_MOST_BETWEEN] if mine is not None else []
-        following = next(
-            (t for t in behind if mine is not None and labels.get(t.group) != labels.get(mine.group)), None
-        )
+        following = _next_of_another_name(case, labels, mine) if mine is not None else None
         if mine is None or following is None:
             continue
         pair = tuple((labels.get(call.group), call.sequence) for call in (mine, following))
@@ -86,6 +83,12 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
             if theirs is not None:
                 return _blamed(mine, theirs, [tuple(same), tuple(others)])
     return None
+
+
+def _next_of_another_name(case: Case, labels: dict[GroupKey, str], call: Token) -> Token | None:
+    """The next call that its rank issues in a group of another name, if it comes soon."""
+    after = case.programs[call.rank].tokens[call.order + 1 :][:_MOST_BETWEEN]
+    return next((t for t in after if labels.get(t.group) != labels.get(call.group)), None)
 
 
 def _numbered(case: Case, labels: dict[GroupKey, str], call: Token, rank: int) -> Token | None:

@@ -30,6 +30,7 @@ def thread_wait(case: Case) -> Blame[ThreadWait] | None:
     wait after its call: the others could leave out their question as well. None unless all stuck ranks get free by
     that, and where the ranks of the chain are not stuck: whoever still works may set them free.
     """
+    # Each branch is one condition of those the docstring names.
     waiters: dict[int, list[int]] = {}
     for rank, chain in sorted(case.chains.items()):
         if chain.through_a_servant and chain.end is not End.REQUEST and _is_stuck(case, chain):

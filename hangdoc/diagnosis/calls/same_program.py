@@ -19,6 +19,7 @@ _LEAST_SHARE = 0.6
 def strays(programs: dict[int, RankProgram]) -> dict[int, Token]:
     """Rank → the first call at which it left the program of the others; {} where there is no such program: with
     messages, where old calls are forgotten, or where too few agree."""
+    # One walk over all programs at once, call by call: what a step decides depends on who is left.
     whole = {
         rank: p
         for rank, p in programs.items()

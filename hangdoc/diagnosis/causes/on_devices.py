@@ -96,6 +96,7 @@ def _label(case: Case, call: Token) -> str:
 @cause("HD106", "HD108", explains=Diverged, order=145)
 def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD106: one call is another on the culprits, or comes at another place, and what follows agrees again."""
+    # Each branch refuses what looks like an exchange and is none.
     alignment, gap = blame.found.alignment, blame.found.gap
     if not case.streams or gap is None or END in {g.token.op for g in alignment.gaps}:
         return None
@@ -107,16 +108,15 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     mine, theirs = gap.mine, gap.theirs
     if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
         return None
-    culprits, others = blame.culprits, others_of(case, blame)
+    calls: Message = [
+        [Does(blame.culprits, "calls", "call"), " ", _named(case, mine), " where "],
+        [Does(others_of(case, blame), "calls", "call"), " ", _named(case, theirs)],
+    ]
     if issued_by_another_thread(case.programs, mine, theirs):
         return Finding(
             "HD108",
             sentence(
-                [
-                    "two threads of each rank communicate on one group, and their order differs between ranks: ",
-                    [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
-                    [Does(others, "calls", "call"), " ", _named(case, theirs)],
-                ]
+                ["two threads of each rank communicate on one group, and their order differs between ranks: ", calls]
             ),
             "the calls of two threads reach the group in whatever order the threads run",
             "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
@@ -124,12 +124,7 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         )
     return Finding(
         "HD106",
-        sentence(
-            [
-                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
-                [Does(others, "calls", "call"), " ", _named(case, theirs)],
-            ]
-        ),
+        sentence(calls),
         no_condition(case, blame, gap),
         "issue the same operation, in the same order, on every rank of the group",
     )

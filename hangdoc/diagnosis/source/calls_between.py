@@ -55,6 +55,7 @@ def task_function(where: Frame | None, sources: Sources) -> str:
 
 def _passed(where: Frame | None, functions: Collection[str], waits: str, at: int, sources: Sources) -> str:
     """The name of argument ``at`` of a call of one of the functions, at the line, or whose result it waits for."""
+    # One walk over the function: what is kept and what is called here are told apart at each node.
     tree = sources.function(where.file, where.line) if where is not None else None
     if tree is None or where is None:
         return ""

@@ -104,6 +104,7 @@ def blocking_thread(process: Process) -> Thread | None:
 
 def _at_work_instead(main: Thread, threads: tuple[Thread, ...]) -> Thread | None:
     """The one of the other threads that does the rank's work while the main thread waits for it or serves a loop."""
+    # One ordered list of rules: backward's threads, then one that communicates, then one in user code.
     mark = kind_mark(main.frames)
     serves = bool(main.frames) and not user_stack(main.frames)
     if any(plain(frame.function) in names("runs_backward") for frame in below_user(main.frames)):

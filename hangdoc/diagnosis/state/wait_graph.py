@@ -109,7 +109,8 @@ class _Builder:
         return _owners(self.job)
 
     def wait_of(self, rank: int, activity: Activity) -> Wait | None:
-        """The ranks that one rank waits for; None where it waits for no rank. One `if` for each kind of wait."""
+        """The ranks that one rank waits for; None where it waits for no rank."""
+        # One `if` for each kind of wait.
         kind = activity.kind
         if rank in self.held:
             return self._over_held_lock(rank, self.held[rank])

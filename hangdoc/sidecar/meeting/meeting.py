@@ -50,7 +50,7 @@ class Meeting:
         self._wishes = Wishes()
         self._view: View = AloneView()
         self.verdict: Verdict | None = None
-        """The latest that a lead has told; stays when the meeting ends."""
+        """The latest that a lead has given; stays when the meeting ends."""
         self._thread: threading.Thread | None = None
         self._closing = False
 

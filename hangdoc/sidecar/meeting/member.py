@@ -83,8 +83,8 @@ class Member:
         known = self._verdict.round if self._verdict is not None else 0
         # A verdict of a round that this watch was not there for, or of one long ago, is not about what it sees now.
         if orders.verdict > known and orders.verdict == self._round and now - self._asked_at < _EXPIRED_SECONDS:
-            told = self._board.get(f"verdict/{orders.verdict}")
-            verdict = read(Verdict, told) if told is not None else None
+            said = self._board.get(f"verdict/{orders.verdict}")
+            verdict = read(Verdict, said) if said is not None else None
             if verdict is not None and verdict.round == orders.verdict:
                 self._verdict = verdict
 

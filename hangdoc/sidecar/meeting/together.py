@@ -21,7 +21,7 @@ from hangdoc.sidecar.meeting.wishes import Standing
 from hangdoc.sidecar.options import WatchOptions
 
 _STILL_SECONDS = 3.0
-"""Without progress, after which others are told that the ranks stand still: steps may take a second. Judgement."""
+"""Without progress, after which the others learn that the ranks do not move: steps may take a second. Judgement."""
 _MEETING_SECONDS = 20.0
 """For so long after the job is seen to have ranks elsewhere their watches may take to come. Judgement: importing torch
 takes most of it."""
@@ -51,7 +51,7 @@ class Together:
         self._heard: tuple[str, int] = ("", 0)
         """(lead, round) of which this watch has heard, and when."""
         self._lead_spoke_at = float("-inf")
-        self._told: Verdict | None = None
+        self._delivered: Verdict | None = None
         self._said = ""
         self._round = 0
         self._hosts = 1
@@ -75,6 +75,7 @@ class Together:
 
     def holds(self, quiet: float, patience: float, now: float) -> bool:
         """True if it is not for this watch to look at the stall now."""
+        # One rule for each place in the meeting: the lead, a member, a watch that has found nobody yet.
         if self._lacking_since is None or self._options.meet == "off":
             return False
         view = self._meeting.view
@@ -145,9 +146,9 @@ class Together:
     def verdict(self) -> Verdict | None:
         """What the lead has concluded, if that is new."""
         found = self._meeting.verdict
-        if found is None or found is self._told:
+        if found is None or found is self._delivered:
             return None
-        self._told = found
+        self._delivered = found
         return found
 
     def end(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
@@ -188,7 +189,7 @@ class Together:
         self._meeting.leave(data)
         if own is None:
             return None
-        before = self._told
+        before = self._delivered
         self._meeting.wait_for(
             lambda now: not isinstance(now, MemberView) or now.verdict not in (None, before),
             _END_SECONDS + _HEARING_SECONDS,
@@ -258,29 +259,20 @@ class Together:
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
         others: list[Part] = []
-        now, wall = time.monotonic(), time.time()
+        now = time.monotonic()
         answering = {self._identity}
         for seat in view.seats:
-            member, where = seat.beat.member, f"host {seat.beat.host} ({name_ranks(seat.beat.ranks)})"
-            found = answers.get(member, view.ends.get(member))
-            if seat.refused:
-                notes.append(Unavailable(HOSTS, f"the watch on {seat.beat.host} does not fit this job: {seat.refused}"))
-            elif isinstance(found, bytes):
+            found = answers.get(seat.beat.member, view.ends.get(seat.beat.member))
+            if isinstance(found, bytes) and not seat.refused:
                 try:
                     beside = self._ranks_beside(seat, view)
                     others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside)))
                     answering.add(seat.beat.identity)
+                    continue
                 except HangdocError as error:
-                    notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {error.what}"))
-            elif isinstance(found, str):
-                notes.append(Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {found}"))
-            elif seat.silent(now):
-                since = time.strftime("%H:%M:%S UTC", time.gmtime(wall - (now - seat.heard_at)))
-                notes.append(Unavailable(HOSTS, f"{where} has been silent since {since}", "look at its watch there"))
-            elif seat.beat.left:
-                notes.append(Unavailable(HOSTS, f"the command on {where} has ended"))
-            elif seat.beat.identity not in answering and seat.beat.member in view.asked:
-                notes.append(Unavailable(HOSTS, f"{where} did not answer in time", "look at its watch there"))
+                    found = error.what
+            asked = seat.beat.identity not in answering and seat.beat.member in view.asked
+            notes.extend(_why_absent(seat, found if isinstance(found, str) else "", asked=asked))
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
             notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
@@ -325,3 +317,18 @@ class Together:
 
 def _our_fault(error: Exception) -> Unavailable:
     return Unavailable(HOSTS, f"hangdoc failed to join what the hosts show: {error!r}"[:300])
+
+
+def _why_absent(seat: Seat, unreadable: str, *, asked: bool) -> list[Unavailable]:
+    """Why a host shows nothing; empty where nothing was to be expected. ``unreadable``: what its answer lacks."""
+    where, now = f"host {seat.beat.host} ({name_ranks(seat.beat.ranks)})", time.monotonic()
+    if seat.refused:
+        return [Unavailable(HOSTS, f"the watch on {seat.beat.host} does not fit this job: {seat.refused}")]
+    if unreadable:
+        return [Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {unreadable}")]
+    if seat.silent(now):
+        since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - (now - seat.heard_at)))
+        return [Unavailable(HOSTS, f"{where} has been silent since {since}", "look at its watch there")]
+    if seat.beat.left:
+        return [Unavailable(HOSTS, f"the command on {where} has ended")]
+    return [Unavailable(HOSTS, f"{where} did not answer in time", "look at its watch there")] if asked else []
