@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -103,11 +105,13 @@ def test_watch_diagnoses_a_stall(run: Run, blocked: Path, tmp_path: Path) -> Non
 
 def test_attach(run: Run, blocked: Path) -> None:
     assert run("attach").returncode == 0
-    with subprocess.Popen(["sleep", "100"]) as stranger:
-        try:
-            done = run("attach", stranger.pid)
-        finally:
-            stranger.kill()
+    # Begun by a shell that ends: a child of this process would lead to whatever job other tests made of it.
+    begun = subprocess.run(["sh", "-c", "sleep 100 >&- & echo $!"], capture_output=True, text=True, check=True)
+    stranger = int(begun.stdout)
+    try:
+        done = run("attach", stranger)
+    finally:
+        os.kill(stranger, signal.SIGKILL)
     assert done.returncode == 3
     assert "is not Python, and no job runs below it" in done.stderr
     assert not (blocked / "tried").exists()
