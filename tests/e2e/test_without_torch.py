@@ -106,7 +106,9 @@ def test_watch_diagnoses_a_stall(run: Run, blocked: Path, tmp_path: Path) -> Non
 def test_attach(run: Run, blocked: Path) -> None:
     assert run("attach").returncode == 0
     # Begun by a shell that ends: a child of this process would lead to whatever job other tests made of it.
-    begun = subprocess.run(["sh", "-c", "sleep 100 >&- & echo $!"], capture_output=True, text=True, check=True)
+    begun = subprocess.run(
+        ["sh", "-c", "sleep 100 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
+    )
     stranger = int(begun.stdout)
     try:
         done = run("attach", stranger)
