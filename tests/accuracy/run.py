@@ -1,6 +1,6 @@
 """How often is hangdoc right? Every scenario and extra program, under watch and started bare and attached.
 
-    python tests/accuracy/run.py [--times 3] [--jobs 2] [--attach] [--inject] [--only NAME …] [--guide]
+    python tests/accuracy/run.py [--times 3] [--jobs 2] [--attach] [--inject] [--fixed] [--only NAME …] [--guide]
 
 Prints one row for each run and a summary; with --guide the table goes into hangdoc/guide/accuracy.md,
 and its last line into README.md.
@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 _QUIET_SECONDS = 4.0
 _ONE_QUIET_SECONDS = 8.0
+CORRECTED = "watch corrected"
 ATTACH = [sys.executable, "-m", "hangdoc", "attach"]
 _START_SECONDS = 60.0
 
@@ -55,7 +56,7 @@ class Result:
 
     @property
     def wrong_and_certain(self) -> bool:
-        return self.confidence == "certain" and False in (self.culprits, self.line)
+        return self.confidence == "certain" and False in (self.culprits, self.cause, self.line)
 
 
 def expected() -> list[Scenario]:
@@ -89,17 +90,25 @@ def judge(scenario: Scenario, way: str, document: dict[str, Any]) -> Result:
     )
 
 
-def watched(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    """The document of one run under watch."""
+def judge_corrected(scenario: Scenario, document: dict[str, Any], status: int | None) -> Result:
+    """A corrected variant is right if it ends by itself and no word is said against it."""
+    right = all(row.agrees for row in scenarios.compare_fixed(document, status))
+    found = f"{document.get('outcome', 'nothing')}, exit status {status}"
+    return Result(scenario.name, CORRECTED, right, None, None, None, str(document.get("confidence", "")), found)
+
+
+def watched(scenario: Scenario, folder: Path) -> tuple[dict[str, Any], int | None]:
+    """The document of one run under watch, and the job's exit status (None: it did not end in time)."""
     report = folder / "report.json"
     line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", str(scenarios.STALL_AFTER), "--quiet"]
     line += ["--on-hang", "abort", "--report", str(report), "--run-dir", str(folder / "run"), *scenario.watch, "--"]
     with job([*line, *scenarios.command(scenario)], scenario, folder) as process:
+        status = None
         try:
-            process.wait(scenario.timeout)
+            status = process.wait(scenario.timeout)
         except subprocess.TimeoutExpired:
             print(f"  {scenario.name}: no end within {scenario.timeout:.0f} s")
-    return json.loads(report.read_text()) if report.exists() else {}
+    return (json.loads(report.read_text()) if report.exists() else {}), status
 
 
 def attached(scenario: Scenario, folder: Path, *options: str) -> dict[str, Any]:
@@ -240,8 +249,13 @@ def one_run(scenario: Scenario, way: str, keep: Path | None = None) -> Result:
         folder = Path(name)
         # A copy in the run's own folder: code below site-packages would be library code.
         copied = replace(scenario, path=Path(shutil.copy(scenario.path, folder)))
-        document = watched(copied, folder) if way == "watch" else attached(copied, folder, *way.split()[1:])
-        result = judge(copied, way, document)
+        if way == CORRECTED:
+            copied = replace(copied, environment=(*copied.environment, ("FIXED", "1")))
+            result = judge_corrected(copied, *watched(copied, folder))
+        elif way == "watch":
+            result = judge(copied, way, watched(copied, folder)[0])
+        else:
+            result = judge(copied, way, attached(copied, folder, *way.split()[1:]))
         aspects = (result.outcome, result.culprits, result.cause, result.line)
         if keep is not None and False in aspects:
             shutil.copytree(folder, keep / f"{folder.name}-{result.name}-{way.replace(' ', '')}")
@@ -256,6 +270,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=1, help="runs under watch for each program")
     parser.add_argument("--attach", action="store_true", help="also start it bare and attach")
     parser.add_argument("--inject", action="store_true", help="also attach with --inject")
+    parser.add_argument("--fixed", action="store_true", help="also run each scenario's corrected variant under watch")
     parser.add_argument("--only", nargs="*", default=None, metavar="NAME")
     parser.add_argument("--no-watch", action="store_true")
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
@@ -270,6 +285,7 @@ def main() -> int:
             print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
             continue
         ways = [] if options.no_watch else ["watch"] * options.times
+        ways += [CORRECTED] * (options.fixed and scenario.path.parent != PROGRAMS)
         if scenario.outcome != "crashed":
             ways += ["attach"] * options.attach + ["attach --inject"] * options.inject
         runs += [(scenario, way) for way in ways]
