@@ -24,6 +24,7 @@ _REDRAW = 0.2
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
+# Long because typer reads the options from the parameters.
 @app.command()
 def diagnose(
     paths: Annotated[

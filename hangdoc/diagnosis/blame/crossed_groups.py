@@ -58,6 +58,7 @@ def _stuck_at(case: Case) -> list[tuple[Token, list[int]]]:
     return list(found.values())
 
 
+# One function in spite of its branches: half of them are comprehensions that sort the ranks by the order they use.
 def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
     """The ranks of several groups of a mesh that use its two dimensions the other way round than most; None where none
     do, or where they are not the reason alone.

@@ -1,0 +1,121 @@
+"""Why it hangs, what to do, what was seen and not seen, and how sure hangdoc is: the lower rows of a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hangdoc.model.diagnosis import Branch, Diagnosis
+from hangdoc.model.wording import name_ranks
+from hangdoc.report.behavior_rows import FileNames, label_ranks
+from hangdoc.report.layout import Piece, Row
+
+if TYPE_CHECKING:
+    from hangdoc.model.snapshot import Unavailable
+
+MAX_EVIDENCE = 4
+MAX_UNAVAILABLE = 6
+"""Most rows of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
+
+
+def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
+    """Why, the condition, the fix, who else it could be, what was seen and what could not be seen."""
+    if diagnosis.why:
+        yield Row("why", (Piece(diagnosis.why),))
+    yield from _branch(diagnosis)
+    if diagnosis.fix:
+        yield Row("fix", (Piece(diagnosis.fix),))
+    if diagnosis.repair and diagnosis.repair.text:
+        yield Row("repair", (Piece(diagnosis.repair.text),))
+    yield from _alternatives(diagnosis)
+    yield from _evidence(diagnosis)
+    yield from _unavailable(diagnosis.unavailable)
+    yield from confidence_row(diagnosis)
+
+
+def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
+    """'It could also be rank 0 or rank 2: the data fits all of them.'"""
+    others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
+    if not others:
+        return
+    *most, last = (name_ranks(ranks) for ranks in others[:4])
+    sets = f"{', '.join(most)} or {last}" if most else last
+    fits = "both" if len(others) == 1 else "all of them"
+    yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
+
+
+def _evidence(diagnosis: Diagnosis) -> Iterator[Row]:
+    """The evidence that decides; of a divergence, where each rank is now is in the rows above."""
+    evidence = [
+        item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
+    ]
+    for index, item in enumerate(evidence[:MAX_EVIDENCE]):
+        whose = f", {label_ranks(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
+        yield Row("" if index else "seen", (Piece(f"{item.text}  ({item.kind}{whose})"),))
+    if len(evidence) > MAX_EVIDENCE:
+        rest = len(evidence) - MAX_EVIDENCE
+        yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
+
+
+def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
+    """The condition and its values, where the sentences above did not name them."""
+    branch = diagnosis.divergence.branch if diagnosis.divergence else None
+    if branch is None:
+        return
+    label = "condition" if diagnosis.why else "why"
+    place = f"{FileNames(diagnosis).short(branch.file)}:{branch.line}"
+    if place not in diagnosis.why:
+        yield Row(label, (Piece(f"`{branch.condition}` ({place})"),))
+        label = ""
+    values = _unnamed_values(branch, diagnosis.why, explained=place in diagnosis.why)
+    if label == "condition" and all(len(each) == 1 for each in values.values()):
+        label = "with"  # one side's value, or the same on both
+    for name, each in values.items():
+        yield Row(label, (Piece(f"{name} = {' | '.join(each)}"),))
+        label = ""
+
+
+def _unnamed_values(branch: Branch, why: str, *, explained: bool) -> dict[str, list[str]]:
+    """Name → its values with their ranks, of the names that ``why`` gives no value of.
+
+    Example: {'loss': ['0.5 (rank 1)', '0.7 (ranks 0, 2)']}. ``explained``: ``why`` says which way each side went.
+    """
+    found: dict[str, list[str]] = {}
+    known: set[tuple[str, int]] = set()
+    for item in sorted(branch.values, key=lambda item: item.seen == "inferred-from-path"):
+        if known.issuperset((item.name, rank) for rank in item.ranks):
+            continue  # inferred as well, and seen
+        if item.seen == "inferred-from-path" and explained:
+            continue
+        known.update((item.name, rank) for rank in item.ranks)
+        # A name that holds the rank itself says nothing.
+        if f"{item.name} = " not in why and item.value != ",".join(map(str, item.ranks)):
+            seen = {"now": "", "at-divergence": ", then"}.get(item.seen, ", inferred from the path taken")
+            found.setdefault(item.name, []).append(f"{item.value} ({label_ranks(item.ranks)}{seen})")
+    return found
+
+
+def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:
+    folded: dict[tuple[str, str, str], list[int]] = {}
+    for item in items:
+        ranks = folded.setdefault((item.what, item.why, item.remedy), [])
+        if item.rank is not None:
+            ranks.append(item.rank)
+    for index, ((what, why, remedy), ranks) in enumerate(list(folded.items())[:MAX_UNAVAILABLE]):
+        whose = f" of {name_ranks(ranks)}" if ranks else ""
+        text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy else "")
+        yield Row("" if index else "not seen", (Piece(text, "yellow"),))
+    if len(folded) > MAX_UNAVAILABLE:
+        yield Row("", (Piece(f"… and {len(folded) - MAX_UNAVAILABLE} more"),))
+
+
+def confidence_row(diagnosis: Diagnosis) -> Iterator[Row]:
+    """'certain: seen in …   ·   HD101 collective skipped on a rank   ·   hangdoc explain HD101'."""
+    if diagnosis.outcome not in ("hang", "slow", "crashed"):
+        return
+    sure = diagnosis.confidence + (f": {diagnosis.sure}" if diagnosis.sure else "")
+    pieces = [Piece(sure)]
+    if diagnosis.cause:
+        pieces.append(Piece(f"{diagnosis.cause.code} {diagnosis.cause.name}"))
+        pieces.append(Piece(f"hangdoc explain {diagnosis.cause.code}"))
+    yield Row("sure?", tuple(pieces), separator="   ·   ")
