@@ -29,6 +29,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
+from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.context import Case, with_native_frames
 from hangdoc.diagnosis.dumps import end_of_wait, read
 from hangdoc.diagnosis.evidence import gather, timed_out
@@ -216,6 +217,7 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
+    sides = divergence(case, found)
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -229,7 +231,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, writer),
-        divergence=divergence(case, found),
+        divergence=sides,
+        code=code_excerpts(case, found, sides, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=gather(case, found, writer),

@@ -149,6 +149,31 @@ class CulpritProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of the user's source, as a report shows it."""
+
+    number: int
+    text: str
+    """With its indentation, without the end of line."""
+    notes: tuple[str, ...] = ()
+    """Who does what there: 'True on rank 0, False on rank 1', 'rank 0: all_reduce'."""
+    mark: tuple[int, int] | None = None
+    """First column and the one behind the last of the condition that decides; None for lines without one."""
+    guilty: bool = False
+    """A culprit is here."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeExcerpt:
+    """The telling lines of one function (or module), in order; where two do not follow each other, some are left
+    out."""
+
+    file: str
+    function: str
+    lines: tuple[CodeLine, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Who, where, why, and how sure."""
 
@@ -166,6 +191,8 @@ class Diagnosis:
     """Why this confidence: 'call sequences of all 4 ranks seen'."""
     repair: Repair | None = None
     divergence: Divergence | None = None
+    code: tuple[CodeExcerpt, ...] = ()
+    """The lines that prove the verdict, from the snapshot's own sources; () where those were not captured."""
     ranks: tuple[Activity, ...] = ()
     waits: tuple[Wait, ...] = ()
     evidence: tuple[Evidence, ...] = ()

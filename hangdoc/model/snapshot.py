@@ -45,6 +45,14 @@ class SourceText:
     first_line: int
     text: str
 
+    def holds(self, line: int) -> bool:
+        """True if that line of the file is one of the text's."""
+        return self.first_line <= line < self.first_line + self.text.count("\n") + 1
+
+    def lines(self) -> dict[int, str]:
+        """The text's lines by their number in the file."""
+        return dict(enumerate(self.text.split("\n"), self.first_line))
+
 
 @dataclass(frozen=True, slots=True)
 class RankSnapshot:

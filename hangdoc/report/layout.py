@@ -101,6 +101,43 @@ class Layout:
             if label.plain:
                 self._set_label(before, label)
 
+    def code(self, gutter: str, code: str, note: str = "", style: str = "", *, arrow: bool = True) -> None:
+        """One line of Python right of ``gutter``, cut where it is too long, and a note behind it, or below it where it
+        does not fit. ``arrow``: the note points at the line."""
+        margin = self._text(" " * _INDENT + gutter, "dim")
+        room = max(10, self._width - margin.cell_len)
+        body = self._highlighted(code)
+        if body.cell_len > room:
+            mark = self._text("…")
+            body.truncate(room - mark.cell_len, overflow="crop")
+            body = body + mark
+        tail = self._text(f"  ← {note}" if arrow else f" {note}", style) if note else self._text("")
+        if body.cell_len + tail.cell_len <= room:
+            self._lines.append(margin + body + tail)
+            return
+        self._lines.append(margin + body)
+        below = len(self._lines)
+        indent = margin.cell_len + min(len(code) - len(code.lstrip()), room // 2)
+        self._flow([self._text(f"↑ {note}" if arrow else note, style)], "", first=indent, rest=indent)
+        empty = self._text(" " * (margin.cell_len - 2) + gutter[-2:], "dim")
+        for index in range(below, len(self._lines)):
+            self._lines[index] = empty + self._lines[index][empty.cell_len :]
+
+    def cells(self, text: str) -> int:
+        """How many cells ``text`` takes, as it is shown."""
+        return self._text(text).cell_len
+
+    def _highlighted(self, code: str) -> Text:
+        """``code`` in the terminal's own colors, where it has some."""
+        plain = self._text(code)
+        if not self._color:
+            return plain
+        from rich.syntax import Syntax
+
+        found = Syntax(plain.plain, "python", theme="ansi_dark", background_color="default").highlight(plain.plain)
+        found.rstrip()
+        return found
+
     def finish(self) -> str:
         """All lines as one text."""
         if not self._color:

@@ -19,7 +19,7 @@ MAX_UNAVAILABLE = 6
 
 
 def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
-    """Why, the condition, the fix, who else it could be, what was seen and what could not be seen."""
+    """Why, the condition, the fix and who else it could be."""
     if diagnosis.why:
         yield Row("why", (Piece(diagnosis.why),))
     yield from _branch(diagnosis)
@@ -28,6 +28,10 @@ def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
     if diagnosis.repair and diagnosis.repair.text:
         yield Row("repair", (Piece(diagnosis.repair.text),))
     yield from _alternatives(diagnosis)
+
+
+def evidence_rows(diagnosis: Diagnosis) -> Iterator[Row]:
+    """What was seen, what could not be seen, and how sure hangdoc is."""
     yield from _evidence(diagnosis)
     yield from _unavailable(diagnosis.unavailable)
     yield from confidence_row(diagnosis)

@@ -10,8 +10,9 @@ from typing import TextIO
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.wording import name_duration
 from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
+from hangdoc.report.code import lay_out as lay_out_code
 from hangdoc.report.layout import Layout, Piece, Row
-from hangdoc.report.reason_rows import confidence_row, reason_rows
+from hangdoc.report.reason_rows import confidence_row, evidence_rows, reason_rows
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -48,10 +49,15 @@ def render(
         layout.gap()
         layout.paragraph(diagnosis.verdict, "bold")
     if diagnosis.outcome != "healthy":
+        names = FileNames(diagnosis)
+        behaviors = [*behavior_rows(diagnosis, names), *process_rows(diagnosis)]
+        lay_out_code(layout, diagnosis.code, names)
+        # Without code, the rows are what shows the places.
+        for rows in (reason_rows(diagnosis), behaviors) if diagnosis.code else (behaviors, reason_rows(diagnosis)):
+            layout.gap()
+            layout.rows(rows)
         layout.gap()
-        layout.rows([*behavior_rows(diagnosis, FileNames(diagnosis)), *process_rows(diagnosis)])
-        layout.gap()
-        layout.rows(reason_rows(diagnosis))
+        layout.rows(evidence_rows(diagnosis))
     return layout.finish()
 
 

@@ -7,6 +7,8 @@ from hangdoc.model.diagnosis import (
     Activity,
     Branch,
     BranchValue,
+    CodeExcerpt,
+    CodeLine,
     CulpritProcess,
     Diagnosis,
     Divergence,
@@ -56,6 +58,19 @@ SAMPLE = Diagnosis(
             Side((2,), "default_pg", WORLD, 1042, "all_gather", EVALUATE, (LIBRARY, EVALUATE)),
         ),
         Branch(FILE, 57, "for batch in loader:", "loop", (BranchValue("step", "519", (2,), "now"),)),
+    ),
+    code=(
+        CodeExcerpt(
+            FILE,
+            "train",
+            (
+                CodeLine(57, "    for batch in loader:", ("ended on rank 2, continues on ranks 0, 1 and 3",), (4, 24)),
+                CodeLine(61, "        loss.backward()", ("ranks 0, 1 and 3: all_reduce",)),
+            ),
+        ),
+        CodeExcerpt(
+            FILE, "evaluate", (CodeLine(88, "    dist.all_gather(parts, score)", ("rank 2: all_gather",), None, True),)
+        ),
     ),
     ranks=tuple(
         Activity(

@@ -88,13 +88,16 @@ class Sources:
 
     def function(self, file: str, line: int) -> ast.AST | None:
         """The syntax tree of the innermost captured function (or module) that holds the line."""
-        fits = [t for t in self._by_file.get(file, ()) if t.first_line <= line < t.first_line + t.text.count("\n") + 1]
-        fits.sort(key=lambda t: t.text.count("\n"))
-        for text in fits:
-            tree = _parse(text)
-            if tree is not None:
-                return tree
-        return None
+        return next((tree for text in self._around(file, line) if (tree := _parse(text)) is not None), None)
+
+    def text(self, file: str, line: int) -> SourceText | None:
+        """The innermost captured function (or module) that holds the line."""
+        return next(iter(self._around(file, line)), None)
+
+    def _around(self, file: str, line: int) -> list[SourceText]:
+        """The captured functions that hold the line, the innermost first."""
+        fits = [t for t in self._by_file.get(file, ()) if t.holds(line)]
+        return sorted(fits, key=lambda t: t.text.count("\n"))
 
     def line(self, file: str, line: int) -> str | None:
         """One line of source, stripped."""

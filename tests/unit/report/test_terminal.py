@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from sample_diagnosis import SAMPLE
+from sample_diagnosis import FILE, SAMPLE
 
-from hangdoc.model.diagnosis import Activity, BranchValue, CulpritProcess, Diagnosis, Wait
+from hangdoc.model.diagnosis import Activity, BranchValue, CodeExcerpt, CodeLine, CulpritProcess, Diagnosis, Wait
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
@@ -25,16 +25,26 @@ hangdoc ✖ hang · 4 ranks · stalled 31 s · torchrun train.py
 
   Rank 2 left the training loop early; ranks 0, 1 and 3 wait for it in backward().
 
-  rank 2     train.py:88 evaluate()  all_gather  default_pg #1042
-  others     train.py:61 train()     all_reduce  default_pg #1042  (DDP gradient bucket)
+  train.py train()
+  57 │ for batch in loader:
+     │ ^^^^^^^^^^^^^^^^^^^^ ended on rank 2, continues on ranks 0, 1 and 3
+   ⋮
+  61 │     loss.backward()  ← ranks 0, 1 and 3: all_reduce
 
-  process    pid 4711 on node1
+  train.py evaluate()
+  88 │ dist.all_gather(parts, score)  ← rank 2: all_gather
 
   why        `for batch in loader:` (train.py:57) ended after 519 batches on rank 2 and not on the others
              (step = 519 | 520)
   fix        give every rank the same number of batches (DistributedSampler(drop_last=True)) or wrap the loop
              in `Join`
   repair     Removing the `all_gather` at train.py:88 on rank 2 makes all 1042 calls match.
+
+  rank 2     train.py:88 evaluate()  all_gather  default_pg #1042
+  others     train.py:61 train()     all_reduce  default_pg #1042  (DDP gradient bucket)
+
+  process    pid 4711 on node1
+
   seen       all_gather where the others call all_reduce (#1042)  (journal, rank 2)
   not seen   stack of ranks 1 and 3: Permission Denied → run hangdoc as the job's user
   sure?      certain: call sequences of all 4 ranks seen   ·   HD102 uneven-iterations
@@ -44,6 +54,22 @@ hangdoc ✖ hang · 4 ranks · stalled 31 s · torchrun train.py
 
 def test_the_whole_report():
     assert render(SAMPLE, width=110) == EXPECTED
+
+
+def test_a_note_that_does_not_fit_is_below_its_line():
+    text = render(SAMPLE, width=50)
+    assert (
+        """
+  61 │     loss.backward()
+     │     ↑ ranks 0, 1 and 3: all_reduce
+"""
+        in text
+    )
+
+
+def test_without_code_the_places_come_before_the_reason():
+    text = render(dataclasses.replace(SAMPLE, code=()), width=100)
+    assert text.index("train.py:88 evaluate()") < text.index("why  ") < text.index("sure?")
 
 
 def test_the_last_row_is_one_line_where_it_fits():
@@ -62,6 +88,7 @@ def test_no_line_is_wider_than_asked(width, unicode):
             for a in SAMPLE.ranks
         ),
         divergence=None,
+        code=(CodeExcerpt(FILE, "f" * 90, (CodeLine(7, " " * 30 + "x = '日本語'" * 30, ("n " * 90,), (34, 90)),)),),
     )
     for diagnosis in (SAMPLE, long):
         text = render(diagnosis, width=width, unicode=unicode)
@@ -88,7 +115,7 @@ def test_without_a_divergence_activities_are_folded():
     ranks[3] = Activity(3, "h", 1, "stopped", "stopped (state T)", where)
     waits = tuple(Wait(rank, (3,), "", "journal") for rank in range(6) if rank != 3)
     diagnosis = dataclasses.replace(
-        SAMPLE, divergence=None, world_size=6, ranks=tuple(ranks), culprits=(3,), waits=waits
+        SAMPLE, divergence=None, code=(), world_size=6, ranks=tuple(ranks), culprits=(3,), waits=waits
     )
     lines = render(diagnosis).splitlines()
     assert lines[4].split() == ["rank", "3", "t.py:9", "main()", "stopped", "(state", "T)"]

@@ -1,0 +1,169 @@
+"""The lines of code that prove the verdict: the condition, what each side went on to, and where the culprits are.
+
+Example: rank 0 alone calls all_reduce under `if rank == 0:` at line 39, ranks 1 and 2 wait in the barrier at 41 →
+
+    39 │         if rank == 0:                     True on rank 0, False on ranks 1 and 2
+    40 │             dist.all_reduce(loss)         rank 0: all_reduce
+    41 │         dist.barrier()                    ranks 1 and 2: barrier
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.causes.deciding import may_run_another
+from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.model.diagnosis import CodeExcerpt, CodeLine, Divergence
+from hangdoc.model.message import Joined, Message, Ranks
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import SourceText
+from hangdoc.model.wording import single_spaced
+from hangdoc.model.writing import Writer
+
+_MOST_EXCERPTS = 3
+_MOST_LINES = 12
+"""Lines of one excerpt, and excerpts: what fits on a screen beside the rest of the report. Chosen by hand."""
+_BETWEEN = 1
+"""Lines between two telling ones that are shown rather than left out: a mark for what is missing takes one as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Note:
+    """What is to be said of one line. ``condition``: the text in it that decides, '' for none."""
+
+    file: str
+    line: int
+    said: Message
+    guilty: bool = False
+    condition: str = ""
+
+
+def code_excerpts(
+    case: Case, blame: Blame[Explanation], divergence: Divergence | None, writer: Writer
+) -> tuple[CodeExcerpt, ...]:
+    """The telling lines by function, the function of the condition first; () where no source was captured."""
+    notes: dict[SourceText, list[_Note]] = {}
+    branch = blame.diverged.branch_point if blame.diverged is not None else None
+    around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
+    of_sides = _of_the_sides(blame, divergence, around)
+    for note in [*_of_the_branch(case, blame), *of_sides, *_of_the_culprits(case, blame)]:
+        text = case.sources.text(note.file, note.line)
+        if text is not None:
+            notes.setdefault(text, []).append(note)
+    return tuple(_excerpt(text, each, writer) for text, each in list(notes.items())[:_MOST_EXCERPTS])
+
+
+def _of_the_branch(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
+    point = blame.diverged.branch_point if blame.diverged is not None else None
+    if blame.diverged is None or point is None:
+        return
+    sides = (blame.culprits, others_of(case, blame))
+    doubted = bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
+    condition = point.guard.condition.removesuffix(":")
+    if point.guard.kind in CONDITIONS:
+        condition = condition.removeprefix("if ")
+    yield _Note(point.file, point.guard.line, "" if doubted else _ways(point, sides), condition=condition)
+
+
+def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
+    """'True on rank 0, False on rank 1', the culprits' side first; '' for what is no choice of two ways."""
+    guard = point.guard
+    if guard.kind in CONDITIONS:
+        here, there = str(guard.taken), str(not guard.taken)
+    elif guard.kind == "loop":
+        here, there = "continues", "ended"
+    elif guard.kind == "match":
+        here, there = "taken", "not taken"
+    else:
+        return ""
+    said: list[Message] = [
+        [here, " on ", Ranks(sides[point.guarded])],
+        [there, " on ", Ranks(sides[1 - point.guarded])],
+    ]
+    if point.guarded == 1:
+        said.reverse()
+    return Joined(said, ", ")
+
+
+def _of_the_sides(
+    blame: Blame[Explanation], divergence: Divergence | None, around: SourceText | None
+) -> Iterator[_Note]:
+    """What each side called, and the line by which it left ``around``, the function of the condition, for it.
+
+    Example: `if rank == 0: ⏎ report()` leads rank 0 to the all_reduce in report() → 'rank 0: in report()' at its call,
+    and 'rank 0: all_reduce' in there.
+    """
+    for side in divergence.sides if divergence is not None else ():
+        guilty = bool(set(side.ranks) & set(blame.culprits))
+        for inner, frame in itertools.pairwise(user_stack(side.stack)):
+            if around is not None and _holds(around, frame) and not _holds(around, inner):
+                yield _Note(frame.file, frame.line, [Ranks(side.ranks), f": in {_called(inner)}"], guilty)
+        if side.frame is not None and not side.frame.file.startswith("<"):
+            yield _Note(side.frame.file, side.frame.line, [Ranks(side.ranks), ": ", side.op], guilty)
+
+
+def _holds(text: SourceText, frame: Frame) -> bool:
+    return text.file == frame.file and text.holds(frame.line)
+
+
+def _called(frame: Frame) -> str:
+    return frame.function if frame.function.startswith("<") else f"{frame.function}()"
+
+
+def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
+    """Where the culprits are, if no two sides show it."""
+    if blame.diverged is not None:
+        return
+    there: dict[tuple[Frame, str], list[int]] = {}
+    for rank in sorted(blame.culprits):
+        activity = case.activities.get(rank)
+        if activity is not None and activity.where is not None:
+            there.setdefault((activity.where, activity.text), []).append(rank)
+    for (where, text), ranks in there.items():
+        yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty=True)
+
+
+def _excerpt(text: SourceText, notes: list[_Note], writer: Writer) -> CodeExcerpt:
+    source = text.lines()
+    told = {note.line for note in notes}
+    shown = set(told)
+    for line in told:
+        following = min((other for other in told if other > line), default=line)
+        if following - line - 1 <= _BETWEEN:
+            shown.update(range(line, following))
+    lines = [
+        _line(source[number], number, [note for note in notes if note.line == number], writer)
+        for number in sorted(shown)[:_MOST_LINES]
+    ]
+    return CodeExcerpt(text.file, text.function, tuple(lines))
+
+
+def _line(text: str, number: int, notes: list[_Note], writer: Writer) -> CodeLine:
+    said = dict.fromkeys(writer.write(note.said) for note in notes if note.said)
+    condition = next((note.condition for note in notes if note.condition), "")
+    return CodeLine(
+        number,
+        text.rstrip(),
+        tuple(said),
+        _columns(text, condition) if condition else None,
+        any(note.guilty for note in notes),
+    )
+
+
+def _columns(text: str, condition: str) -> tuple[int, int]:
+    """Where ``condition`` is in the line; the whole of its code where it is written in another way.
+
+    Example: ('    if a == 0:', 'a == 0') → (7, 13).
+    """
+    at = text.find(condition)
+    if at >= 0:
+        return at, at + len(condition)
+    return len(text) - len(text.lstrip()), len(text.rstrip())
