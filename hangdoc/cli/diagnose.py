@@ -39,7 +39,7 @@ def diagnose(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Also write a report; .json or .txt. Repeatable.",
+            help="Also write a report; .json, .txt or .md. Repeatable.",
             envvar=environment_variable("report"),
         ),
     ] = None,

@@ -23,7 +23,13 @@ def _text(diagnosis: Diagnosis) -> str:
     return terminal.render(diagnosis, width=100)
 
 
-_FORMATS: dict[str, Callable[[Diagnosis], str]] = {".json": _json, ".txt": _text}
+def _markdown(diagnosis: Diagnosis) -> str:
+    from hangdoc.report import markdown
+
+    return markdown.render(diagnosis)
+
+
+_FORMATS: dict[str, Callable[[Diagnosis], str]] = {".json": _json, ".txt": _text, ".md": _markdown}
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:

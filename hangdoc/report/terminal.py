@@ -100,6 +100,12 @@ def heard_for(
     return layout.finish()
 
 
+def headline(diagnosis: Diagnosis) -> tuple[str, list[str]]:
+    """('✖ hang', ['4 ranks', 'stalled 31 s', 'torchrun train.py'])."""
+    mark, _ = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
+    return f"{mark} {diagnosis.outcome}", list(_job(diagnosis, with_stall=True))
+
+
 def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
     """What the stream can show: cells of a line, colors, Unicode."""
     environment = os.environ if environment is None else environment
@@ -109,9 +115,10 @@ def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[in
         columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
     dumb = environment.get("TERM", "") in ("dumb", "")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
+    wanted = (terminal and not dumb) or bool(environment.get("FORCE_COLOR"))
     return (
         min(columns, 140),
-        terminal and not dumb and not environment.get("NO_COLOR"),
+        wanted and not environment.get("NO_COLOR"),
         encoding in ("utf8", "utf8sig"),
     )
 

@@ -240,6 +240,8 @@ def test_colours_only_where_they_are_wanted():
         assert "\x1b" not in render_for(Terminal(), SAMPLE, environment)
     assert "✖" in render_for(Terminal(), SAMPLE, {})
     assert render_for(Ascii(), SAMPLE, {}).isascii()
+    assert "\x1b[" in render_for(io.StringIO(), SAMPLE, {"FORCE_COLOR": "1"})
+    assert "\x1b" not in render_for(io.StringIO(), SAMPLE, {"FORCE_COLOR": "1", "NO_COLOR": "1"})
 
 
 def test_a_real_terminal_gets_its_width_and_colours():
