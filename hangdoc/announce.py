@@ -188,6 +188,7 @@ class Announcer:
             self._last = (diagnosis, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
+                self._keep_page(folder / f"{name}.html", diagnosis, snapshot)
             if tell:
                 say(f"hangdoc: saved. Show it again: {_again(path)}\n")
         except (HangdocError, OSError) as error:
@@ -199,9 +200,21 @@ class Announcer:
         self._failed |= diagnosis.outcome != "slow"
         for report in self._options.reports:
             try:
-                write(diagnosis, report)
+                write(diagnosis, report, snapshot)
             except (HangdocError, OSError) as error:  # noqa: PERF203 - one failed report must not stop the next
                 say(f"hangdoc: no report: {_one_line(error)}\n")
+
+    @staticmethod
+    def _keep_page(path: Path, diagnosis: Diagnosis, snapshot: JobSnapshot) -> None:
+        from hangdoc.model.codec import write_atomically
+        from hangdoc.report import page
+
+        try:
+            text = page.render(diagnosis, snapshot)
+        except Exception as error:  # the page can be made again from the snapshot, which is kept already
+            say(f"hangdoc: no page: {_one_line(error)}\n")
+            return
+        write_atomically(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
 
 
 def _quoted(word: str) -> str:

@@ -39,7 +39,7 @@ def diagnose(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Also write a report; .json, .txt or .md. Repeatable.",
+            help="Also write a report; .html, .md, .txt or .json. Repeatable.",
             envvar=environment_variable("report"),
         ),
     ] = None,
@@ -75,7 +75,7 @@ def diagnose(
     text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
     typer.echo(text, nl=False)
     for file in report or ():
-        write(diagnosis, file)
+        write(diagnosis, file, job)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
 
 

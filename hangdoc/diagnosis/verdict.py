@@ -22,6 +22,7 @@ from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
@@ -233,6 +234,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         repair=repair(found, writer),
         divergence=sides,
         code=code_excerpts(case, found, sides, writer),
+        calls=call_tables(case, found, writer),
         ranks=tuple(case.activities[rank] for rank in sorted(case.activities)),
         waits=case.graph.waits,
         evidence=gather(case, found, writer),

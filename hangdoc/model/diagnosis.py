@@ -174,6 +174,38 @@ class CodeExcerpt:
 
 
 @dataclass(frozen=True, slots=True)
+class CallCell:
+    """One call of a group, or a run of ranks' equal calls, as a report draws it."""
+
+    op: str
+    place: str = ""
+    """'train.py:61'; '' where its line is not known."""
+    pending: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """Ranks with the same calls. ``cells`` are beside ``CallTable.numbers``; None: not issued, or forgotten."""
+
+    ranks: tuple[int, ...]
+    cells: tuple[CallCell | None, ...]
+    guilty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CallTable:
+    """The last calls of a group, one row for each behavior."""
+
+    group: str
+    members: tuple[int, ...]
+    numbers: tuple[int, ...]
+    """Sequence numbers of the calls, in order."""
+    rows: tuple[CallRow, ...]
+    diverged: int | None = None
+    """The number at which the ranks diverged, if it was in this group."""
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnosis:
     """Who, where, why, and how sure."""
 
@@ -193,6 +225,8 @@ class Diagnosis:
     divergence: Divergence | None = None
     code: tuple[CodeExcerpt, ...] = ()
     """The lines that prove the verdict, from the snapshot's own sources; () where those were not captured."""
+    calls: tuple[CallTable, ...] = ()
+    """The last calls of the groups in which ranks wait, that of the divergence first."""
     ranks: tuple[Activity, ...] = ()
     waits: tuple[Wait, ...] = ()
     evidence: tuple[Evidence, ...] = ()

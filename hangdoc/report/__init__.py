@@ -9,45 +9,47 @@ from pathlib import Path
 from hangdoc.errors import UsageError
 from hangdoc.model.codec import write_atomically
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.snapshot import JobSnapshot
 
 
-def _json(diagnosis: Diagnosis) -> str:
-    from hangdoc.report import document
+def _renderer(suffix: str) -> Callable[[Diagnosis, JobSnapshot | None], str]:
+    """The renderer of one format; each is imported on first use."""
+    if suffix == ".html":
+        from hangdoc.report import page
 
-    return document.render(diagnosis)
+        return page.render
+    from hangdoc.report import document, markdown, terminal
 
-
-def _text(diagnosis: Diagnosis) -> str:
-    from hangdoc.report import terminal
-
-    return terminal.render(diagnosis, width=100)
-
-
-def _markdown(diagnosis: Diagnosis) -> str:
-    from hangdoc.report import markdown
-
-    return markdown.render(diagnosis)
+    of_diagnosis: Callable[[Diagnosis], str] = {
+        ".json": document.render,
+        ".txt": terminal.render,
+        ".md": markdown.render,
+    }[suffix]
+    return lambda diagnosis, _: of_diagnosis(diagnosis)
 
 
-_FORMATS: dict[str, Callable[[Diagnosis], str]] = {".json": _json, ".txt": _text, ".md": _markdown}
+FORMATS = (".json", ".txt", ".md", ".html")
+"""Suffixes of report files."""
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
     """Raise ``UsageError`` unless ``write`` knows the suffix of ``path``. To be asked before the work."""
     suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
+    if suffix not in FORMATS:
         raise UsageError(
             f"cannot tell the report's format from {os.fspath(path)!r}",
-            f"End the file name in one of: {', '.join(_FORMATS)}",
+            f"End the file name in one of: {', '.join(FORMATS)}",
         )
 
 
-def write(diagnosis: Diagnosis, path: str | os.PathLike[str]) -> None:
+def write(diagnosis: Diagnosis, path: str | os.PathLike[str], job: JobSnapshot | None = None) -> None:
     """Write ``diagnosis`` to ``path`` in the format of its suffix, whole or not at all.
+
+    ``job`` is the snapshot it was made from: a page shows more of it than the diagnosis says.
 
     Raises ``UsageError`` for an unknown suffix or a place that can hold no file, ``HangdocError`` where the
     disk refuses.
     """
     check_suffix(path)
-    text = _FORMATS[Path(path).suffix.lower()](diagnosis)
+    text = _renderer(Path(path).suffix.lower())(diagnosis, job)
     write_atomically(Path(path), text.encode("utf-8", "backslashreplace"))

@@ -78,7 +78,7 @@ def test_a_report_follows_the_umask(tmp_path):
     assert stat.S_IMODE((tmp_path / "a.json").stat().st_mode) == stat.S_IMODE((tmp_path / "plain").stat().st_mode)
 
 
-@pytest.mark.parametrize("name", ["a", "a.html", "json", ".json", ""])
+@pytest.mark.parametrize("name", ["a", "a.htm", "json", ".json", ""])
 def test_an_unknown_suffix_names_the_known_ones(tmp_path, name):
     with pytest.raises(UsageError) as caught:
         report.write(SAMPLE, name)

@@ -1,0 +1,153 @@
+"""The report as one HTML file: opens offline, works without JavaScript, in light and dark, on a phone and printed.
+
+``render``      the page: what is shown, in which order
+``wait_graph``  who waits for whom, as an SVG
+``call_tree``   the stacks of all ranks as one tree
+``page.html``   the template; everything that is put into it is escaped, and invisible characters are made visible
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from hangdoc.model.diagnosis import CallTable, CodeExcerpt, Diagnosis
+from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import JobSnapshot, LogTail
+from hangdoc.model.wording import fold_ranks, harmless, name_ranks
+from hangdoc.report.behavior_rows import FileNames, behavior_rows, label_ranks, process_rows
+from hangdoc.report.layout import Row
+from hangdoc.report.page.call_tree import Branch, call_tree
+from hangdoc.report.page.wait_graph import Drawing, draw
+from hangdoc.report.reason_rows import evidence_rows, reason_rows
+from hangdoc.report.terminal import headline
+
+_MOST_STACKS = 100
+_MOST_SOCKETS = 200
+_MOST_LOGS = 32
+"""Entries of the folded lists: a page of thousands of ranks stays below 5 MB. Chosen by hand."""
+_COLORS = 7
+"""Classes of operations that page.html has colors for."""
+_SHORT = {
+    "all_reduce": "AR",
+    "all_gather": "AG",
+    "reduce_scatter": "RS",
+    "all_to_all": "A2A",
+    "broadcast": "BC",
+    "barrier": "BA",
+    "reduce": "RE",
+    "gather": "GA",
+    "scatter": "SC",
+    "send": "S",
+    "recv": "R",
+    "new_group": "NG",
+}
+"""Letters by which the picture of calls tells operations apart without color."""
+
+
+class _Letters(NamedTuple):
+    """How the operations of a page are drawn: letters and a class of color for each, in order of appearance."""
+
+    short: dict[str, str]
+    color: dict[str, int]
+
+
+class _Stacks(NamedTuple):
+    """Ranks whose thread of this name has the same stack."""
+
+    ranks: tuple[int, ...]
+    thread: str
+    stack: Stack
+
+
+def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
+    """The whole page. ``job`` adds what the diagnosis does not hold: all threads' stacks, sockets, logs."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("hangdoc.report.page", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=lambda value: harmless(value) if type(value) is str else value,
+    )
+    environment.filters.update(ranks=name_ranks, fold=fold_ranks, label=label_ranks, pieces=_pieces, ticked=_ticked)
+    names = FileNames(diagnosis)
+    outcome, facts = headline(diagnosis)
+    return environment.get_template("page.html").render(
+        diagnosis=diagnosis,
+        outcome=outcome,
+        facts=facts,
+        names=names,
+        reasons=list(reason_rows(diagnosis)),
+        behaviors=[row for row in behavior_rows(diagnosis, names) if row.pieces],
+        processes=[row for row in process_rows(diagnosis) if row.pieces],
+        evidence=list(evidence_rows(diagnosis)),
+        letters=_letters(diagnosis.calls),
+        indents=[_indentation(excerpt) for excerpt in diagnosis.code],
+        graph=draw(diagnosis),
+        tree=call_tree(diagnosis),
+        stacks=_stacks(job) if job is not None else [],
+        sockets=_sockets(job) if job is not None else [],
+        logs=_logs(job) if job is not None else [],
+    )
+
+
+def _letters(tables: Iterable[CallTable]) -> _Letters:
+    ops = dict.fromkeys(cell.op for table in tables for row in table.rows for cell in row.cells if cell is not None)
+    short = {op: next((s for name, s in _SHORT.items() if op.startswith(name)), op[:2].upper()) for op in ops}
+    return _Letters(short, {op: number % _COLORS for number, op in enumerate(ops)})
+
+
+def _indentation(excerpt: CodeExcerpt) -> int:
+    """The spaces that all its lines begin with."""
+    return min((len(line.text) - len(line.text.lstrip()) for line in excerpt.lines if line.text.strip()), default=0)
+
+
+def _pieces(row: Row) -> str:
+    return row.separator.join(piece.text for piece in row.pieces if piece.text)
+
+
+def _ticked(text: str) -> list[tuple[bool, str]]:
+    """'set `x` first' → [(False, 'set '), (True, 'x'), (False, ' first')]: which parts are code."""
+    return [(number % 2 == 1, part) for number, part in enumerate(text.split("`")) if part]
+
+
+def _stacks(job: JobSnapshot) -> list[_Stacks]:
+    """The stacks of all threads at the last look, equal ones once, those of main threads first."""
+    found: dict[tuple[bool, str, Stack], list[int]] = {}
+    for rank in job.ranks:
+        last = rank.process.last if rank.process is not None else None
+        for number, thread in enumerate(last.threads if last is not None else ()):
+            if thread.frames:
+                places = tuple(frame.__class__(frame.file, frame.line, frame.function) for frame in thread.frames)
+                found.setdefault((number > 0, thread.name, places), []).append(rank.rank)
+    ordered = sorted(found.items(), key=lambda item: (item[0][0], item[1]))
+    return [_Stacks(tuple(ranks), name, stack) for (_, name, stack), ranks in ordered[:_MOST_STACKS]]
+
+
+def _sockets(job: JobSnapshot) -> list[tuple[str, str]]:
+    """(host, 'pid 7 listens on 0.0.0.0:29500') of listening ports and of connections with unanswered data."""
+    found: list[tuple[str, str]] = []
+    for host in job.hosts:
+        for port in host.listening:
+            whose = f"pid {port.pid}" if port.pid is not None else "a process"
+            found.append((host.name, f"{whose} listens on {port.address}:{port.port}"))
+        for each in host.connections:
+            if each.send_queue or each.receive_queue or each.retransmits:
+                line = f"{each.local_address}:{each.local_port} to {each.remote_address}:{each.remote_port}"
+                queues = (
+                    f"{each.receive_queue} B to read, {each.send_queue} B unanswered, sent {each.retransmits}× again"
+                )
+                found.append((host.name, f"pid {each.pid}: {line} {each.state}, {queues}"))
+    return found[:_MOST_SOCKETS]
+
+
+def _logs(job: JobSnapshot) -> list[tuple[str, LogTail]]:
+    logs = [(f"rank {rank.rank}", rank.log) for rank in job.ranks if rank.log is not None and rank.log.lines]
+    shared = [("all ranks", job.log)] if job.log is not None and job.log.lines else []
+    return [*shared, *logs][:_MOST_LOGS]
+
+
+__all__ = ["Branch", "Drawing", "render"]
