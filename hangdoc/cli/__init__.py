@@ -20,7 +20,17 @@ import typer.main
 from hangdoc import config
 from hangdoc.errors import HangdocError, UsageError
 
-COMMANDS = ("watch", "attach", "capture", "diagnose", "explain", "scenario", "doctor")
+COMMANDS = {
+    "watch": "Run a job and say which rank hangs it, where and why.",
+    "attach": "Diagnose a job that is frozen now.",
+    "capture": "Write what this host shows of a job, for another host.",
+    "diagnose": "Diagnose a saved snapshot, or flight-recorder dumps.",
+    "explain": "Explain a cause and how to fix it.",
+    "guide": "Read the guide, also without a network.",
+    "scenario": "Show and run reproductions of real hangs.",
+    "doctor": "Check whether hangdoc can work here.",
+}
+"""Every command and its line in the list: whole sentences that fit 80 columns."""
 OUR_FAILURE = 125
 """Exit status of a hangdoc that failed itself, as with timeout(1) and env(1)."""
 
@@ -53,6 +63,7 @@ class _Commands(typer.core.TyperGroup):
             application.command()(getattr(module, cmd_name))
         command: Any = typer.main.get_command(application)
         command.name = cmd_name
+        command.short_help = COMMANDS[cmd_name]
         run = command.invoke
 
         def invoke(context: Any) -> Any:
@@ -63,6 +74,14 @@ class _Commands(typer.core.TyperGroup):
 
         command.invoke = invoke
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and args[0] not in self.list_commands(ctx):
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], COMMANDS, 1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {close[0]}?" if close else ""))
+        return super().resolve_command(ctx, args)
 
 
 class _FileOptions(dict[str, Any]):

@@ -52,8 +52,10 @@ def cause(code: str) -> Cause:
 
 
 def find(text: str) -> CatalogueEntry | None:
-    """The entry a person means: by code or name, in any case."""
+    """The entry a person means: by code or name, in any case; the code's number is enough."""
     wanted = text.strip().lower()
+    if wanted.isascii() and wanted.isdigit():
+        wanted = f"hd{wanted}"
     for entry in catalogue().values():
         if wanted in (entry.code.lower(), entry.name):
             return entry

@@ -1,4 +1,4 @@
-"""diagnose, explain, scenario and doctor from the command line: output and exit status."""
+"""diagnose, explain, guide, scenario and doctor from the command line: output and exit status."""
 
 from __future__ import annotations
 
@@ -68,6 +68,26 @@ def test_reports_are_written_by_suffix(hangdoc, tmp_path):
     assert done.returncode == 1
     assert json.loads((tmp_path / "a.json").read_text())["cause"]["code"] == "HD102"
     assert (tmp_path / "a.txt").read_text(encoding="utf-8").startswith("hangdoc ✖ hang")
+
+
+def test_a_page_shows_what_the_snapshot_holds_beside_the_diagnosis(hangdoc, tmp_path):
+    done = hangdoc("diagnose", "--report", "a.html", "--report", "a.md", CASE)
+    assert done.returncode == 1
+    assert "Stacks of all threads" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    assert (tmp_path / "a.md").read_text(encoding="utf-8").startswith("### ✖ hang")
+
+
+def test_a_mistyped_command_and_page_get_a_suggestion(hangdoc):
+    done = without_traceback(hangdoc("diagnos"))
+    assert (done.returncode, "Did you mean diagnose?" in done.stderr) == (2, True)
+    done = without_traceback(hangdoc("guide", "dump"))
+    assert (done.returncode, "Did you mean dumps?" in done.stderr) == (2, True)
+
+
+def test_the_guide_is_read_without_a_network(hangdoc):
+    assert "dumps.md" in hangdoc("guide").stdout
+    page = hangdoc("guide", "dumps")
+    assert (page.returncode, page.stdout.startswith("# ")) == (0, True)
 
 
 def test_an_unknown_format_is_refused_before_the_work(hangdoc):
