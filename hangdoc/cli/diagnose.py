@@ -39,7 +39,7 @@ def diagnose(
         list[Path] | None,
         typer.Option(
             metavar="FILE",
-            help="Also write a report; .html, .md, .txt or .json. Repeatable.",
+            help="Also write a report; .html, .md, .txt, .json or .trace.json (Perfetto). Repeatable.",
             envvar=environment_variable("report"),
         ),
     ] = None,

@@ -61,7 +61,7 @@ def watch(
         typer.Option(
             metavar="FILE",
             envvar=env("report"),
-            help="Also write the report of a hang here; .html, .md, .txt or .json. Repeatable.",
+            help="Also write the report of a hang here; .html, .md, .txt, .json or .trace.json (Perfetto). Repeatable.",
         ),
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="Print no start line.")] = False,

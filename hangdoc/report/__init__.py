@@ -18,6 +18,10 @@ def _renderer(suffix: str) -> Callable[[Diagnosis, JobSnapshot | None], str]:
         from hangdoc.report import page
 
         return page.render
+    if suffix == ".trace.json":
+        from hangdoc.report import timeline
+
+        return timeline.render
     from hangdoc.report import document, markdown, terminal
 
     of_diagnosis: Callable[[Diagnosis], str] = {
@@ -28,14 +32,20 @@ def _renderer(suffix: str) -> Callable[[Diagnosis, JobSnapshot | None], str]:
     return lambda diagnosis, _: of_diagnosis(diagnosis)
 
 
-FORMATS = (".json", ".txt", ".md", ".html")
+FORMATS = (".json", ".txt", ".md", ".html", ".trace.json")
 """Suffixes of report files."""
+
+
+def _suffix(path: str | os.PathLike[str]) -> str:
+    """The longest of the formats' suffixes that the name has; its own where it has none of them."""
+    name = Path(path).name.lower()
+    known = [suffix for suffix in FORMATS if name.endswith(suffix) and len(name) > len(suffix)]
+    return max(known, key=len, default=Path(name).suffix)
 
 
 def check_suffix(path: str | os.PathLike[str]) -> None:
     """Raise ``UsageError`` unless ``write`` knows the suffix of ``path``. To be asked before the work."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in FORMATS:
+    if _suffix(path) not in FORMATS:
         raise UsageError(
             f"cannot tell the report's format from {os.fspath(path)!r}",
             f"End the file name in one of: {', '.join(FORMATS)}",
@@ -51,5 +61,5 @@ def write(diagnosis: Diagnosis, path: str | os.PathLike[str], job: JobSnapshot |
     disk refuses.
     """
     check_suffix(path)
-    text = _renderer(Path(path).suffix.lower())(diagnosis, job)
+    text = _renderer(_suffix(path))(diagnosis, job)
     write_atomically(Path(path), text.encode("utf-8", "backslashreplace"))
