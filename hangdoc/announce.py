@@ -18,7 +18,7 @@ from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.run_directory import RunDirectory
+from hangdoc.sidecar.run_directory import DEFAULT_PARENT, RunDirectory
 
 if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis
@@ -232,7 +232,7 @@ def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
 
         for report in options.reports:
             check_suffix(report)
-    chosen = RunDirectory(options.run_dir or Path(".hangdoc") / run_id)
+    chosen = RunDirectory(options.run_dir or Path(DEFAULT_PARENT) / run_id)
     try:
         chosen.check()
     except WatcherFailed:

@@ -30,10 +30,10 @@ print("hangdoc-doctor", torch.__version__, bool(getattr(probe, "STATE", None)), 
 
 def places(environment: dict[str, str]) -> Iterator[Check]:
     """The run directory and the folder of the probes' sockets."""
-    from hangdoc.sidecar.run_directory import RunDirectory, SocketFolder
+    from hangdoc.sidecar.run_directory import DEFAULT_PARENT, RunDirectory, SocketFolder
 
     try:
-        RunDirectory(Path(".hangdoc") / "check").check()
+        RunDirectory(Path(DEFAULT_PARENT) / "check").check()
         yield Check("run directory", OK, f"{Path('.hangdoc').absolute()} can be written")
     except (HangdocError, OSError) as error:
         yield failed("run directory", LIMITED, error)

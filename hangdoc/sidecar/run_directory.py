@@ -88,6 +88,10 @@ def living_watcher(environment: Mapping[str, str], variable: str) -> int | None:
         os.close(descriptor)
 
 
+DEFAULT_PARENT = ".hangdoc"
+"""The folder, in the working directory, that holds the runs where --run-dir does not say otherwise."""
+
+
 class RunDirectory:
     """``.hangdoc/<run id>``: snapshots and diagnoses of the stalls of one run, for the user's eyes only."""
 
@@ -121,10 +125,24 @@ class RunDirectory:
             raise HangdocError(
                 f"cannot make {self.path}: {error.strerror or error}", "choose another with --run-dir DIR"
             ) from error
+        if self.path.parent.name == DEFAULT_PARENT:
+            with contextlib.suppress(OSError):  # both only spare the user a look or a line
+                self._announce_among_runs()
         pointer = self.path / POINTER_FILE
         if self.socket_folder is not None and not pointer.exists():
             write_atomically(pointer, f"{self.socket_folder}\n".encode(), mode=0o600)
         return self.path
+
+    def _announce_among_runs(self) -> None:
+        """Point `latest` beside it to this run, and keep git from offering any run for a commit."""
+        ignored = self.path.parent / ".gitignore"
+        if not os.path.lexists(ignored):
+            write_atomically(ignored, b"*\n")
+        link = self.path.parent / "latest"
+        if link.is_symlink() or not os.path.lexists(link):
+            fresh = self.path.parent / f".latest-{os.getpid()}"
+            fresh.symlink_to(self.path.name)
+            fresh.replace(link)
 
     def _failure(self, why: str) -> WatcherFailed:
         return WatcherFailed(f"cannot use {self.path} as the run directory: {why}", "choose another with --run-dir DIR")

@@ -114,3 +114,25 @@ def test_a_full_disk_is_told_and_nothing_is_left(tmp_path: Path, monkeypatch: py
         SocketFolder({"XDG_RUNTIME_DIR": str(tmp_path)})
     monkeypatch.undo()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_latest_run_has_a_name_and_git_ignores_all_runs(tmp_path: Path) -> None:
+    parent = tmp_path / ".hangdoc"
+    for name in ("first", "second"):
+        RunDirectory(parent / name).make()
+        assert (parent / "latest").resolve() == parent / name
+    assert (parent / ".gitignore").read_text() == "*\n"
+    assert sorted(os.listdir(parent)) == [".gitignore", "first", "latest", "second"]
+
+
+def test_what_the_user_has_there_stays(tmp_path: Path) -> None:
+    parent = tmp_path / ".hangdoc"
+    parent.mkdir()
+    (parent / "latest").mkdir()
+    (parent / ".gitignore").write_text("mine")
+    RunDirectory(parent / "run").make()
+    assert (parent / "latest").is_dir()
+    assert not (parent / "latest").is_symlink()
+    assert (parent / ".gitignore").read_text() == "mine"
+    RunDirectory(tmp_path / "elsewhere" / "run").make()
+    assert os.listdir(tmp_path / "elsewhere") == ["run"]
