@@ -134,7 +134,8 @@ def _spans(data: bytes) -> list[_Span] | None:
     threads: set[int] = set()
     key: str | None = None
     last: _Span | None = None
-    for opcode, arg, at in pickletools.genops(data):
+    opcodes: Iterable[tuple[pickletools.OpcodeInfo, Any, int | None]] = pickletools.genops(data)
+    for opcode, arg, at in opcodes:
         name, place = opcode.name, at if at is not None else 0
         if name in ("BINPUT", "LONG_BINPUT"):
             if last is not None and last.key in _TIMES:
