@@ -7,15 +7,15 @@ the name of their group, as each row of a mesh does the same in a group of its o
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any
 
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Stack
+from hangdoc.model.shared_calls import GroupCalls, Order, Rows, SharedCalls
 from hangdoc.model.snapshot import JobSnapshot
 
 INTERNED_SCHEMA = "hangdoc.snapshot/2"
@@ -62,10 +62,7 @@ class InternedJob:
 
 _WHOLE = ("groups", "point_to_points", "stacks")
 _PARTS = (*_WHOLE, "calls")
-_BUT_GROUP = tuple(name for name in Call.__match_args__ if name != "group")
-_all_but_group = attrgetter(*_BUT_GROUP)
-_PUT = tuple(getattr(Call, name).__set__ for name in ("group", *_BUT_GROUP))
-"""What sets the fields of a call."""
+_all_but_group = attrgetter(*(name for name in Call.__match_args__ if name != "group"))
 
 
 def interned(job: JobSnapshot) -> InternedJob:
@@ -78,14 +75,12 @@ def interned(job: JobSnapshot) -> InternedJob:
     for index, rank in enumerate(job.ranks):
         if rank.journal is not None:
             runs = {part: tables[part].runs(getattr(rank.journal, part)) for part in _WHOLE}
-            of_group: dict[str, list[Call]] = {}
-            for call in rank.journal.calls:
-                of_group.setdefault(call.group, []).append(call)
-            number = {name: place for place, name in enumerate(of_group)}
-            order = tuple(number[call.group] for call in rank.journal.calls) if len(of_group) > 1 else ()
+            shared = SharedCalls.of(rank.journal.calls)
+            order = tuple(shared.order.groups) if len(shared.parts) > 1 else ()
             at = orders.setdefault(order, len(orders)) if order else -1
-            calls = tuple(all_calls.runs(some) for some in of_group.values())
-            rows.append(JournalRows(index, calls=calls, called=tuple(of_group), order=at, **runs))
+            calls = tuple(all_calls.runs(shared, number) for number in range(len(shared.parts)))
+            called = tuple(part.group for part in shared.parts)
+            rows.append(JournalRows(index, calls=calls, called=called, order=at, **runs))
             empty: dict[str, Any] = dict.fromkeys(_PARTS, ())
             ranks[index] = replace(rank, journal=replace(rank.journal, **empty))
     stripped = replace(job, ranks=tuple(ranks))
@@ -117,20 +112,32 @@ class _Table:
 class _CallTable:
     def __init__(self) -> None:
         self.rows: list[Call] = []
-        self._row_of: dict[int, int] = {}
+        self._row_of: dict[int, tuple[int, Call]] = {}
+        """By identity, with the call that has it."""
         self._alike: dict[tuple[Any, ...], int] = {}
+        self._known: dict[Rows, Runs] = {}
 
-    def runs(self, calls: Sequence[Call]) -> Runs:
-        """Where the calls are, those that are new at the end."""
-        return tuple(_runs(map(self._row, calls)))
+    def runs(self, calls: SharedCalls, number: int) -> Runs:
+        """Where the calls of that group are, those that are new at the end."""
+        rows = calls.parts[number].rows
+        if any(calls.order.groups[place] == number for place in calls.times):
+            own = list(rows.calls)
+            for place in calls.times:
+                if calls.order.groups[place] == number:
+                    own[calls.order.within[place]] = calls[place]
+            return tuple(_runs(map(self._row, own)))
+        if rows not in self._known:
+            self._known[rows] = tuple(_runs(map(self._row, rows.calls)))
+        return self._known[rows]
 
     def _row(self, call: Call) -> int:
-        row = self._row_of.get(id(call))
-        if row is None:
-            row = self._alike.setdefault(_all_but_group(call), len(self.rows))
-            self._row_of[id(call)] = row
-            if row == len(self.rows):
-                self.rows.append(replace(call, group=""))
+        known = self._row_of.get(id(call))
+        if known is not None:
+            return known[0]
+        row = self._alike.setdefault(_all_but_group(call), len(self.rows))
+        self._row_of[id(call)] = row, call
+        if row == len(self.rows):
+            self.rows.append(replace(call, group=""))
         return row
 
 
@@ -165,11 +172,14 @@ class _Tables:
         self._found = found
         self._left = MOST_REFERENCES
         self._known: dict[Any, tuple[Any, ...]] = {}
-        self._columns: dict[Runs, list[list[Any]]] = {}
-        self._first: dict[str, Runs] = {}
-        """Group → the rows of the first member's calls."""
-        self._by_row: dict[str, dict[int, Call]] = {}
-        """The calls of a group whose members have different ones."""
+        self._calls: dict[Any, SharedCalls] = {}
+        self._rows: dict[Runs, Rows] = {}
+        self._parts: dict[tuple[str, Runs], GroupCalls] = {}
+        """One for all members of a group."""
+        self._orders: dict[int, Order] = {}
+        self._orders_of_one: dict[int, Order] = {}
+        """Number of calls → their order, where they are of one group."""
+        self._fit: set[tuple[int, tuple[int, ...]]] = set()
 
     def rows(self, part: str, runs: Runs) -> tuple[Any, ...]:
         """Those of the table ``part``."""
@@ -182,68 +192,48 @@ class _Tables:
             self._known[part, runs] = tuple(value for first, count in runs for value in table[first : first + count])
         return self._known[part, runs]
 
-    def calls(self, row: JournalRows) -> tuple[Any, ...]:
+    def calls(self, row: JournalRows) -> SharedCalls:
         """The calls of a journal, those of its groups in their order."""
-        key = (row.order, row.calls, row.called)
-        if key in self._known:
-            return self._known[key]
-        of_group = [self._of_group(name, runs) for name, runs in zip(row.called, row.calls, strict=True)]
+        key = row.order, row.calls, row.called
+        if key not in self._calls:
+            parts = tuple(self._of_group(name, runs) for name, runs in zip(row.called, row.calls, strict=True))
+            counts = tuple(len(part.rows) for part in parts)
+            self._take(sum(counts))
+            self._calls[key] = SharedCalls(parts, self._order(row, counts))
+        return self._calls[key]
+
+    def _order(self, row: JournalRows, counts: tuple[int, ...]) -> Order:
+        """The order of so many calls of each group."""
         if row.order < 0:
-            return tuple(chain.from_iterable(of_group))
+            if len(counts) > 1:
+                raise ValueError(f"orders: none for the calls of the rank with index {row.rank}")
+            count = sum(counts)
+            if count not in self._orders_of_one:
+                self._take(count)
+                self._orders_of_one[count] = Order((0,) * count)
+            return self._orders_of_one[count]
         if row.order >= len(self._found.orders):
             raise ValueError(f"orders: there is no row {row.order}")
-        order = self._found.orders[row.order]
-        self._take(len(order))
-        following = [iter(calls).__next__ for calls in of_group]
-        if Counter(order) != {place: len(calls) for place, calls in enumerate(of_group)}:
-            raise ValueError(f"orders: row {row.order} does not fit the calls of the rank with index {row.rank}")
-        self._known[key] = tuple([following[place]() for place in order])
-        return self._known[key]
+        if (row.order, counts) not in self._fit:
+            if Counter(self._found.orders[row.order]) != dict(enumerate(counts)):
+                raise ValueError(f"orders: row {row.order} does not fit the calls of the rank with index {row.rank}")
+            self._fit.add((row.order, counts))
+        if row.order not in self._orders:
+            self._take(sum(counts))
+            self._orders[row.order] = Order(self._found.orders[row.order])
+        return self._orders[row.order]
 
-    def _of_group(self, name: str, runs: Runs) -> tuple[Call, ...]:
-        """The rows as calls of the group; one object for all its members."""
-        if (name, runs) in self._known:
-            return self._known[name, runs]
-        first = self._first.get(name)
-        if first is None:
-            self._first[name] = runs
-            if runs not in self._columns:
-                self._columns[runs] = _columns(self.rows("calls", runs))
-            calls = self._made(name, self._columns[runs])
-        else:
-            # Some member did something else.
-            own = self._by_row.get(name)
-            if own is None:
-                own = self._by_row[name] = dict(zip(_numbers(first), self._known[name, first], strict=True))
-            table = self.rows("calls", runs)
-            new = {row: call for row, call in zip(_numbers(runs), table, strict=True) if row not in own}
-            own.update(zip(new, self._made(name, _columns(tuple(new.values()))), strict=True))
-            calls = tuple(map(own.__getitem__, _numbers(runs)))
-        self._known[name, runs] = calls
-        return calls
-
-    def _made(self, name: str, columns: list[list[Any]]) -> tuple[Call, ...]:
-        """New calls. A million of them through their constructor would take eight times as long."""
-        count = len(columns[0])
-        self._take(count * len(columns))
-        calls = tuple(map(object.__new__, repeat(Call, count)))
-        for put, column in zip(_PUT, (repeat(name), *columns), strict=True):
-            deque(map(put, calls, column), maxlen=0)
-        return calls
+    def _of_group(self, name: str, runs: Runs) -> GroupCalls:
+        if runs not in self._rows:
+            self._rows[runs] = Rows(self.rows("calls", runs))
+        if (name, runs) not in self._parts:
+            self._parts[name, runs] = GroupCalls(name, self._rows[runs])
+        return self._parts[name, runs]
 
     def _take(self, count: int) -> None:
         self._left -= count
         if self._left < 0:
             raise ValueError(f"journals: they unfold to more than {MOST_REFERENCES:,} entries")
-
-
-def _numbers(runs: Runs) -> Iterable[int]:
-    return chain.from_iterable(range(first, first + count) for first, count in runs)
-
-
-def _columns(calls: Sequence[Call]) -> list[list[Any]]:
-    """Their fields but the group, one list for each."""
-    return [list(map(attrgetter(name), calls)) for name in _BUT_GROUP]
 
 
 def size(job: JobSnapshot) -> int:

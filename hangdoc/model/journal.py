@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hangdoc.model.process import Stack
 
@@ -49,6 +51,12 @@ class Call:
     knows only whether a call has completed (gloo)."""
     started_ns: int = 0
     """When the recorder noticed that the kernel runs; 0 where it did not, or was not asked to time kernels."""
+
+
+if TYPE_CHECKING:
+    Calls = Sequence[Call]
+else:
+    Calls = tuple[Call, ...]  # what is read from a file; in memory ranks may share them (``shared_calls``)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +118,7 @@ class Journal:
     source: str
     """'probe', 'dump' (a file written by the job) or 'injection'."""
     groups: tuple[ProcessGroup, ...] = ()
-    calls: tuple[Call, ...] = ()
+    calls: Calls = ()
     """In the order they were issued. Older ones may have left the ring: see ``Call.sequence``."""
     point_to_points: tuple[PointToPoint, ...] = ()
     """In the order they were issued, the newest only where some are forgotten."""

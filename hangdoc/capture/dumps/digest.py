@@ -78,6 +78,8 @@ class Tables:
     members: list[tuple[int, ...]] = field(default_factory=list)
     bodies: dict[bytes, tuple[int, list[int]]] = field(default_factory=dict)
     """Digest → number of the body, and the entries whose times are passed on for each rank."""
+    own: list[list[int]] = field(default_factory=list)
+    """The latter, by the number of the body."""
     lists: Members = field(default_factory=Members)
     shapes: dict[Any, int] = field(default_factory=dict)
     """What an entry shows, group and thread by number → number of the shape."""
@@ -284,6 +286,7 @@ class _Look:
             "times": [(is_call, index) for is_call, index, _ in own],
         }
         bodies[key] = len(bodies), [place for _, _, place in own]
+        self._tables.own.append(bodies[key][1])
         return (*bodies[key], body)
 
     def _fingerprint(self, created: array[int], started: array[int], records: array[int]) -> bytes:

@@ -12,8 +12,10 @@ from typing import Any
 
 from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
 from hangdoc.capture.read.flight_recorder import Recorded, is_active_only, to_global_rank
-from hangdoc.model.journal import Journal, ProcessGroup
+from hangdoc.model.journal import Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.shared_calls import GroupCalls, Order, SharedCalls
+from hangdoc.model.shared_calls import Rows as SharedRows
 
 MOST_CALLS = 250_000
 """Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept. The
@@ -229,6 +231,9 @@ class _Journals:
         self._in_groups = {id(columns): self._places(columns) for columns in cut}
         self._made: dict[Any, list[Any]] = {}
         self._joined: dict[Any, tuple[Any, ...]] = {}
+        self._shared = {id(calls): self._rows(calls) for calls, _ in self._columns.values()}
+        self._parts: dict[tuple[str, SharedRows], GroupCalls] = {}
+        self._bases: dict[tuple[Order, tuple[str, ...]], SharedCalls] = {}
 
     def _places(self, columns: Columns) -> dict[int, list[int]]:
         """Number of a group → places of its calls."""
@@ -257,12 +262,12 @@ class _Journals:
     def _journal(self, dump: Dump, written: float) -> Journal:
         members = {group.name: group.members for group in dump.groups}
         both = self._columns[id(dump.body)]
-        calls, messages = (self._calls(columns, dump.names, members) for columns in both)
+        messages = self._messages(both[1], dump.names, members)
         times: tuple[dict[int, int], dict[int, int]] = ({}, {})
         for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
             times[not is_call][place - both[not is_call].dropped] = created
         recorded = Recorded(
-            calls=_with_times(calls, times[0]),
+            calls=self._calls(both[0], dump.names, times[0]),
             point_to_points=_with_times(messages, times[1]),
             groups=dump.groups,
             counters=dump.counters,
@@ -276,8 +281,31 @@ class _Journals:
         )
         return recorded.as_journal(self._stacks, written)
 
-    def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
-        """Those calls or messages, in groups of these names and members."""
+    def _rows(self, columns: Columns) -> tuple[Order, list[tuple[int, SharedRows]]]:
+        """(the order of those calls, the rows of each group by its number)."""
+        places = self._in_groups[id(columns)]
+        part_of = {group: part for part, group in enumerate(places)}
+        order = Order([part_of[self._templates[number][1]] for number in columns.templates])
+        return order, [(group, SharedRows(self._make(columns, own, "", ()))) for group, own in places.items()]
+
+    def _calls(self, columns: Columns, names: tuple[str, ...], times: dict[int, int]) -> SharedCalls:
+        """Those calls, in groups of these names; ``times``: place → when this rank issued the call."""
+        order, rows = self._shared[id(columns)]
+        key = order, names
+        if key not in self._bases:
+            self._bases[key] = SharedCalls(tuple(self._part(names[group], own) for group, own in rows), order)
+        base = self._bases[key]
+        others = {place: at for place, at in times.items() if place >= 0 and base.row(place).created_ns != at}
+        return SharedCalls(base.parts, order, others) if others else base
+
+    def _part(self, group: str, rows: SharedRows) -> GroupCalls:
+        """One for all members of the group."""
+        return self._parts.get((group, rows)) or self._parts.setdefault((group, rows), GroupCalls(group, rows))
+
+    def _messages(
+        self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]
+    ) -> tuple[Any, ...]:
+        """Those messages, in groups of these names and members."""
         places = self._in_groups[id(columns)]
         parts = [(group, names[group], id(members.get(names[group]))) for group in places]
         key = (id(columns), *parts)
@@ -331,8 +359,8 @@ def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list) else value
 
 
-def _with_times(calls: tuple[Any, ...], times: dict[int, int]) -> tuple[Any, ...]:
-    """``calls`` with those issued at other times; itself where nothing changes."""
+def _with_times(calls: tuple[PointToPoint, ...], times: dict[int, int]) -> tuple[PointToPoint, ...]:
+    """The messages with those issued at other times; itself where nothing changes."""
     others = {place: created for place, created in times.items() if place >= 0 and calls[place].created_ns != created}
     if not others:
         return calls

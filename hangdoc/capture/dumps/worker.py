@@ -16,6 +16,7 @@ import sys
 import zlib
 from typing import Any
 
+from hangdoc.capture.dumps.alike import Alike
 from hangdoc.capture.dumps.digest import NoDumpError, Tables, digest
 from hangdoc.capture.read.flight_recorder import MOST_BYTES
 from hangdoc.capture.safe.foreign import limit_memory, lower_limit
@@ -44,7 +45,7 @@ def main() -> None:
     gc.freeze()
     limit_memory(MEMORY)
     lower_limit(resource.RLIMIT_FSIZE, 0)
-    tables = Tables()
+    tables, alike = Tables(), Alike()
     with socket.socket(fileno=os.dup(sys.stdin.fileno())) as parent:
         while True:
             _, files, _, _ = socket.recv_fds(parent, MOST_FILES, MOST_FILES)
@@ -52,20 +53,25 @@ def main() -> None:
                 return
             for file in files:
                 allow_cpu(CPU_SECONDS)
-                answer = _answer(file, tables)
+                answer = _answer(file, tables, alike)
                 parent.sendall(ANSWER.pack(len(answer)) + answer)
                 if gc.get_count()[0] > _GARBAGE:
                     gc.collect()
 
 
-def _answer(descriptor: int, tables: Tables) -> bytes:
+def _answer(descriptor: int, tables: Tables, alike: Alike) -> bytes:
     """What to say of a file: its digest with the new rows of the tables; 'bad' or 'foreign' with the reason; 'large'.
 
     After 'large' the worker is of no more use: what took the memory may still be there.
     """
     try:
         with os.fdopen(descriptor, "rb", buffering=0) as file:
-            found = digest(_load(file), tables)
+            data = _read(file)
+        found = alike.digest(data)
+        if found is None:
+            dump = _load(data)
+            found = digest(dump, tables)
+            alike.learn(data, dump.get("entries"), found, tables.own[found["body"]])
         found["new"] = tables.news()
         answer = json.dumps(found, separators=(",", ":")).encode()
         if len(answer) > LONGEST_ANSWER:
@@ -79,10 +85,11 @@ def _answer(descriptor: int, tables: Tables) -> bytes:
     return answer
 
 
-def _load(file: Any) -> dict[Any, Any]:
+def _read(file: Any) -> bytes:
+    """What is in the file, unpacked."""
     size = os.fstat(file.fileno()).st_size
     # A read reserves what it asks for: of a small file no more than it has, and a byte in case it grows.
-    data = file.read(size + 1 if size < _HEAD else _HEAD)
+    data: bytes = file.read(size + 1 if size < _HEAD else _HEAD)
     packed = data.startswith(b"\x1f\x8b")
     if data and not packed and not _may_be_a_dump(data):
         raise NoDumpError("it is neither a pickle nor JSON")
@@ -93,6 +100,10 @@ def _load(file: Any) -> dict[Any, Any]:
         raise ValueError("it is empty")
     if len(data) > MOST_BYTES:
         raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return data
+
+
+def _load(data: bytes) -> dict[Any, Any]:
     found = json.loads(data) if data.lstrip()[:1] == b"{" else load_builtins(data)
     if not isinstance(found, dict):
         raise NoDumpError(f"it holds {type(found).__name__}, not a dict")

@@ -18,7 +18,7 @@ from hangdoc.capture.read.coalesced import one_for_each_number, with_the_state_o
 from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, status_of
 from hangdoc.capture.read.recorder_values import LONGEST_TEXT, sizes, text, texts, whole
 from hangdoc.model.frames import own_frames
-from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.journal import Call, Calls, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
@@ -98,7 +98,7 @@ class StackTable:
 class Recorded:
     """What one dump says. Each field is the one of that name in ``Journal``."""
 
-    calls: tuple[Call, ...]
+    calls: Calls
     point_to_points: tuple[PointToPoint, ...]
     groups: tuple[ProcessGroup, ...]
     counters: tuple[tuple[str, int, int], ...]

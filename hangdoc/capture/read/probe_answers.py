@@ -234,7 +234,7 @@ def _recorded(
             failed.append(found)
         else:
             joined = Recorded(
-                joined.calls + found.calls,
+                (*joined.calls, *found.calls),
                 joined.point_to_points + found.point_to_points,
                 joined.groups + found.groups,
                 joined.counters + found.counters,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, pending_numbers, unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
@@ -73,8 +73,8 @@ def _common_calls(history: GroupHistory, *, ended: bool) -> Iterator[dict[int, T
     last = _last_that_holds_up(history, seen)
     # Ranks of equal programs share one list of tokens.
     lists = {id(calls): calls for rank in seen if (calls := history.tokens.get(rank))}.values()
-    numbers = {t.sequence for calls in lists for t in calls if (ended or t.pending) and t.sequence <= last}
-    for number in sorted(numbers | {last}):
+    numbers = {n for calls in lists for n in ([t.sequence for t in calls] if ended else pending_numbers(calls))}
+    for number in sorted({n for n in numbers if n <= last} | {last}):
         tokens = {rank: t for rank in seen if (t := history.at(rank, number)) is not None}
         if len(tokens) == len(seen) and len({t.op for t in tokens.values()}) == 1:
             yield tokens

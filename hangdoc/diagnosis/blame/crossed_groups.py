@@ -74,7 +74,9 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
         if mine is None or following is None:
             continue
         pair = tuple((labels.get(call.group), call.sequence) for call in (mine, following))
-        if pair in tried or len(tried) >= _MOST_CALLS:
+        if len(tried) >= _MOST_CALLS:
+            return None
+        if pair in tried:
             continue
         tried.add(pair)
         others = [r for r in sorted(case.graph.stuck) if _uses_other_order(case, labels, mine, following, r)]
@@ -88,14 +90,20 @@ def _crossed_meshes(case: Case) -> Blame[CrossedGroups] | None:
 
 def _next_of_another_name(case: Case, labels: dict[GroupKey, str], call: Token) -> Token | None:
     """The next call that its rank issues in a group of another name, if it comes soon."""
-    after = case.programs[call.rank].tokens[call.order + 1 :][:_MOST_BETWEEN]
+    program, first = case.programs[call.rank], call.order + 1
+    after = map(program.token, range(len(program.tokens))[first : first + _MOST_BETWEEN])
     return next((t for t in after if labels.get(t.group) != labels.get(call.group)), None)
 
 
 def _numbered(case: Case, labels: dict[GroupKey, str], call: Token, rank: int) -> Token | None:
     """The rank's call of that kind and number, in its own group of that name."""
-    found = (t for t in case.programs[rank].tokens if t.sequence == call.sequence)
-    alike = (t for t in found if (labels.get(t.group), t.op, t.sizes) == (labels.get(call.group), call.op, call.sizes))
+    program, label = case.programs[rank], labels.get(call.group)
+    places = [
+        place
+        for name, track in program.recording.by_group.items()
+        if labels.get(program.key(name)) == label and (place := track.place_of(call.sequence)) is not None
+    ]
+    alike = (t for t in map(program.token, sorted(places)) if (t.op, t.sizes) == (call.op, call.sizes))
     return next(alike, None)
 
 

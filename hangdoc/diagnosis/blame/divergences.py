@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 from itertools import combinations, product
 
@@ -11,7 +12,6 @@ from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, 
 from hangdoc.diagnosis.calls.history import (
     END,
     GroupHistory,
-    GroupKey,
     Token,
     distinct,
     merged,
@@ -56,8 +56,8 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
     if found.what != "arguments" or not case.streams:
         return blamed
     if not blamed.alternatives:
-        usual = not given_for_the_first_time(case, found, [blamed.culprits])
-        return replace(blamed, confidence=Confidence.LIKELY) if usual and found.site is None else blamed
+        usual = found.site is None and not given_for_the_first_time(case, found, [blamed.culprits])
+        return replace(blamed, confidence=Confidence.LIKELY) if usual else blamed
     sides = [blamed.culprits, *blamed.alternatives]
     new = given_for_the_first_time(case, found, sides)
     if len(new) != 1:
@@ -69,17 +69,20 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
 def given_for_the_first_time(case: Case, found: Disagreement, sides: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """The sides whose arguments no rank ever gave to a call of such a group before."""
     alike = {h.key for h in case.histories if h.label == found.history.label}
-    known = {
-        arguments_of(token)
-        for program, _ in distinct(case.programs)
-        for token in program.tokens
-        if token.group in alike and (token.group, token.sequence) not in _places(found)
-    }
+    numbers = {token.sequence for token in found.tokens.values()}
+    known: set[Hashable] = set()
+    looked_at: set[Hashable] = set()
+    for program, _ in distinct(case.programs):
+        for name, track in program.recording.by_group.items():
+            own = program.key(name) == found.history.key
+            # Rows of a mesh issue the same calls in groups of their own.
+            content = program.recording.content_of(name)
+            if program.key(name) not in alike or (content is not None and (content, own) in looked_at):
+                continue
+            looked_at.add((content, own))
+            calls = program.tokens_at(name, track.places)
+            known.update(arguments_of(call) for call in calls if not own or call.sequence not in numbers)
     return [side for side in sides if arguments_of(found.tokens[side[0]]) not in known]
-
-
-def _places(found: Disagreement) -> set[tuple[GroupKey, int]]:
-    return {(token.group, token.sequence) for token in found.tokens.values()}
 
 
 def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:

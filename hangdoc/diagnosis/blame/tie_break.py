@@ -249,13 +249,19 @@ def _only_one_to_go(case: Case, alignment: Alignment) -> bool:
 def _unlike(programs: dict[int, RankProgram]) -> list[RankProgram]:
     """One of the programs of each way through the code: rows of a mesh do the same in groups of other names."""
     found: dict[Hashable, RankProgram] = {}
+    looked_at: set[Hashable] = set()
     for program, _ in distinct(programs):
-        calls = program.journal.calls
         labels = {name: name for name in program.recording.by_group}
         labels.update({name: group.description for name, group in program.groups.items() if group.description})
+        stacks, course = id(program.recording.stacks), program.recording.course
+        if course is not None:
+            same = stacks, course, tuple([labels[name] for name in program.recording.by_group])
+            if same in looked_at:
+                continue
+            looked_at.add(same)
+        calls = program.journal.calls
         described = tuple(map(labels.get, map(attrgetter("group"), calls)))
-        stacks = tuple(map(attrgetter("stack"), calls))
-        found.setdefault((id(program.recording.stacks), stacks, described), program)
+        found.setdefault((stacks, tuple(map(attrgetter("stack"), calls)), described), program)
     return list(found.values())
 
 

@@ -158,6 +158,9 @@ def cheapest(alignments: list[Alignment]) -> list[Alignment]:
 
 def all_repairs(history: GroupHistory, ended: frozenset[int] = frozenset()) -> list[Alignment]:
     """As ``repairs``, the dearer ones included, in order of cost."""
+    # Where all ranks share one list of calls, none of them is looked at.
+    if len({(id(history.tokens.get(rank)), rank in ended) for rank in history.members}) < 2:
+        return []
     behaviors = fold(history, ended)
     if len(behaviors) < 2:
         return []

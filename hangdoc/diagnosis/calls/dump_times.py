@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter, sub
 
-from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
+from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token
 from hangdoc.diagnosis.calls.streams import Streams
+from hangdoc.model.journal import Call
 from hangdoc.model.operations import operation
+from hangdoc.model.shared_calls import Rows, SharedCalls
 
 _created = attrgetter("created_ns")
 
@@ -89,7 +91,8 @@ class DumpTimes:
 
 def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory], streams: Streams) -> DumpTimes:
     """What the times say of the ranks of ``programs``, all of them known by their dumps."""
-    latest = {rank: _latest(program) for rank, program in programs.items()}
+    issued = _Issued()
+    latest = {rank: _latest(program, issued) for rank, program in programs.items()}
     newest = max(latest.values(), default=0.0)
     pending = {rank: found for rank, program in programs.items() if (found := _pending(program, streams)) is not None}
     apart = _apart(programs, histories)
@@ -103,7 +106,8 @@ def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHis
     now = written if trusted else dict.fromkeys(programs, newest)
     skew = max(written.values()) - min(written.values()) if trusted else 0.0
     waits = _waits(programs, pending, now)
-    moment = _moment(programs, streams, now, waits, skew, apart=apart is not None)
+    usual = max(2 * skew, _TIMES_USUAL * issued.longest_pause)
+    moment = _moment(programs, streams, now, waits, usual, apart=apart is not None)
     if moment is Moment.FRESH and not trusted:
         moment = Moment.TIMELESS
     return DumpTimes(moment, waits, skew, apart)
@@ -124,18 +128,18 @@ def _moment(
     streams: Streams,
     now: Mapping[int, float],
     waits: Sequence[Waited],
-    skew: float,
+    usual: float,
     *,
     apart: bool,
 ) -> Moment:
-    """What the dumps are dumps of, where calls are under way. ``now``: rank → when its dump was written."""
+    """What the dumps are dumps of, where calls are under way. ``now``: rank → when its dump was written; ``usual``:
+    seconds that a call may be pending in a job that runs, by its own pauses and by how far the dumps lie apart."""
     if any(wait.gave_up for wait in waits):
         return Moment.TIMED_OUT
     if apart:
         return Moment.APART
-    usual = max((_longest_pause(program) for program in programs.values()), default=0.0)
     longest = max(wait.seconds for wait in waits)
-    least = max(_shortest_stall(programs, streams, waits), 2 * skew, _TIMES_USUAL * usual)
+    least = max(_shortest_stall(programs, streams, waits), usual)
     if longest > least and (not streams or _is_quiet(programs, now, longest)):
         return Moment.STALLED
     return Moment.FRESH
@@ -155,17 +159,47 @@ def _shortest_stall(programs: Mapping[int, RankProgram], streams: Streams, waits
 def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], longest: float) -> bool:
     """True if nothing had moved for a while when the first dump was written: a CPU may be far ahead of its device, and
     its calls old before their turn comes."""
-    if not any(call.completed for program in programs.values() for call in program.journal.calls):
+    if not any(program.recording.completed for program in programs.values()):
         return longest > _STALL_UNSEEN  # what completed, and when, was left out
     moved = max((p.journal.moved_ns for p in programs.values()), default=0) / 1e9
     return not moved or min(now.values()) - moved > _SHORTEST_STALL[True] / 2
 
 
-def _latest(program: RankProgram) -> float:
+class _Issued:
+    """When ranks issued their calls. Those that have all times in common are looked at once."""
+
+    def __init__(self) -> None:
+        self._latest: dict[tuple[Rows, ...], int] = {}
+        self._longest_pause_ns = 0
+
+    @property
+    def longest_pause(self) -> float:
+        """The longest time between two calls of one rank, the first ones left out: they make the communicators."""
+        return self._longest_pause_ns / 1e9
+
+    def latest_ns(self, calls: Sequence[Call]) -> int:
+        """When a rank issued its last call."""
+        if not isinstance(calls, SharedCalls):
+            return self._add(list(map(_created, calls)))
+        if calls.times:
+            return self._add(calls.created_ns)
+        key = tuple([part.rows for part in calls.parts])
+        if key not in self._latest:
+            self._latest[key] = self._add(calls.created_ns)
+        return self._latest[key]
+
+    def _add(self, times: list[int]) -> int:
+        times.sort()
+        pauses = map(sub, times[3:], times[2:])
+        self._longest_pause_ns = max(self._longest_pause_ns, max(pauses, default=0))
+        return times[-1] if times else 0
+
+
+def _latest(program: RankProgram, issued: _Issued) -> float:
     """The latest time in the dump."""
     journal = program.journal
-    issued = max(map(_created, journal.calls), default=0)
-    return max(journal.latest_ns, issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
+    sent = max((m.created_ns for m in journal.point_to_points), default=0)
+    return max(journal.latest_ns, issued.latest_ns(journal.calls), sent) / 1e9
 
 
 def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | None:
@@ -194,12 +228,6 @@ def _gave_up(program: RankProgram, seconds: float, timeout: float) -> bool:
     return bool(program.journal.gave_up) or bool(timeout and seconds + _EARLY >= timeout)
 
 
-def _longest_pause(program: RankProgram) -> float:
-    """The longest time between two calls of the rank, the first ones left out: they make the communicators."""
-    times = sorted(map(_created, program.journal.calls))[2:]
-    return max(map(sub, times[1:], times), default=0) / 1e9
-
-
 def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory]) -> tuple[int, int] | None:
     """(a rank that completed a call which needs all, a rank that had not issued it): then the second moved on after
     its dump was written."""
@@ -207,9 +235,12 @@ def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory
         if history.open or history.inferred:
             continue
         seen = [rank for rank in history.members if rank in programs]
-        done = {rank: _last_meeting(history, rank) for rank in seen}
-        ahead = max(seen, key=lambda rank: done[rank], default=None)
-        if ahead is None:
+        # Ranks of equal programs share one list of tokens.
+        lists = {id(calls): calls for calls in history.tokens.values()}
+        last = {key: _last_meeting(calls) for key, calls in lists.items()}
+        done = {rank: last.get(id(history.tokens.get(rank)), 0) for rank in seen}
+        ahead = max(seen, key=done.__getitem__, default=None)
+        if ahead is None or not done[ahead]:
             continue
         late = min(seen, key=history.issued)
         if done[ahead] > history.issued(late):
@@ -217,7 +248,6 @@ def _apart(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory
     return None
 
 
-def _last_meeting(history: GroupHistory, rank: int) -> int:
-    """The number of the last completed call of the rank that nobody completes before all are there; 0: none."""
-    calls = history.tokens.get(rank, [])
+def _last_meeting(calls: Sequence[Token]) -> int:
+    """The number of the last of these calls that completed and that nobody completes before all are there; 0: none."""
     return next((t.sequence for t in reversed(calls) if not t.pending and not operation(t.op).rooted), 0)

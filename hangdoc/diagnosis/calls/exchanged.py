@@ -65,6 +65,6 @@ def issued_by_another_thread(programs: Mapping[int, RankProgram], mine: Token, t
     if program is None or not mine.thread_id:
         return None
     what = (theirs.group, theirs.op, theirs.sizes, theirs.site)
-    later = program.tokens[mine.order + 1 :][:_MOST_BETWEEN]
+    later = program.tokens[mine.order + 1 : mine.order + 1 + _MOST_BETWEEN]
     same = next((t for t in later if (t.group, t.op, t.sizes, t.site) == what), None)
     return same is not None and same.thread_id not in (0, mine.thread_id)

@@ -3,27 +3,23 @@ differently, and only those differences cost time."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain, compress, count
 from operator import attrgetter, not_
 
+from hangdoc.diagnosis.calls.courses import Course, Courses, Track, Tracks, numbered_threads, open_arguments
 from hangdoc.model.journal import Call, Journal
 from hangdoc.model.process import Stack
+from hangdoc.model.shared_calls import SharedCalls
 
 # What makes two calls equal. Times are each rank's own; the members of its groups too (a mesh gives every row a
 # group of the same name), so one recording may serve many groups.
 _COLUMNS = tuple(map(attrgetter, ("sequence", "group", "completed", "state")))
-_arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
-# Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
-_LAST = 16
-"""Calls at the end whose arguments are compared; chosen by hand."""
 _stack = attrgetter("stack")
 _sequence = attrgetter("sequence")
 _completed = attrgetter("completed")
 _state = attrgetter("state")
-_thread = attrgetter("thread_id")
 _group = attrgetter("group")
-_all_but_times = attrgetter(*(name for name in Call.__match_args__ if name not in ("created_ns", "started_ns")))
 _place = attrgetter("line", "function", "file")
 
 
@@ -32,143 +28,138 @@ class Recording:
 
     __slots__ = (
         "_compared",
+        "_frames",
         "_journal",
+        "_part_of",
         "by_group",
         "completed",
-        "contents",
+        "course",
         "pending",
         "runs_ahead",
         "stacks",
     )
 
-    def __init__(self, journal: Journal, contents: tuple[int, ...], patterns: _Patterns) -> None:
+    def __init__(self, journal: Journal, names: tuple[str, ...], tracks: Tracks, course: Course | None) -> None:
+        """``names``: of its groups, as they appear; ``course``: of a dump."""
         calls = journal.calls
-        self.contents = contents
-        """Of a dump: a number for each call, the same for calls that differ in their times alone."""
+        self.course = course
+        """Ranks of a mesh have it in common though their groups have other names; None where no dump shows the rank."""
         self.stacks = journal.stacks
-        self.by_group: dict[str, list[int]] = patterns.of(calls)
-        """Group name → places, in order of their numbers."""
-        self.pending = tuple(compress(count(), map(not_, map(_completed, calls))))
-        self.completed = frozenset(compress(map(_group, calls), map(_completed, calls)))
-        """The groups in which a call has completed."""
-        self.runs_ahead = any(map(_state, calls))
-        """A device executes the calls: the program has issued more of them than the device has come to."""
+        self._part_of = {name: part for part, name in enumerate(names)}
+        found = course.tracks if course is not None else _tracks_of(calls, self._part_of, tracks)
+        self.by_group: dict[str, Track] = dict(zip(names, found, strict=True))
+        self.pending: tuple[int, ...]
+        if course is not None:
+            self.pending = course.pending
+            self.completed = frozenset(map(names.__getitem__, course.completed))
+            self.runs_ahead = course.runs_ahead
+        else:
+            self.pending = tuple(compress(count(), map(not_, map(_completed, calls))))
+            self.completed = frozenset(compress(map(_group, calls), map(_completed, calls)))
+            self.runs_ahead = any(map(_state, calls))
+        # ``completed``: the groups in which a call has completed. ``runs_ahead``: a device executes the calls, and the
+        # program has issued more of them than the device has come to.
         self._journal = journal
-        self._compared: tuple[list[list[object]], list[object], list[object]] | None = None
-        """Made when the first journal is compared: of a mesh every rank may have a recording of its own."""
+        # Made when the first journal is compared.
+        self._compared: tuple[list[list[object]], list[object]] | None = None
+        self._frames: list[object] | None = None
+
+    @property
+    def issued_at(self) -> dict[int, None]:
+        """The indices of the calls' stacks, each once, as they appear."""
+        return dict.fromkeys(self.course.stacks if self.course is not None else map(_stack, self._journal.calls))
 
     @property
     def issued_from(self) -> list[Stack]:
         """The stacks of the calls, each once."""
-        indices = dict.fromkeys(map(_stack, self._journal.calls))
-        return [self.stacks[index] for index in indices if 0 <= index < len(self.stacks)]
+        return [self.stacks[index] for index in self.issued_at if 0 <= index < len(self.stacks)]
 
-    def fits(self, journal: Journal) -> bool:
+    def content_of(self, group: str) -> Hashable:
+        """What is the same for the calls of all ranks that issue the same in the group, at the same places; None where
+        no dump shows the rank."""
+        if self.course is None:
+            return None
+        return self.course.contents[self._part_of[group]], self.by_group[group]
+
+    def pending_of(self, group: str) -> list[int]:
+        """The numbers of the group's calls that have not completed, in their order."""
+        if self.course is not None:
+            return self.course.pending_of.get(self._part_of[group], [])
+        calls = [self._journal.calls[place] for place in self.pending]
+        return sorted(call.sequence for call in calls if call.group == group)
+
+    def fits(self, journal: Journal, course: Course | None) -> bool:
         """Are the journal's calls these? Their number and stack indices are known to be equal."""
+        if course is not None and self.course is not None:
+            return self.course.fits(course) and self._has_frames_of(journal)
         if self._compared is None:
-            mine = self._journal
-            columns = [list(map(column, mine.calls)) for column in _COLUMNS]
-            self._compared = columns, self._open_arguments(mine), _frames(mine)
-        columns, arguments, frames = self._compared
+            mine = self._journal.calls
+            self._compared = [list(map(column, mine)) for column in _COLUMNS], open_arguments(mine, self.pending)
+        columns, arguments = self._compared
         return (
             all(list(map(column, journal.calls)) == own for column, own in zip(_COLUMNS, columns, strict=True))
-            and self._open_arguments(journal) == arguments
-            and (journal.stacks is self.stacks or _frames(journal) == frames)
+            and open_arguments(journal.calls, self.pending) == arguments
+            and self._has_frames_of(journal)
         )
 
-    def _open_arguments(self, journal: Journal) -> list[object]:
-        """What was asked of the calls whose arguments may not have fitted: those that wait, and the latest."""
-        calls = journal.calls
-        return [_arguments(calls[place]) for place in self.pending] + list(map(_arguments, calls[-_LAST:]))
+    def _has_frames_of(self, journal: Journal) -> bool:
+        if journal.stacks is self.stacks:
+            return True
+        if self._frames is None:
+            self._frames = _frames(self.stacks)
+        return _frames(journal.stacks) == self._frames
 
 
-def _frames(journal: Journal) -> list[object]:
-    return [*map(len, journal.stacks), *map(_place, chain.from_iterable(journal.stacks))]
+def _frames(stacks: Sequence[Stack]) -> list[object]:
+    return [*map(len, stacks), *map(_place, chain.from_iterable(stacks))]
+
+
+def _tracks_of(calls: Sequence[Call], part_of: dict[str, int], tracks: Tracks) -> list[Track]:
+    return tracks.of(tuple(map(part_of.__getitem__, map(_group, calls))), tuple(map(_sequence, calls)))
 
 
 def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
     """Rank → its recording, one object for all ranks whose calls are equal."""
-    found: dict[int, Recording] = {}
-    alike: dict[Hashable, list[Recording]] = {}
-    same: dict[Hashable, Recording] = {}
-    ways: dict[Hashable, Hashable] = {}
-    contents = _Contents()
-    patterns = _Patterns()
-    for rank, journal in journals:
+    folded = _Folded()
+    return {rank: folded.recording(journal) for rank, journal in journals}
+
+
+class _Folded:
+    """The recordings so far."""
+
+    def __init__(self) -> None:
+        self._tracks = Tracks()
+        self._courses = Courses(self._tracks)
+        self._same: dict[Hashable, Recording] = {}
+        self._alike: dict[Hashable, list[Recording]] = {}
+        self._ways: dict[Hashable, int] = {}
+        """From which lines the calls are issued, and by which threads."""
+        self._way_of: dict[Course, int] = {}
+
+    def recording(self, journal: Journal) -> Recording:
+        """That of a rank."""
+        if journal.source != "dump" or not journal.calls:
+            names = tuple(dict.fromkeys(map(_group, journal.calls)))
+            way = self._way(tuple(map(_stack, journal.calls)), numbered_threads(journal.calls))
+            return self._like(journal, way, names, None)
         # Dumps of a folder share the calls that they have in common, and number their threads alike.
-        numbers = contents.of(journal.calls) if journal.source == "dump" else ()
-        recording = same.get((id(journal.stacks), numbers)) if numbers else None
-        if recording is None:
-            groups = tuple(dict.fromkeys(map(_group, journal.calls)))
-            stacks = tuple(map(_stack, journal.calls))
-            key = (ways.setdefault(stacks, stacks), groups, _threads(journal.calls))
-            candidates = alike.setdefault(key, [])
-            recording = next((r for r in candidates if r.fits(journal)), None)
-            if recording is None:
-                recording = Recording(journal, numbers, patterns)
-                candidates.append(recording)
-            if numbers:
-                same[id(journal.stacks), numbers] = recording
-        found[rank] = recording
-    return found
+        shared = SharedCalls.of(journal.calls)
+        course, names = self._courses.of(shared), tuple([part.group for part in shared.parts])
+        key = id(journal.stacks), course, names
+        if key not in self._same:
+            if course not in self._way_of:
+                self._way_of[course] = self._way(course.stacks, course.threads)
+            self._same[key] = self._like(journal, self._way_of[course], names, course)
+        return self._same[key]
 
+    def _way(self, stacks: tuple[int, ...], threads: tuple[int, ...]) -> int:
+        return self._ways.setdefault((stacks, threads), len(self._ways))
 
-class _Contents:
-    """Numbers for calls, of which those that differ in their times alone have the same."""
-
-    def __init__(self) -> None:
-        self._by_call: dict[int, int] = {}
-        """By identity: the calls live as long as the job."""
-        self._by_number: dict[str, dict[int, Call]] = {}
-        """Group → number → the first such call: of most numbers there is no other, and its content is not asked."""
-        self._by_content: dict[Hashable, int] = {}
-
-    def of(self, calls: tuple[Call, ...]) -> tuple[int, ...]:
-        """The numbers of these calls."""
-        try:
-            return tuple(map(self._by_call.__getitem__, map(id, calls)))
-        except KeyError:
-            for call in calls:
-                if id(call) not in self._by_call:
-                    self._by_call[id(call)] = self._number(call)
-            return tuple(map(self._by_call.__getitem__, map(id, calls)))
-
-    def _number(self, call: Call) -> int:
-        new = len(self._by_call)
-        first = self._by_number.setdefault(call.group, {}).setdefault(call.sequence, call)
-        if first is call:
-            return new
-        self._by_content.setdefault(_all_but_times(first), self._by_call[id(first)])
-        return self._by_content.setdefault(_all_but_times(call), new)
-
-
-class _Patterns:
-    """Places of the groups' calls. Ranks of a mesh issue calls in the same order, in groups of other names."""
-
-    def __init__(self) -> None:
-        self._known: dict[Hashable, list[list[int]]] = {}
-
-    def of(self, calls: tuple[Call, ...]) -> dict[str, list[int]]:
-        """Group name → places, in order of their numbers. The lists are shared."""
-        names = tuple(dict.fromkeys(map(_group, calls)))
-        number = {name: place for place, name in enumerate(names)}
-        groups = tuple(map(number.__getitem__, map(_group, calls)))
-        sequences = tuple(map(_sequence, calls))
-        key = groups, sequences
-        if key not in self._known:
-            found: list[list[int]] = [[] for _ in names]
-            for place, group in enumerate(groups):
-                found[group].append(place)
-            for places in found:
-                places.sort(key=sequences.__getitem__)
-            self._known[key] = found
-        return dict(zip(names, self._known[key], strict=True))
-
-
-def _threads(calls: tuple[Call, ...]) -> tuple[int, ...]:
-    """Which thread issued each call, numbered as they appear; () where there is only one."""
-    threads = dict.fromkeys(map(_thread, calls))
-    if len(threads) < 2:
-        return ()
-    numbers = {thread: number for number, thread in enumerate(threads)}
-    return tuple(numbers[call.thread_id] for call in calls)
+    def _like(self, journal: Journal, way: int, names: tuple[str, ...], course: Course | None) -> Recording:
+        """The recording that the journal fits."""
+        candidates = self._alike.setdefault((way, names), [])
+        found = next((r for r in candidates if r.fits(journal, course)), None)
+        if found is None:
+            found = Recording(journal, names, self._tracks, course)
+            candidates.append(found)
+        return found

@@ -7,13 +7,16 @@ way through the library below it: of a trainer all calls come from one user line
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, not_
+from typing import overload
 
+from hangdoc.diagnosis.calls.courses import Track
 from hangdoc.diagnosis.calls.folding import Recording, record
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
@@ -72,7 +75,7 @@ class GroupHistory:
     key: GroupKey
     members: tuple[int, ...]
     label: str
-    tokens: dict[int, list[Token]] = field(default_factory=dict)
+    tokens: dict[int, Sequence[Token]] = field(default_factory=dict)
     blind: tuple[int, ...] = ()
     """Members whose journal could not be read."""
     first: int = 1
@@ -85,13 +88,12 @@ class GroupHistory:
 
     def issued(self, rank: int) -> int:
         """The last sequence number that ``rank`` issued (0: none)."""
-        calls = self.tokens.get(rank)
-        return max(calls[-1].sequence if calls else 0, self.counted.get(rank, 0))
+        return max(last_number(self.tokens.get(rank, ())), self.counted.get(rank, 0))
 
     def first_pending(self, rank: int) -> int:
         """The number of the first call that the rank's device has not completed; 0: none, or no device has them."""
-        calls = self.tokens.get(rank, [])
-        return next((t.sequence for t in calls if t.pending), 0) if calls and calls[-1].state else 0
+        calls = self.tokens.get(rank, ())
+        return next(iter(pending_numbers(calls)), 0) if calls and calls[-1].state else 0
 
     def arrived(self, sequence: int) -> bool:
         """True if every member has issued the call with that number."""
@@ -99,7 +101,9 @@ class GroupHistory:
 
     def at(self, rank: int, sequence: int) -> Token | None:
         """The call of ``rank`` with that number, if it is still in its ring."""
-        calls = self.tokens.get(rank, [])
+        calls = self.tokens.get(rank, ())
+        if isinstance(calls, RecordedTokens):
+            return calls.numbered(sequence)
         if not calls:
             return None
         offset = sequence - calls[0].sequence
@@ -135,8 +139,22 @@ def _numbers_under_way(history: GroupHistory) -> set[int]:
     # A device's CPU runs ahead: the calls that it waits in are the first that have not completed.
     for calls in lists:
         if calls[-1].state:
-            found.update(call.sequence for call in calls if call.pending)
+            found.update(pending_numbers(calls))
     return found
+
+
+def last_number(calls: Sequence[Token]) -> int:
+    """The number of the last call; 0 where there is none."""
+    if isinstance(calls, RecordedTokens):
+        return calls.numbers[-1] if calls else 0
+    return calls[-1].sequence if calls else 0
+
+
+def pending_numbers(calls: Sequence[Token]) -> Sequence[int]:
+    """The numbers of the calls that have not completed, in their order."""
+    if isinstance(calls, RecordedTokens):
+        return calls.pending
+    return [call.sequence for call in calls if call.pending]
 
 
 def group_label(name: str, description: str) -> str:
@@ -165,9 +183,16 @@ class RankProgram:
         return {name: issued for name, issued, _, _ in self.journal.status if issued > 0}
 
     @cached_property
-    def tokens(self) -> list[Token]:
-        """All calls; made on first use, as only a few ranks' are needed."""
-        return [self.token(place) for place in range(len(self.journal.calls))]
+    def tokens(self) -> Sequence[Token]:
+        """All calls; made when somebody asks for them, as only a few ranks' are needed."""
+        return _ProgramTokens(self)
+
+    def all_tokens(self) -> list[Token]:
+        """The same, made at once."""
+        return [
+            self._made.get(place) or self._made.setdefault(place, self._token(place, call))
+            for place, call in enumerate(self.journal.calls)
+        ]
 
     @property
     def pending(self) -> list[Token]:
@@ -176,7 +201,8 @@ class RankProgram:
 
     def threads(self, group: str) -> int:
         """How many of the program's own threads issued calls of the group, as far as they are known."""
-        calls = [self.journal.calls[place] for place in self.recording.by_group.get(group, ())]
+        track = self.recording.by_group.get(group)
+        calls = [self.journal.calls[place] for place in track.places] if track is not None else []
         return len({call.thread_id for call in calls if not serves_another_thread(call.thread_name)} - {0})
 
     def key(self, group: str) -> GroupKey:
@@ -190,12 +216,13 @@ class RankProgram:
             self._made[place] = self._token(place, self.journal.calls[place])
         return self._made[place]
 
-    def tokens_at(self, group: str, places: list[int]) -> list[Token]:
+    def tokens_at(self, group: str, places: Sequence[int]) -> list[Token]:
         """The calls at these places, which are all of the group."""
         if len(places) < _MANY:
             return [self.token(place) for place in places]
-        # Of a mesh a million are made: through their constructor that takes eight times as long.
-        calls = list(map(self.journal.calls.__getitem__, places))
+        # Of many groups a million are made: through their constructor that takes eight times as long.
+        issued = self.journal.calls if isinstance(self.journal.calls, tuple) else list(self.journal.calls)
+        calls = list(map(issued.__getitem__, places))
         ops = [call.op for call in calls]
         sized = {op: operation(op).sized for op in set(ops)}
         sites = {index: self.site(call) for index, call in zip(map(_stack, calls), calls, strict=True)}
@@ -222,6 +249,11 @@ class RankProgram:
             deque(map(getattr(Token, field_name).__set__, tokens, column), maxlen=0)
         return tokens
 
+    @property
+    def sites(self) -> set[Site]:
+        """Where the program issued its calls."""
+        return {self._sites[index] if 0 <= index < len(self._sites) else () for index in self.recording.issued_at}
+
     def site(self, call: Call) -> Site:
         """Where the program issued the call."""
         return self._sites[call.stack] if 0 <= call.stack < len(self._sites) else ()
@@ -244,6 +276,80 @@ class RankProgram:
             root=call.root,
             state=call.state,
         )
+
+
+class _ProgramTokens(Sequence[Token]):
+    """Calls of a program, each of them made when somebody asks for it: of thousands of ranks and groups, most are never
+    looked at."""
+
+    __slots__ = ("_all", "_places", "_program")
+
+    def __init__(self, program: RankProgram, places: Sequence[int] | None = None) -> None:
+        """``places``: where they are in the program; None: all of it."""
+        self._program = program
+        self._places = range(len(program.journal.calls)) if places is None else places
+        self._all: list[Token] | None = None
+
+    def _made(self) -> list[Token]:
+        return self._program.all_tokens()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __iter__(self) -> Iterator[Token]:
+        if self._all is None:
+            self._all = self._made()
+        return iter(self._all)
+
+    @overload
+    def __getitem__(self, at: int) -> Token: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Token]: ...
+    def __getitem__(self, at: int | slice) -> Token | list[Token]:
+        if self._all is not None:
+            return self._all[at]
+        if isinstance(at, slice):
+            return [self._program.token(place) for place in self._places[at]]
+        return self._program.token(self._places[at])
+
+
+class RecordedTokens(_ProgramTokens):
+    """The calls of a program in one group, in order of their numbers."""
+
+    __slots__ = ("_group", "numbers", "pending")
+
+    def __init__(
+        self, program: RankProgram, group: str, places: Sequence[int], numbers: Sequence[int], pending: Sequence[int]
+    ) -> None:
+        """``pending``: which of the numbers have not completed."""
+        super().__init__(program, places)
+        self._group = group
+        self.numbers, self.pending = numbers, pending
+
+    def _made(self) -> list[Token]:
+        return self._program.tokens_at(self._group, self._places)
+
+    def numbered(self, number: int) -> Token | None:
+        """The call with that number."""
+        if not self.numbers:
+            return None
+        at = number - self.numbers[0]
+        if not (0 <= at < len(self) and self.numbers[at] == number):
+            at = bisect_left(self.numbers, number)
+        return self[at] if at < len(self) and self.numbers[at] == number else None
+
+    def since(self, first: int) -> RecordedTokens:
+        """Those from that number on, and those that a device has not completed; the last one where there is none."""
+        if not self.numbers or self.numbers[0] >= first:
+            return self
+        waiting = frozenset(self.pending)
+        kept = [
+            at
+            for at, number in enumerate(self.numbers)
+            if number >= first or (number in waiting and self[at].pending and self[at].state)
+        ] or [len(self) - 1]
+        places, numbers = ([column[at] for at in kept] for column in (self._places, self.numbers))
+        return RecordedTokens(self._program, self._group, places, numbers, sorted(waiting.intersection(numbers)))
 
 
 def programs(job: JobSnapshot) -> dict[int, RankProgram]:
@@ -286,9 +392,9 @@ def histories(program_of: dict[int, RankProgram], dumped: tuple[int, ...] = ()) 
             counted = program.counted.get(name, 0)
             if counted and not with_messages:
                 found[key].counted[rank] = counted
-            places = program.recording.by_group.get(name)
-            if places is not None:
-                found[key].tokens[rank] = shared.tokens(found[key], program, name, places)
+            track = program.recording.by_group.get(name)
+            if track is not None:
+                found[key].tokens[rank] = shared.tokens(found[key], program, name, track)
     for history in found.values():
         _complete(history, program_of)
     return list(found.values())
@@ -312,31 +418,25 @@ class _SharedTokens:
     """Lists of tokens, one for all ranks that issue the same calls in a group."""
 
     def __init__(self) -> None:
-        self._by_recording: dict[tuple[int, int], list[Token]] = {}
-        self._by_contents: dict[tuple[object, ...], list[Token]] = {}
+        self._known: dict[Hashable, RecordedTokens] = {}
 
-    def tokens(self, history: GroupHistory, program: RankProgram, group: str, places: list[int]) -> list[Token]:
-        """The calls at those places of the program's journal, which are those of the group."""
-        own = (id(history), id(program.recording))
-        if own not in self._by_recording:
-            # Ranks that differ elsewhere alone: the rows of a mesh in their columns, say.
-            contents = program.recording.contents
-            alike = (id(history), tuple(places), tuple(map(contents.__getitem__, places))) if contents else own
-            if alike not in self._by_contents:
-                self._by_contents[alike] = program.tokens_at(group, places)
-            self._by_recording[own] = self._by_contents[alike]
-        return self._by_recording[own]
+    def tokens(self, history: GroupHistory, program: RankProgram, group: str, track: Track) -> RecordedTokens:
+        """The program's calls in the group."""
+        # Ranks that differ elsewhere alone issue the same here: the rows of a mesh in their columns, say.
+        content = program.recording.content_of(group)
+        key = id(history), content if content is not None else program.recording
+        if key not in self._known:
+            pending = program.recording.pending_of(group)
+            self._known[key] = RecordedTokens(program, group, track.places, track.numbers, pending)
+        return self._known[key]
 
 
 def _cut_to_common_memory(history: GroupHistory) -> None:
     """Drop the calls before the first one that all ranks still have: rings drop old calls at different points."""
-    history.first = max((calls[0].sequence for calls in history.tokens.values()), default=1)
-    cut: dict[int, list[Token]] = {}
+    lists = {id(calls): calls for calls in history.tokens.values()}
+    history.first = max((calls.numbers[0] for calls in lists.values() if isinstance(calls, RecordedTokens)), default=1)
+    cut = {key: calls.since(history.first) for key, calls in lists.items() if isinstance(calls, RecordedTokens)}
     for rank, calls in history.tokens.items():
-        if id(calls) not in cut:
-            # What a device has not completed is kept: the job may hang there.
-            kept = (t for t in calls if t.sequence >= history.first or (t.pending and t.state))
-            cut[id(calls)] = list(kept) or calls[-1:]
         history.tokens[rank] = cut[id(calls)]
 
 

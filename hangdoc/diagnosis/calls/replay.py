@@ -7,7 +7,7 @@ there are one actor. A rank that has issued all its known calls may still issue 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -129,6 +129,15 @@ class _Stage:
                         found[place][rank].append(gap)
         return found
 
+    @cached_property
+    def lists(self) -> dict[int, list[int]]:
+        """Rank → its calls in each group, by identity: ranks that issue the same share a list."""
+        found: dict[int, list[int]] = {}
+        for history in self.histories:
+            for rank, tokens in history.tokens.items():
+                found.setdefault(rank, []).append(id(tokens))
+        return found
+
     def play(self) -> bool:
         """Complete every call that can complete. True if no actor is left waiting.
 
@@ -178,7 +187,7 @@ class _Stage:
         return (
             rank in self.ended,
             tuple(id(gap) for edits in self.edits.values() for gap in edits.get(rank, ())),
-            tuple(id(tokens) for h in self.histories if (tokens := h.tokens.get(rank)) is not None),
+            tuple(self.lists.get(rank, ())),
             _message(rank, program),
             () if program.journal.calls else tuple(p for p, edits in self.edits.items() if rank in edits),
         )
@@ -210,7 +219,7 @@ class _Script:
     """(place in the rank's program, the call, what must agree for it to complete)"""
     extra: set[Slot] = field(default_factory=set)
 
-    def edit(self, place: int, tokens: list[Token], gaps: list[Gap], start: int) -> None:
+    def edit(self, place: int, tokens: Sequence[Token], gaps: list[Gap], start: int) -> None:
         """Add the rank's calls in the group at ``place``, after the edits ``gaps`` of them."""
         kept, inserted = _renumbered(tokens, gaps, start)
         self.entries += [(token.order, (place, number), _kind(token)) for token, number in kept]
@@ -248,7 +257,7 @@ def _start(repair: Alignment) -> int:
     return min(numbers, default=0)
 
 
-def _renumbered(tokens: list[Token], gaps: list[Gap], start: int) -> tuple[list[tuple[Token, int]], list[int]]:
+def _renumbered(tokens: Sequence[Token], gaps: list[Gap], start: int) -> tuple[list[tuple[Token, int]], list[int]]:
     """(the rank's calls from ``start`` on, each with its number after the edits; the numbers of inserted calls).
 
     Example: calls 1 to 3 with call 2 deleted → ([(1, 1), (3, 2)], []), where each call is shown by its old number.

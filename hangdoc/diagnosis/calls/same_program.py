@@ -27,7 +27,7 @@ def strays(programs: dict[int, RankProgram]) -> dict[int, Token]:
     }
     if len(whole) < max(4, len(programs)):
         return {}
-    keys = _Keys(whole)
+    keys = _Keys()
     alike: dict[tuple[int, ...], list[tuple[RankProgram, tuple[int, ...]]]] = {}
     for program, ranks in distinct(whole):
         alike.setdefault(keys.of(program), []).append((program, ranks))
@@ -54,36 +54,26 @@ def strays(programs: dict[int, RankProgram]) -> dict[int, Token]:
 class _Keys:
     """Numbers for calls: those that are the same step of one program, whichever rank's, have the same."""
 
-    def __init__(self, programs: dict[int, RankProgram]) -> None:
-        labels: dict[str, set[str]] = {}
-        for program in programs.values():
-            for name in {*program.groups, *program.recording.by_group}:
-                labels.setdefault(name, set()).add(_description(program, name))
-        self._unsure = {name for name, found in labels.items() if len(found) > 1}
-        """Names that ranks give to different groups."""
-        self._by_content: dict[Hashable, dict[int, int]] = {}
+    def __init__(self) -> None:
+        self._by_course: dict[Hashable, tuple[int, ...]] = {}
         self._numbers: dict[Hashable, int] = {}
         self._places: dict[tuple[int, int], int] = {}
         """(table of stacks, index) → number of the site."""
         self._sites: dict[Hashable, int] = {}
 
     def of(self, program: RankProgram) -> tuple[int, ...]:
-        """The numbers of its calls. A call that dumps have in common is looked at once."""
-        contents = program.recording.contents
-        if not contents:
-            return tuple(self._number(program, call) for call in program.journal.calls)
-        unsure = tuple((name, _description(program, name)) for name in program.groups if name in self._unsure)
-        known = self._by_content.setdefault((id(program.recording.stacks), unsure), {})
-        try:
-            return tuple(map(known.__getitem__, contents))
-        except KeyError:
-            for content, call in zip(contents, program.journal.calls, strict=True):
-                if content not in known:
-                    known[content] = self._number(program, call)
-            return tuple(map(known.__getitem__, contents))
+        """The numbers of its calls. A course that dumps have in common is looked at once."""
+        course = program.recording.course
+        if course is None:
+            return tuple(self._number(program, _label(program, call.group), call) for call in program.journal.calls)
+        labels = tuple([_label(program, name) for name in program.recording.by_group])
+        key = id(program.recording.stacks), course, labels
+        if key not in self._by_course:
+            calls = zip(course.groups, course.calls, strict=True)
+            self._by_course[key] = tuple([self._number(program, labels[group], call) for group, call in calls])
+        return self._by_course[key]
 
-    def _number(self, program: RankProgram, call: Call) -> int:
-        label = _description(program, call.group) or call.group
+    def _number(self, program: RankProgram, label: str, call: Call) -> int:
         sized = operation(call.op).sized
         key = label, call.op, *((call.input_sizes, call.input_dtypes) if sized else ()), self._site(program, call)
         return self._numbers.setdefault(key, len(self._numbers))
@@ -96,6 +86,7 @@ class _Keys:
         return self._places[place]
 
 
-def _description(program: RankProgram, name: str) -> str:
+def _label(program: RankProgram, name: str) -> str:
+    """What the group is called in all rows of a mesh."""
     group = program.groups.get(name)
-    return group.description if group is not None else ""
+    return (group.description if group is not None else "") or name

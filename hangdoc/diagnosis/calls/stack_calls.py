@@ -5,6 +5,7 @@ The same alignment works on it. What it cannot show is history, so nothing found
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
@@ -52,7 +53,7 @@ def from_stacks(
 def apart(history: GroupHistory) -> GroupHistory:
     """The history with sizes that differ by site, so that calls match only if they are at one line."""
     places: dict[object, int] = {}
-    tokens = {
+    tokens: dict[int, Sequence[Token]] = {
         rank: [replace(t, sizes=((places.setdefault(t.site, len(places)),),)) for t in calls]
         for rank, calls in history.tokens.items()
     }

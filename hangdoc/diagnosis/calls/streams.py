@@ -18,6 +18,7 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token
 from hangdoc.diagnosis.calls.message_pairs import alone
 from hangdoc.model.journal import PointToPoint
+from hangdoc.model.shared_calls import SharedCalls
 
 
 class Kernel(Enum):
@@ -141,10 +142,12 @@ def _runs_ahead(program: RankProgram) -> bool:
 
 
 def _is_timed(program: RankProgram) -> bool:
-    journal = program.journal
-    return any(c.state == "started" or c.started_ns for c in journal.calls) or any(
-        m.state == "started" or m.started_ns for m in journal.point_to_points
-    )
+    calls = program.journal.calls
+    if isinstance(calls, SharedCalls):
+        timed = any(part.rows.timed for part in calls.parts)
+    else:
+        timed = any(c.state == "started" or c.started_ns for c in calls)
+    return timed or any(m.state == "started" or m.started_ns for m in program.journal.point_to_points)
 
 
 def _front(program: RankProgram) -> Front | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
@@ -81,7 +82,7 @@ def _is_within_a_backward(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
     return len(mine) % (period(theirs) or 1) != 0
 
 
-def _rounds_at(tokens: list[Token], gap: Gap) -> list[int]:
+def _rounds_at(tokens: Sequence[Token], gap: Gap) -> list[int]:
     """How many calls in a row came from the gap's line, each time it was reached, up to the gap.
 
     Example: of the gap's line G and another one X, the calls G G X G → [2, 1].

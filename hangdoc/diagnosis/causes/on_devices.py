@@ -172,7 +172,7 @@ def alone_in_place_of_a_message(case: Case, blame: Blame[MissingPartner]) -> Fin
     if call is None or call.frame is None:
         return None
     others = {rank: program for rank, program in case.programs.items() if rank not in blame.culprits}
-    if any(t.site == call.site for program, _ in distinct(others) for t in program.tokens):
+    if any(call.site in program.sites for program, _ in distinct(others)):
         return None
     return alone_in_a_call(case, blame)
 

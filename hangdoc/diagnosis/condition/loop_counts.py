@@ -15,6 +15,7 @@ executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left ear
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
@@ -28,7 +29,7 @@ from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
 
-def runs(tokens: list[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
+def runs(tokens: Sequence[Token], point: BranchPoint, site: Site | None = None) -> list[int]:
     """How many calls each execution of the loop issued; the last one may not be over.
 
     Two executions with no call between them count as one. ``site``: only calls from there are counted. Example: calls
@@ -249,7 +250,7 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
     return bool(cut) and all(cut)
 
 
-def _until(tokens: list[Token], end: Token | None) -> list[Token]:
+def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
     """The calls up to the one with the number of ``end``, that one included; all of them where it is None."""
     if end is None:
         return tokens

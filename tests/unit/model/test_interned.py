@@ -15,6 +15,7 @@ from hangdoc.model import encode, interned
 from hangdoc.model.codec import snapshot_from_bytes, snapshot_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.process import Frame
+from hangdoc.model.shared_calls import SharedCalls
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 CALLS = tuple(Call("0", n, n, "all_reduce", 0, created_ns=n) for n in range(1, 101))
@@ -55,7 +56,9 @@ def test_a_large_job_is_written_once_and_read_as_it_was(monkeypatch: pytest.Monk
     assert found == snapshot
     one, other = (rank.journal for rank in found.ranks[:2])
     assert one is not None and other is not None
-    assert one.stacks is other.stacks and one.groups is other.groups and one.calls[50] is other.calls[50]
+    assert one.stacks is other.stacks and one.groups is other.groups
+    assert isinstance(one.calls, SharedCalls) and isinstance(other.calls, SharedCalls)
+    assert one.calls.row(50) is other.calls.row(50)
 
 
 def test_the_calls_of_a_row_and_of_a_column_are_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,4 +55,4 @@ def test_calls_that_are_made_together_are_those_that_are_made_one_by_one() -> No
         for rank in history.members:
             one_by_one = RankProgram(rank, found[rank].journal, found[rank].recording, found[rank]._sites)
             expected = [replace(one_by_one.token(place), rank=history.tokens[rank][0].rank) for place in range(STEPS)]
-            assert history.tokens[rank] == expected
+            assert list(history.tokens[rank]) == expected
