@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import stat
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
-from hangdoc.errors import HangdocError
-from hangdoc.model.codec import write_atomically
+from hangdoc.sidecar.meeting.own_folder import OwnFolder
 from hangdoc.sidecar.meeting.records import opened, sealed
 
 MOST_MEMBERS = 16_384
@@ -108,17 +103,17 @@ class StoreBoard:
 class FolderBoard:
     """Files of a folder that all hosts share."""
 
-    def __init__(self, folder: Path, key: bytes) -> None:
+    def __init__(self, folder: OwnFolder, key: bytes) -> None:
         self._folder = folder
         self._key = key
 
     def put(self, name: str, payload: bytes) -> None:
         """See ``Board``."""
-        put_file(self._folder / _file(name), sealed(self._key, name, payload))
+        self._folder.put(_file(name), sealed(self._key, name, payload))
 
     def get(self, name: str) -> bytes | None:
         """See ``Board``."""
-        value = read_file(self._folder / _file(name))
+        value = self._folder.read(_file(name))
         return None if value is None else opened(self._key, name, value)
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
@@ -133,8 +128,7 @@ class FolderBoard:
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / _file(name)).unlink()
+        self._folder.drop(_file(name))
 
     def enroll(self, member: str) -> None:
         """See ``Board``."""
@@ -143,35 +137,13 @@ class FolderBoard:
     def members(self) -> Sequence[str]:
         """See ``Board``."""
         prefix = _file("member/")
-        names = sorted(entry for entry in os.listdir(self._folder) if entry.startswith(prefix))  # noqa: PTH208
+        names = sorted(entry for entry in self._folder.names() if entry.startswith(prefix))
         found = [name.removeprefix(prefix) for name in names[:MOST_MEMBERS]]
         return [member for member in found if _MEMBER.fullmatch(member)]
 
     def close(self) -> None:
         """See ``Board``."""
-
-
-def put_file(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all. Raises ``OSError``."""
-    try:
-        write_atomically(path, data, mode=0o600)
-    except HangdocError as error:
-        raise OSError(error.what) from error
-
-
-def read_file(path: Path) -> bytes | None:
-    """What is in the file of ours (or root's), no more than ``LARGEST_VALUE``; None if there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
-            raise ValueError(f"{path.name} is no file of ours")
-        if status.st_size > LARGEST_VALUE:
-            raise ValueError(f"{path.name} has {status.st_size} bytes")
-        return file.read(LARGEST_VALUE)
+        self._folder.close()
 
 
 def put_parts(board: Board, name: str, data: bytes, most: int) -> bool:
