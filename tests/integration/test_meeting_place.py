@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,8 @@ import pytest
 from hangdoc.capture.find.job_store import JobStore
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.sidecar.meeting import place
+from hangdoc.sidecar.meeting import boards, place
+from hangdoc.sidecar.meeting import helper as helper_module
 from hangdoc.sidecar.meeting.boards import PART, Board, FolderBoard, StoreBoard, put_parts, take_parts
 from hangdoc.sidecar.meeting.helper import StoreHelper
 from hangdoc.sidecar.meeting.own_folder import OwnFolder
@@ -174,6 +177,48 @@ def test_a_forged_number_of_members_costs_nothing(helper: StoreHelper, store: St
         assert isinstance(board.members(), list)
         assert time.monotonic() - began < 10
     store.delete(b"hangdoc/count")
+
+
+def test_no_more_is_taken_of_the_others_than_records_are_large(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"beat/{number}" for number in range(5)]
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        for name in names:
+            board.put(name, bytes(1000))
+        monkeypatch.setattr(boards, "_AT_ONCE", 2)
+        assert board.get_all(names) == [bytes(1000)] * 5
+        monkeypatch.setattr(boards, "_MOST_TOGETHER", 3000)
+        assert board.get_all(names) == [bytes(1000)] * 3 + [None] * 2
+        store.set(b"hangdoc/beat/3", bytes(1 << 20))
+        assert store.has(b"hangdoc/beat/3")
+        with pytest.raises(ValueError, match="1048576 bytes"):
+            board.get_all(names)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root watches another user's job")
+def test_the_python_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper_module.importlib.util, "find_spec", lambda _: None)
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        library = folder / "torch" / "lib" / "libtorch_cpu.so"
+        library.parent.mkdir(parents=True)
+        library.write_bytes(bytes(4096))
+        code = f"import mmap, os; m = mmap.mmap(os.open({str(library)!r}, 0), 0, prot=1); print('ready', flush=True); input()"
+        for user in (0, 65534):
+            line = [os.path.realpath(sys.executable), "-S", "-c", code]
+            with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, cwd="/") as rank:
+                assert rank.stdout is not None
+                assert rank.stdout.readline() == b"ready\n"
+                if user == 0:
+                    assert helper_module._torch(rank.pid)[1] == str(folder)
+                else:
+                    with pytest.raises(OSError, match="another user's"):
+                        helper_module._torch(rank.pid)
+                rank.kill()
+    finally:
+        shutil.rmtree(folder)
 
 
 def test_a_value_of_more_than_we_take_is_refused(helper: StoreHelper) -> None:

@@ -88,10 +88,10 @@ class StoreConnection:
         """The value of a key that is there (``has``): for another one a store may close the connection."""
         return self._text(self._send(bytes([_GET]) + _packed(key)))
 
-    def values(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys that are there."""
+    def values(self, keys: Sequence[bytes], *, largest: int | None = None) -> list[bytes]:
+        """The values of keys that are there. ``largest``: bytes of each, if not those of the connection."""
         until = self._send(struct.pack("=BQ", _MULTI_GET, len(keys)) + b"".join(map(_packed, keys)))
-        return [self._text(until) for _ in keys]
+        return [self._text(until, largest) for _ in keys]
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set the key. The store does not answer; a question that it answers shows that it took the value."""
@@ -132,9 +132,9 @@ class StoreConnection:
     def _number(self, until: float) -> int:
         return int(struct.unpack("=Q", self._take(8, until))[0])
 
-    def _text(self, until: float) -> bytes:
+    def _text(self, until: float, largest: int | None = None) -> bytes:
         length = self._number(until)
-        if length > self._largest:
+        if length > (self._largest if largest is None else largest):
             raise ValueError(f"an entry of {length} bytes")
         return self._take(length, until)
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.sidecar.meeting.own_folder import OwnFolder
-from hangdoc.sidecar.meeting.records import opened, sealed
+from hangdoc.sidecar.meeting.records import LARGEST_RECORD, opened, sealed
 
 MOST_MEMBERS = 16_384
 """Watches of one job that the lead listens to. Judgement."""
@@ -16,6 +16,10 @@ _MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _SECONDS = 2.0
 """For one question to the store: it answers within a millisecond (measured). Judgement."""
 _SEAL_BYTES = 32
+_AT_ONCE = 256
+"""Values that are asked for with one question. Judgement."""
+_MOST_TOGETHER = 16 << 20
+"""Bytes of all records that are taken at once: 16,000 beats of 400 bytes are 6 MB. Judgement."""
 PART = LARGEST_VALUE - _SEAL_BYTES
 """Bytes of a payload."""
 
@@ -67,9 +71,18 @@ class StoreBoard:
         return opened(self._key, name, self._connection.value(_stored(name)))
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
-        """See ``Board``."""
-        values = self._connection.values([_stored(name) for name in names]) if names else []
-        return [_unless_forged(self._key, name, value) for name, value in zip(names, values, strict=True)]
+        """See ``Board``. Whoever reaches the store may write there: so only values as large as a record are taken, and
+        no more of them than all watches have."""
+        found: list[bytes | None] = []
+        room = _MOST_TOGETHER
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            values = self._connection.values([_stored(name) for name in some], largest=LARGEST_RECORD + _SEAL_BYTES)
+            for name, value in zip(some, values, strict=True):
+                payload = _unless_forged(self._key, name, value)
+                room -= len(payload or b"")
+                found.append(payload if room >= 0 else None)
+        return found
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
