@@ -97,9 +97,7 @@ class _SilentError(Exception):
         self.remedy = remedy
 
 
-def _asking(
-    request: HostsRequest, host: str, gate: threading.Semaphore, room: Allowance
-) -> Callable[[], JobSnapshot]:
+def _asking(request: HostsRequest, host: str, gate: threading.Semaphore, room: Allowance) -> Callable[[], JobSnapshot]:
     def ask() -> JobSnapshot:
         with gate:
             return _ask(request, host, room)

@@ -205,12 +205,14 @@ def test_the_python_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pyte
         library = folder / "torch" / "lib" / "libtorch_cpu.so"
         library.parent.mkdir(parents=True)
         library.write_bytes(bytes(4096))
-        code = f"import mmap, os; m = mmap.mmap(os.open({str(library)!r}, 0), 0, prot=1); print('ready', flush=True); input()"
+        code = (
+            f"import mmap, os; m = mmap.mmap(os.open({str(library)!r}, 0), 0, prot=1); print(m[0], flush=True); input()"
+        )
         for user in (0, 65534):
             line = [os.path.realpath(sys.executable), "-S", "-c", code]
             with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, user=user, cwd="/") as rank:
                 assert rank.stdout is not None
-                assert rank.stdout.readline() == b"ready\n"
+                assert rank.stdout.readline() == b"0\n"
                 if user == 0:
                     assert helper_module._torch(rank.pid)[1] == str(folder)
                 else:
