@@ -23,6 +23,7 @@ from hangdoc.capture.transports import Transport, fold
 from hangdoc.errors import BadSnapshot, CannotLook
 from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.masked import masked
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.merge import merge
 from hangdoc.model.same_job import HOSTS, Part, fitting, variables_of, with_notes
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
@@ -32,7 +33,7 @@ AT_ONCE = 64
 _MOST_BYTES = 16 << 20
 """Of one host. Judgement: eight ranks with 2,000 calls each take 0.2 MB."""
 _MOST_CHATTER = 1 << 16
-"""Bytes that a login script may write before the snapshot. Judgement."""
+"""Bytes that a login script may write before the snapshot, and that are read of what a host complains. Judgement."""
 _SNAPSHOT_BEGINS = b"\x1f\x8b\x08"
 _NOT_FOUND = (126, 127)
 _LONGEST = 300
@@ -141,8 +142,9 @@ def _arguments(request: HostsRequest) -> list[str]:
 
 
 def _failed(done: ToolResult, request: HostsRequest) -> _SilentError:
-    """The host's own words: hangdoc there gives a line and a remedy, anything else is quoted by its last line."""
-    lines = [line for line in done.errors.decode("utf-8", "backslashreplace").splitlines() if line.strip()]
+    """The host's words, masked: hangdoc there gives a line and a remedy, anything else is quoted by its last line."""
+    said = done.errors[-_MOST_CHATTER:].decode("utf-8", "backslashreplace").splitlines()
+    lines = [line for line in mask_lines(said) if line.strip()]
     own = next((number for number, line in enumerate(lines) if line.startswith("hangdoc: ")), None)
     if own is not None:
         remedy = lines[own + 1].strip() if own + 1 < len(lines) and lines[own + 1].startswith("  ") else ""

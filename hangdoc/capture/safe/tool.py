@@ -38,9 +38,10 @@ def run_tool(
     """Run ``command`` to its end and return what it wrote: the first ``most_output`` bytes of its stdout.
 
     Raises ``OSError`` if it cannot be started, and ``TimeoutError`` if it has not ended by ``until`` (of
-    time.monotonic); it is killed then, with what it has started. It is not killed for writing too much, since it may hold a process: what it
-    writes beyond the limit is read and thrown away. Example: ``run_tool(["yes"], until=monotonic() + 1,
-    most_output=100)`` raises ``TimeoutError`` and takes no more memory than ``run_tool(["true"], …)``.
+    time.monotonic); it is killed then, with what it has started. It is not killed for writing too much, since it may
+    hold a process: what it writes beyond the limit is read and thrown away. Example: ``run_tool(["yes"],
+    until=monotonic() + 1, most_output=100)`` raises ``TimeoutError`` and takes no more memory than
+    ``run_tool(["true"], …)``.
     """
     process = subprocess.Popen(
         command,
