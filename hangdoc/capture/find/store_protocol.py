@@ -89,7 +89,7 @@ class StoreConnection:
         return self._text(self._send(bytes([_GET]) + _packed(key)))
 
     def values(self, keys: Sequence[bytes], *, largest: int | None = None) -> list[bytes]:
-        """The values of keys that are there. ``largest``: bytes of each, if not those of the connection."""
+        """The values of keys that are there. ``largest``: bytes of one that is kept; b"" stands for a larger one."""
         until = self._send(struct.pack("=BQ", _MULTI_GET, len(keys)) + b"".join(map(_packed, keys)))
         return [self._text(until, largest) for _ in keys]
 
@@ -134,8 +134,12 @@ class StoreConnection:
 
     def _text(self, until: float, largest: int | None = None) -> bytes:
         length = self._number(until)
-        if length > (self._largest if largest is None else largest):
+        if length > self._largest:
             raise ValueError(f"an entry of {length} bytes")
+        if largest is not None and length > largest:
+            for start in range(0, length, _PIECE):
+                self._take(min(_PIECE, length - start), until)
+            return b""
         return self._take(length, until)
 
     def _take(self, count: int, until: float) -> bytes:

@@ -116,9 +116,11 @@ class StoreBoard:
 class FolderBoard:
     """Files of a folder that all hosts share."""
 
-    def __init__(self, folder: OwnFolder, key: bytes) -> None:
+    def __init__(self, folder: OwnFolder, key: bytes, *, leads: bool = False) -> None:
+        """``leads``: the folder ends with this board, as a store does with its helper."""
         self._folder = folder
         self._key = key
+        self._leads = leads
 
     def put(self, name: str, payload: bytes) -> None:
         """See ``Board``."""
@@ -156,7 +158,10 @@ class FolderBoard:
 
     def close(self) -> None:
         """See ``Board``."""
-        self._folder.close()
+        if self._leads:
+            self._folder.remove()
+        else:
+            self._folder.close()
 
 
 def put_parts(board: Board, name: str, data: bytes, most: int) -> bool:

@@ -27,6 +27,7 @@ class OwnFolder:
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
         """Open it, and ``make`` it first if it is not there. ``ValueError`` if it is a link or may be others'."""
+        self._path = path
         if make:
             with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
@@ -45,6 +46,13 @@ class OwnFolder:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+    def remove(self) -> None:
+        """Remove it with its files, and let go of it. What is no file of ours stays, and the folder then, too."""
+        self.clear()
+        with contextlib.suppress(OSError):
+            os.rmdir(self._path)  # noqa: PTH106 - removes an empty folder or nothing
+        self.close()
 
     def names(self) -> list[str]:
         """Of everything in it."""

@@ -141,7 +141,7 @@ def _in_folder(folder: Path, standing: Standing, *, leads: bool) -> Place:
             own.clear()  # what an earlier run of that name left
             key = secrets.token_bytes(_KEY_BYTES)
             own.put("key", key.hex().encode())
-            return Place(FolderBoard(own, key), key)
+            return Place(FolderBoard(own, key, leads=True), key)
         said = own.read("key")
         if said is None:
             raise NoPlaceError(_NOBODY)

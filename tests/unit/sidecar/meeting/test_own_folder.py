@@ -71,8 +71,29 @@ def test_what_is_put_there_later_changes_nothing(planted: Path, dear: Path) -> N
     planted.symlink_to(dear)
     lead.board.put("lead", b"hello")
     assert lead.board.get("lead") == b"hello"
-    assert [path.name for path in dear.iterdir()] == ["thesis"]
     lead.close()
+    assert [path.name for path in dear.iterdir()] == ["thesis"]
+
+
+def test_nothing_is_left_when_the_meeting_ends(planted: Path) -> None:
+    lead = place.open_place(str(planted.parent), RANKS, leads=True)
+    member = place.open_place(str(planted.parent), RANKS, leads=False)
+    member.board.put("beat/x", b"1")
+    member.close()
+    assert planted.exists()
+    lead.close()
+    assert list(planted.parent.iterdir()) == []
+
+
+def test_a_second_lead_of_one_name_keeps_its_folder(planted: Path) -> None:
+    """The first one ends late: two jobs on one host were given one name."""
+    first = place.open_place(str(planted.parent), RANKS, leads=True)
+    planted.rename(planted.with_name("away"))
+    second = place.open_place(str(planted.parent), RANKS, leads=True)
+    second.board.put("lead", b"hello")
+    first.close()
+    assert second.board.get("lead") == b"hello"
+    second.close()
 
 
 def test_an_earlier_runs_files_are_removed_and_folders_are_not(planted: Path) -> None:
