@@ -33,11 +33,15 @@ _LIKE_A_DUMP = re.compile(r"\d$|trace|dump|flight|(?<![A-Za-z])rank", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """A file that may be a dump. ``path`` is relative to the folder that was named; ``written`` is Unix time."""
+    """A file that may be a dump. ``path`` is relative to the folder that was named; ``written`` is Unix time.
+
+    ``owner``: (user, group); None where it was not looked at.
+    """
 
     path: str
     size: int
     written: float
+    owner: tuple[int, int] | None = None
 
     @property
     def series(self) -> str:
@@ -113,7 +117,8 @@ def _look_through(folder: Path, found: list[DumpFile]) -> bool:
                 elif stat.S_ISREG(status.st_mode):
                     if len(found) == MOST_FILES:
                         return True
-                    found.append(DumpFile(path, status.st_size, status.st_mtime))
+                    owner = (status.st_uid, status.st_gid)
+                    found.append(DumpFile(path, status.st_size, status.st_mtime, owner))
             if not left:
                 return True
     return False

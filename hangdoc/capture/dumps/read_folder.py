@@ -33,6 +33,8 @@ class Folder:
     unavailable: tuple[Unavailable, ...]
     ended_ns: int = 0
     """When the last call was issued, or seen to end."""
+    owners: frozenset[tuple[int, int]] = frozenset()
+    """Whose files they are, by user and group: what their calls name, those users have put there."""
 
 
 def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
@@ -58,6 +60,7 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
         (*found, *_together(failed), *_of_earlier_runs(chosen, earlier), *_of_others(twice), *_gaps(chosen)),
         max((member.dump.latest_ns for member in chosen), default=0),
+        frozenset(member.file.owner for member in chosen if member.file.owner is not None),
     )
 
 

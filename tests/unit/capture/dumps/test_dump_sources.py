@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from recorder_dumps import dump, nccl, write
 from secret_corpus import SOURCE, SOURCE_SECRETS
 
@@ -96,6 +99,30 @@ def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
     assert isinstance(found, Unavailable) and "typed in" in found.why
     os.mkfifo(tmp_path / "train.py")
     assert isinstance(read("/job/train.py", tmp_path), Unavailable)
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that other users reach: pytest's own are for us alone."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may read more than the dumps' owner")
+def test_another_users_dumps_show_root_only_what_that_user_may_read(tmp_path: Path, open_folder: Path) -> None:
+    path = program(open_folder / "train.py")
+    frames = [{"name": "train", "filename": str(path), "line": 6}]
+    for rank, kind in enumerate(("nccl:all_reduce", "nccl:barrier")):
+        call = nccl(1, frames=frames, profiling_name=kind, time_created_ns=int(LAST_CALL * 1e9))
+        write(tmp_path / f"dumps/trace_{rank}", dump(call))
+
+    def shown(owner: int, mode: int) -> bool:
+        os.chown(tmp_path / "dumps/trace_1", owner, owner)
+        path.chmod(mode)
+        return bool(open_saved(tmp_path / "dumps").sources)
+
+    assert [shown(0, 0o600), shown(65534, 0o644), shown(65534, 0o600)] == [True, True, False]
 
 
 def test_no_secret_of_a_dump_or_of_its_sources_is_kept(tmp_path: Path) -> None:
