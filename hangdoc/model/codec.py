@@ -102,7 +102,15 @@ def _from_bytes(data: bytes, origin: str, allowance: Allowance | None) -> JobSna
     except ValueError as error:  # a row that no table has
         raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
     _refuse_schema(snapshot.schema, origin)
+    if allowance is not None and not allowance.take(_unfolded(snapshot)):
+        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
     return snapshot
+
+
+def _unfolded(snapshot: JobSnapshot) -> int:
+    """As many values as take the memory of the calls that tables (``interned.py``) were unfolded to, about."""
+    calls = {id(rank.journal.calls): len(rank.journal.calls) for rank in snapshot.ranks if rank.journal is not None}
+    return 3 * sum(calls.values())
 
 
 def _validated(text: bytes) -> JobSnapshot:
