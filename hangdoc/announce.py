@@ -42,6 +42,8 @@ class Announcer:
         """A hang or a crash was diagnosed, and written to every ``--report`` file."""
         self._last: tuple[Diagnosis | None, Path | None] = (None, None)
         """The latest diagnosis, and the path of its snapshot; each None if there is none."""
+        self._heard = ""
+        """What was printed of another host's verdict, if that came after our own latest one."""
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -93,9 +95,13 @@ class Announcer:
         self._said = news
         from hangdoc.report.terminal import heard_for
 
-        say(f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}")
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
-        say(harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n")
+        self._heard = (
+            f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
+            + harmless(f"hangdoc: the watch on {host} has the whole report{where}")
+            + "\n"
+        )
+        say(self._heard)
 
     def on_alone(self, why: str) -> None:
         """Say that a report is not of all hosts."""
@@ -133,6 +139,9 @@ class Announcer:
                 f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
                 f"see `ps -o stat,wchan {pids}`\n"
             )
+        if self._heard:
+            say(self._heard)
+            return
         diagnosis, path = self._last
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
@@ -148,6 +157,7 @@ class Announcer:
     def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
         from hangdoc.diagnosis import diagnose
 
+        self._heard = ""
         try:
             diagnosis = diagnose(snapshot)
             printed = self._print(diagnosis)

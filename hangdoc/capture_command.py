@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 
 from hangdoc.errors import HangdocError, UsageError
-from hangdoc.model.wording import name_ranks
+from hangdoc.model.wording import harmless, name_ranks
 
 _OUR_FAILURE = 125
 _ON = ("1", "true", "yes", "on", "t", "y")
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str]) -> int:
     except SystemExit as end:  # argparse has said why
         return end.code if isinstance(end.code, int) else 2
     except HangdocError as error:
-        return _fail(f"hangdoc: {error}\n", error.exit_status)
+        words = "\n  ".join(harmless(part) for part in (error.what, error.remedy) if part)
+        return _fail(f"hangdoc: {words}\n", error.exit_status)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     except BrokenPipeError:

@@ -95,7 +95,7 @@ def _from_dumps(folder: Path, source: Path | None, progress: Callable[[int, int]
     # Ranks of one folder share a table of stacks.
     tables = {id(journal.stacks): journal.stacks for journal in journals.values()}
     sources, sourceless = sources_of(
-        (stack for table in tables.values() for stack in table), source, found.ended_ns / 1e9
+        (stack for table in tables.values() for stack in table), source, found.ended_ns / 1e9, found.owners
     )
     return JobSnapshot(
         taken=max((call.created_ns for journal in journals.values() for call in journal.calls[-1:]), default=0) / 1e9,

@@ -16,12 +16,14 @@ from hangdoc.capture.find.job_key import format_key
 from hangdoc.capture.find.target import host_name
 from hangdoc.capture.request import CaptureOptions
 from hangdoc.capture.safe.deadline import Task
+from hangdoc.capture.safe.spare_memory import spare_memory
 from hangdoc.capture.safe.text import clean
 from hangdoc.capture.safe.tool import ToolResult, run_tool
 from hangdoc.capture.transports import Transport, fold
 from hangdoc.errors import BadSnapshot, CannotLook
-from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.masked import masked
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.merge import merge
 from hangdoc.model.same_job import HOSTS, Part, fitting, variables_of, with_notes
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
@@ -31,7 +33,7 @@ AT_ONCE = 64
 _MOST_BYTES = 16 << 20
 """Of one host. Judgement: eight ranks with 2,000 calls each take 0.2 MB."""
 _MOST_CHATTER = 1 << 16
-"""Bytes that a login script may write before the snapshot. Judgement."""
+"""Bytes that a login script may write before the snapshot, and that are read of what a host complains. Judgement."""
 _SNAPSHOT_BEGINS = b"\x1f\x8b\x08"
 _NOT_FOUND = (126, 127)
 _LONGEST = 300
@@ -57,7 +59,8 @@ def snapshot_of_hosts(request: HostsRequest, here: Callable[[], JobSnapshot] | N
     Takes as long as the slowest host, or its deadline. Raises ``CannotLook`` where no host shows anything.
     """
     gate = threading.Semaphore(AT_ONCE)
-    asked = {host: Task(_asking(request, host, gate)) for host in request.hosts}
+    room = Allowance(spare_memory())
+    asked = {host: Task(_asking(request, host, gate, room)) for host in request.hosts}
     own = [Part(host_name(), here())] if here is not None else []
     rounds = 2 + len(asked) // AT_ONCE
     until = time.monotonic() + rounds * request.seconds
@@ -95,15 +98,15 @@ class _SilentError(Exception):
         self.remedy = remedy
 
 
-def _asking(request: HostsRequest, host: str, gate: threading.Semaphore) -> Callable[[], JobSnapshot]:
+def _asking(request: HostsRequest, host: str, gate: threading.Semaphore, room: Allowance) -> Callable[[], JobSnapshot]:
     def ask() -> JobSnapshot:
         with gate:
-            return _ask(request, host)
+            return _ask(request, host, room)
 
     return ask
 
 
-def _ask(request: HostsRequest, host: str) -> JobSnapshot:
+def _ask(request: HostsRequest, host: str, room: Allowance) -> JobSnapshot:
     line = request.transport.command(host, [*request.hangdoc, *_arguments(request)])
     try:
         done = run_tool(line, until=time.monotonic() + request.seconds, most_output=_MOST_BYTES)
@@ -120,7 +123,7 @@ def _ask(request: HostsRequest, host: str) -> JobSnapshot:
         raise _SilentError(f"sent more than {_MOST_BYTES >> 20} MiB")
     begin = done.output.find(_SNAPSHOT_BEGINS, 0, _MOST_CHATTER)
     try:
-        return masked(snapshot_from_bytes(done.output[max(0, begin) :], origin="its answer"))
+        return masked(snapshot_from_bytes(done.output[max(0, begin) :], origin="its answer", allowance=room))
     except BadSnapshot as error:
         raise _SilentError(f"sent no snapshot: {error.what}", "use the same version of hangdoc on all hosts") from None
 
@@ -139,8 +142,9 @@ def _arguments(request: HostsRequest) -> list[str]:
 
 
 def _failed(done: ToolResult, request: HostsRequest) -> _SilentError:
-    """The host's own words: hangdoc there gives a line and a remedy, anything else is quoted by its last line."""
-    lines = [line for line in done.errors.decode("utf-8", "backslashreplace").splitlines() if line.strip()]
+    """The host's words, masked: hangdoc there gives a line and a remedy, anything else is quoted by its last line."""
+    said = done.errors[-_MOST_CHATTER:].decode("utf-8", "backslashreplace").splitlines()
+    lines = [line for line in mask_lines(said) if line.strip()]
     own = next((number for number, line in enumerate(lines) if line.startswith("hangdoc: ")), None)
     if own is not None:
         remedy = lines[own + 1].strip() if own + 1 < len(lines) and lines[own + 1].startswith("  ") else ""

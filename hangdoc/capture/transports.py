@@ -6,6 +6,7 @@ arguments no shell changes.
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
 import time
@@ -22,6 +23,9 @@ _MOST_OUTPUT = 4 << 20
 """Bytes of what squeue or kubectl lists. Judgement: 20,000 names."""
 _LISTING_SECONDS = 30.0
 """For a controller that is busy. Judgement."""
+_NAME = re.compile(r"[A-Za-z0-9_.:@%/+~\[\]][A-Za-z0-9_.:@%/+~\[\]-]*")
+"""Of a host or a pod, also as user@host or ssh://host:22. It is a word of command lines, and ssh puts it into the shell
+line of a ProxyCommand: so it is no option, and holds nothing that a shell would act on."""
 _NODESETS = "pip install 'hangdoc[hosts]'"
 
 
@@ -74,7 +78,7 @@ def host_names(text: str) -> list[str]:
     if len(names) > _MOST_HOSTS:
         raise UsageError(f"--hosts names {len(names)} hosts", f"Ask for at most {_MOST_HOSTS} at once.")
     for name in names:
-        if name.startswith("-") or not name.isprintable():
+        if not _NAME.fullmatch(name):
             raise UsageError(f"{clean(name, 60)!r} is no name of a host", "Write their names with commas.")
     return names
 
@@ -133,11 +137,13 @@ def slurm(job: str) -> Nodes:
             f"Slurm shows no running job {number}" if not rows else f"{number} is {len(rows)} jobs", remedy
         )
     (raw, nodes) = rows[0]
-    hosts = _listed(["scontrol", "show", "hostnames", nodes], remedy).split()
+    if not raw.isdecimal():
+        raise CannotLook(f"squeue calls job {number} {clean(raw, 40)!r}", remedy)
+    hosts = _names(_listed(["scontrol", "show", "hostnames", nodes], remedy).split(), "scontrol", remedy)
     variables = (("SLURM_JOB_ID", raw), *((("SLURM_STEP_ID", step),) if step else ()))
     # --overlap: the job's own steps have all its processors. Nothing that srun reads may change what is run.
     options = ("--overlap", f"--jobid={raw}", "--nodes=1", "--ntasks=1", "--quiet", "--input=none", "--export=ALL")
-    return Nodes(tuple(hosts), Transport("srun", ("srun", *options, f"--nodelist={_PLACE}")), variables)
+    return Nodes(hosts, Transport("srun", ("srun", *options, f"--nodelist={_PLACE}")), variables)
 
 
 def kubectl(selector: str, namespace: str = "") -> Nodes:
@@ -146,10 +152,20 @@ def kubectl(selector: str, namespace: str = "") -> Nodes:
     line = ["kubectl", "get", "pods", *where, f"--selector={selector}", "--field-selector=status.phase=Running"]
     remedy = f"See what runs: {shlex.join(['kubectl', 'get', 'pods', *where, '--show-labels'])}"
     listed = _listed([*line, "--output=name"], remedy)
-    pods = tuple(name.removeprefix("pod/") for name in listed.split())
+    pods = _names([name.removeprefix("pod/") for name in listed.split()], "kubectl", remedy)
     if not pods:
         raise CannotLook(f"kubectl shows no running pod with {clean(selector, 100)}", remedy)
     return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, _PLACE, "--")))
+
+
+def _names(listed: Sequence[str], by: str, remedy: str) -> tuple[str, ...]:
+    """The names that a program lists. Raises ``CannotLook`` for what cannot be one, and for too many."""
+    odd = next((name for name in listed if not _NAME.fullmatch(name)), None)
+    if odd is not None:
+        raise CannotLook(f"{by} names {clean(odd, 60)!r}, which is no name of a host", remedy)
+    if len(listed) > _MOST_HOSTS:
+        raise CannotLook(f"{by} names {len(listed)} hosts, and at most {_MOST_HOSTS} can be asked at once", remedy)
+    return tuple(listed)
 
 
 def _listed(line: list[str], remedy: str) -> str:

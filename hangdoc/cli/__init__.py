@@ -169,7 +169,7 @@ def main(arguments: list[str] | None = None) -> int:
         error.show()
         return OUR_FAILURE if watching else 2
     except HangdocError as error:
-        _print_error(f"hangdoc: {_masked(str(error))}\n")
+        _print_error(f"hangdoc: {_shown(error)}\n")
         return OUR_FAILURE if watching and error.exit_status == 2 else error.exit_status
     except (KeyboardInterrupt, typer.Abort):
         return 128 + signal.SIGINT
@@ -183,6 +183,13 @@ def main(arguments: list[str] | None = None) -> int:
         )
         return OUR_FAILURE
     return status if isinstance(status, int) else 0
+
+
+def _shown(error: HangdocError) -> str:
+    """What happened and what to do, a line each: both may quote names of files and words of a job."""
+    from hangdoc.model.wording import harmless
+
+    return "\n  ".join(harmless(_masked(part)) for part in (error.what, error.remedy) if part)
 
 
 def _masked(text: str) -> str:

@@ -16,6 +16,7 @@ import os
 import re
 import secrets
 import stat
+import threading
 import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,7 @@ MAX_EXPANDED = 192 << 20
 """Bytes of JSON we are willing to hold."""
 MAX_VALUES = 8_000_000
 """Numbers, texts, lists and objects in them: about 350,000 different calls. (Reading takes up to 80 bytes for each.)"""
+_BYTES_OF_A_VALUE = 80
 _PIECE = 1 << 20
 _INTERNED = re.compile(rb'\s*\{\s*"schema"\s*:\s*"' + re.escape(INTERNED_SCHEMA).encode() + rb'"')
 
@@ -46,17 +48,48 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _RETAKE = "Take it again with `hangdoc watch` or `hangdoc attach --save FILE`."
 
 
-def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnapshot:
-    """The snapshot in ``data`` (compressed, or the bare JSON). Raises ``BadSnapshot`` for anything else."""
+class Allowance:
+    """How much the snapshots of several hosts may hold together. One of them is read at a time."""
+
+    def __init__(self, memory: int) -> None:
+        """``memory``: bytes for all of them."""
+        self._left = memory // _BYTES_OF_A_VALUE
+        self.reading = threading.Lock()
+
+    def take(self, values: int) -> bool:
+        """False if there is no room for so many more."""
+        if values > self._left:
+            return False
+        self._left -= values
+        return True
+
+
+def snapshot_from_bytes(
+    data: bytes, *, origin: str = "the snapshot", allowance: Allowance | None = None
+) -> JobSnapshot:
+    """The snapshot in ``data`` (compressed, or the bare JSON). Raises ``BadSnapshot`` for anything else.
+
+    ``allowance``: what it shares with others.
+    """
+    if allowance is None:
+        return _from_bytes(data, origin, None)
+    with allowance.reading:
+        return _from_bytes(data, origin, allowance)
+
+
+def _from_bytes(data: bytes, origin: str, allowance: Allowance | None) -> JobSnapshot:
     from pydantic import ValidationError
 
     text = _expand(data, origin)
     # Every value except the first of a list or an object follows a comma.
-    if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
+    values = text.count(b",") + text.count(b"[") + text.count(b"{")
+    if values > MAX_VALUES:
         raise BadSnapshot(
             f"{origin} is too large: it holds more than {MAX_VALUES:,} values",
             "Take it of fewer ranks, or with a smaller TORCH_FR_BUFFER_SIZE.",
         )
+    if allowance is not None and not allowance.take(values + len(text) // _BYTES_OF_A_VALUE):
+        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
     try:
         snapshot = _validated(text)
     except ValidationError as error:
@@ -69,7 +102,15 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
     except ValueError as error:  # a row that no table has
         raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
     _refuse_schema(snapshot.schema, origin)
+    if allowance is not None and not allowance.take(_unfolded(snapshot)):
+        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
     return snapshot
+
+
+def _unfolded(snapshot: JobSnapshot) -> int:
+    """As many values as take the memory of the calls that tables (``interned.py``) were unfolded to, about."""
+    calls = {id(rank.journal.calls): len(rank.journal.calls) for rank in snapshot.ranks if rank.journal is not None}
+    return 3 * sum(calls.values())
 
 
 def _validated(text: bytes) -> JobSnapshot:

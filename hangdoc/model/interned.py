@@ -157,13 +157,18 @@ def _runs(rows: Iterable[int]) -> Iterable[tuple[int, int]]:
 def restored(found: InternedJob) -> JobSnapshot:
     """The job with its journals again. Raises ``ValueError`` for rows that are not there, or too many."""
     tables = _Tables(found)
+    told = 0  # of each rank, also where many share it: whoever reads the job goes through all of them
     ranks = list(found.job.ranks)
     for row in found.journals:
         journal = ranks[row.rank].journal if 0 <= row.rank < len(ranks) else None
         if journal is None:
             raise ValueError(f"journals: there is no journal of the rank with index {row.rank}")
         parts: dict[str, Any] = {part: tables.rows(part, getattr(row, part)) for part in _WHOLE}
-        ranks[row.rank] = replace(ranks[row.rank], journal=replace(journal, calls=tables.calls(row), **parts))
+        parts["calls"] = tables.calls(row)
+        told += sum(map(len, parts.values()))
+        if told > MOST_REFERENCES:
+            raise ValueError(f"journals: they unfold to more than {MOST_REFERENCES:,} entries")
+        ranks[row.rank] = replace(ranks[row.rank], journal=replace(journal, **parts))
     return replace(found.job, ranks=tuple(ranks))
 
 

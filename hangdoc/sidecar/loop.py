@@ -17,6 +17,9 @@ from hangdoc.sidecar.rhythm import Recaptures, Rhythm
 PERIOD_SECONDS = 1.0
 # A round that comes this late means that we were stopped, and so most likely was the job.
 _SLEPT_SECONDS = 5.0
+_STILL_SHARE = 0.5
+"""Of our own patience, for which our ranks must have stood still before another host's verdict may end them. Hosts see
+the same stall begin at slightly different times. Judgement."""
 
 
 class Watcher:
@@ -105,8 +108,9 @@ class Watcher:
         self._judged_elsewhere = verdict.outcome == "hang"
         conclusion = Conclusion(verdict.outcome, verdict.sentence, verdict.path, verdict.may_end)
         self._listener.on_verdict(conclusion, verdict.host, verdict.hosts)
-        # Another host's word ends nothing that moves here.
-        still = quiet >= PERIOD_SECONDS and not self._follower.beat(time.monotonic()).moved
+        # Another host's word ends nothing that moves here, or moved a moment ago: whoever reaches the job's store can
+        # speak for the lead.
+        still = quiet >= patience * _STILL_SHARE and not self._follower.beat(time.monotonic()).moved
         return still and verdict.may_end and self._may_abort() and self._abort()
 
     def _moved(self, now: float) -> None:

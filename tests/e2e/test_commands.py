@@ -184,6 +184,16 @@ def test_nothing_there(hangdoc, tmp_path):
     assert hangdoc("diagnose").returncode == 2
 
 
+def test_names_of_files_command_no_terminal(hangdoc, tmp_path):
+    folder = tmp_path / "dumps\x1b[2J\nhangdoc: all is well"
+    folder.mkdir()
+    (folder / "trace_\x1b]0;x\x07_0").write_bytes(b"\x80\x04broken")
+    done = without_traceback(hangdoc("diagnose", folder))
+    assert done.returncode == 3
+    assert all(character.isprintable() or character == "\n" for character in done.stderr)
+    assert [line[:8] for line in done.stderr.splitlines()] == ["hangdoc:", "  Give a"]
+
+
 # explain
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,13 @@ from secret_corpus import (
     VARIABLES,
 )
 from terminal import DEADLINE, HANGDOC, child_of, environment, wait_until
+
+from hangdoc import api
+from hangdoc.diagnosis import diagnose
+from hangdoc.model.encode import snapshot_to_bytes
+from hangdoc.model.snapshot import LogTail
+from hangdoc.sidecar.meeting.records import Verdict, written
+from hangdoc.sidecar.meeting.wire import packed
 
 # Two "ranks" without torch, whose stderr goes to files of their own; one ends with an exception.
 PROGRAM = f"""
@@ -53,6 +61,7 @@ train(int(os.environ["RANK"]), time.sleep, "train")
 # Those that a Python program is not given as its own arguments.
 WORDS = [(words, secret) for words, secret in ARGUMENTS if words[0] not in ("mysql", "sshpass", "python")]
 ARGV = [word for words, _ in WORDS for word in words]
+REMOTE_SECRETS = ["hf_RemoteRemote", *(f"remoteword{number}" for number in range(1, 5))]
 SECRETS = [secret for _, secret in (*WORDS, *LINES)] + SOURCE_SECRETS + VARIABLE_SECRETS + ["8172635455"]
 
 
@@ -85,6 +94,57 @@ def hangdoc(folder: Path, *words: str) -> str:
     return done.stdout + done.stderr
 
 
+def captured(folder: Path, pid: int) -> dict[str, str]:
+    """What `hangdoc capture` writes to stdout, and what `hangdoc diagnose` tells of two hosts' such files."""
+    line = [*HANGDOC, "capture", str(pid)]
+    done = subprocess.run(line, env=environment(), cwd=folder, capture_output=True, check=True, timeout=DEADLINE)
+    for name in ("a.hangdoc", "b.hangdoc"):
+        (folder / name).write_bytes(done.stdout)
+    told = hangdoc(folder, "diagnose", "a.hangdoc", "b.hangdoc")
+    return {
+        "captured": gzip.decompress(done.stdout).decode(),
+        "capture": done.stderr.decode(),
+        "files of hosts": told,
+        "file of a host": hangdoc(folder, "diagnose", "--json", "a.hangdoc"),
+    }
+
+
+def asked_elsewhere(folder: Path, pid: int) -> dict[str, str]:
+    """The job as two hosts show it, of which one sends a snapshot that nobody has masked, and one an angry line."""
+    (folder / "ask").write_text("""#!/bin/sh
+[ "$1" = good ] && exec cat bare.hangdoc
+echo 'login hf_RemoteRemoteRemoteRemote failed: password=remoteword1' >&2; exit 9
+""")
+    (folder / "ask").chmod(0o700)
+    bare = api.snapshot(pid)
+    bare = replace(
+        bare,
+        command=("train.py", "--password", "remoteword2"),
+        ranks=tuple(
+            replace(rank, environment=(*rank.environment, ("NCCL_TOKEN", "remoteword3"))) for rank in bare.ranks
+        ),
+        log=LogTail("log", ("api_key=remoteword4",)),
+    )
+    (folder / "bare.hangdoc").write_bytes(snapshot_to_bytes(bare))
+    hosts = ["attach", "--rsh", f"{folder}/ask {{host}}"]
+    return {
+        "asked": hangdoc(folder, *hosts, "--hosts", "good,bad", "--save", "hosts.hangdoc"),
+        "of hosts": gzip.decompress((folder / "hosts.hangdoc").read_bytes()).decode(),
+        "nobody answers": hangdoc(folder, *hosts, "--hosts", "bad"),
+    }
+
+
+def sent_to_other_watches(pid: int) -> dict[str, str]:
+    """What a watch of another host would get of this one: its snapshot, and the lead's verdict."""
+    seen = api.snapshot(pid)
+    told = diagnose(seen)
+    return {
+        "on the wire": gzip.decompress(packed(seen, send_sources=True)).decode(),
+        "without sources": gzip.decompress(packed(seen, send_sources=False)).decode(),
+        "verdict": written(Verdict(1, told.outcome, told.verdict, "a")).decode(),
+    }
+
+
 def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     report = tmp_path / "r.json"
     wait_until(report.exists, what="the report")
@@ -102,18 +162,23 @@ def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Pa
         "saved": gzip.decompress((tmp_path / "mine.hangdoc").read_bytes()).decode(),
         "diagnose": hangdoc(tmp_path, "diagnose", "run"),
         "error": hangdoc(tmp_path, "diagnose", "password=errorword1"),
+        **captured(tmp_path, launcher),
+        **asked_elsewhere(tmp_path, launcher),
+        **sent_to_other_watches(launcher),
     }
-    for secret in (*SECRETS, "errorword1"):
+    for secret in (*SECRETS, *REMOTE_SECRETS, "errorword1"):
         assert [name for name, text in outputs.items() if secret in text] == [], secret
     # It was looked at: what is no secret is there.
     assert "watching pid" in outputs["watch"]
     assert "train.py" in outputs["list"]
-    for name in ("snapshots", "saved"):
+    for name in ("snapshots", "saved", "captured", "of hosts", "on the wire"):
         assert "wandb: api_key=…  ok" in outputs[name], name
         assert '"NCCL_PASSWORD","…"' in outputs[name].replace(" ", ""), name
         assert "--wandb-key" in outputs[name], name
         assert 'mode == \\"train\\" and rank == 3' in outputs[name], name
         assert "def train" in outputs[name], name
+    for name in ("asked", "nobody answers"):
+        assert "login … failed: password=…" in outputs[name], name
     assert os.environ.get("NCCL_PASSWORD") is None
 
 

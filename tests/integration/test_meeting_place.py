@@ -6,9 +6,11 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,9 +20,11 @@ import pytest
 from hangdoc.capture.find.job_store import JobStore
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.sidecar.meeting import place
+from hangdoc.sidecar.meeting import boards, place
+from hangdoc.sidecar.meeting import helper as helper_module
 from hangdoc.sidecar.meeting.boards import PART, Board, FolderBoard, StoreBoard, put_parts, take_parts
 from hangdoc.sidecar.meeting.helper import StoreHelper
+from hangdoc.sidecar.meeting.own_folder import OwnFolder
 from hangdoc.sidecar.meeting.wishes import Standing
 
 pytestmark = pytest.mark.timeout(120)
@@ -43,7 +47,7 @@ def store(helper: StoreHelper) -> Iterator[StoreConnection]:
 @pytest.fixture(params=["store", "folder"])
 def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
     if request.param == "folder":
-        yield FolderBoard(tmp_path, KEY)
+        yield FolderBoard(OwnFolder(tmp_path), KEY)
         return
     helper: StoreHelper = request.getfixturevalue("helper")
     with contextlib.closing(StoreConnection("127.0.0.1", helper.port, seconds=10.0)) as connection:
@@ -175,6 +179,50 @@ def test_a_forged_number_of_members_costs_nothing(helper: StoreHelper, store: St
     store.delete(b"hangdoc/count")
 
 
+def test_no_more_is_taken_of_the_others_than_records_are_large(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"beat/{number}" for number in range(5)]
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        for name in names:
+            board.put(name, bytes(1000))
+        monkeypatch.setattr(boards, "_AT_ONCE", 2)
+        assert board.get_all(names) == [bytes(1000)] * 5
+        monkeypatch.setattr(boards, "_MOST_TOGETHER", 3000)
+        assert board.get_all(names) == [bytes(1000)] * 3 + [None] * 2
+        store.set(b"hangdoc/beat/1", bytes(1 << 20))
+        assert store.has(b"hangdoc/beat/1")
+        assert board.get_all(names) == [bytes(1000), None, bytes(1000), bytes(1000), None]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root watches another user's job")
+def test_the_python_of_another_user_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(helper_module.importlib.util, "find_spec", lambda _: None)
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    try:
+        folder.chmod(0o755)
+        library = folder / "torch" / "lib" / "libtorch_cpu.so"
+        library.parent.mkdir(parents=True)
+        library.write_bytes(bytes(4096))
+        code = (
+            f"import mmap, os, sys; m = mmap.mmap(os.open({str(library)!r}, 0), 0, prot=1); "
+            "os.setuid(int(sys.argv[1])); print(m[0], flush=True); input()"
+        )
+        for user in (0, 65534):
+            line = [os.path.realpath(sys.executable), "-S", "-c", code, str(user)]
+            with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as rank:
+                assert rank.stdout is not None
+                assert rank.stdout.readline() == b"0\n"
+                if user == 0:
+                    assert helper_module._torch(rank.pid)[1] == str(folder)
+                else:
+                    with pytest.raises(OSError, match="another user's"):
+                        helper_module._torch(rank.pid)
+                rank.kill()
+    finally:
+        shutil.rmtree(folder)
+
+
 def test_a_value_of_more_than_we_take_is_refused(helper: StoreHelper) -> None:
     with contextlib.closing(StoreConnection("127.0.0.1", helper.port, seconds=10.0, largest_value=100)) as connection:
         connection.set(b"long", bytes(101))
@@ -183,17 +231,17 @@ def test_a_value_of_more_than_we_take_is_refused(helper: StoreHelper) -> None:
 
 
 def test_files_of_a_folder_are_opened_with_care(tmp_path: Path) -> None:
-    board = FolderBoard(tmp_path, KEY)
+    board = FolderBoard(OwnFolder(tmp_path), KEY)
     (tmp_path / "secret").write_bytes(b"x")
     (tmp_path / "lead").symlink_to(tmp_path / "secret")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(ValueError, match="lead is no file of ours: it is a link"):
         board.get("lead")
     os.mkfifo(tmp_path / "verdict__1")
     with pytest.raises(ValueError, match="no file of ours"):
         board.get("verdict/1")
     with (tmp_path / "beat__x").open("wb") as file:
         file.truncate(LARGEST_VALUE + 1)
-    with pytest.raises(ValueError, match="4194305 bytes"):
+    with pytest.raises(ValueError, match="more than 4194304 bytes"):
         board.get("beat/x")
 
 

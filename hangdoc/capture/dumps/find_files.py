@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import stat
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from hangdoc.capture.safe.open_files import regular_file
 
 MOST_DEPTH = 6
 """Folders below the one that was named: run, attempt, host, rank, and two more; chosen by hand."""
 MOST_FILES = 50_000
 """That are looked at: a dump of every rank of the largest jobs; chosen by hand."""
-_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | os.O_NOFOLLOW
+MOST_ENTRIES = 4 * MOST_FILES
+"""Files, folders, links and whatever else there may be; chosen by hand."""
 
 _SUFFIX = re.compile(r"\.[A-Za-z][A-Za-z0-9]{0,9}$")
 _AFTER_RANK = re.compile(r"(?<![A-Za-z])rank[_=.-]?(\d+)(?![0-9])", re.IGNORECASE)
@@ -28,11 +33,15 @@ _LIKE_A_DUMP = re.compile(r"\d$|trace|dump|flight|(?<![A-Za-z])rank", re.IGNOREC
 
 @dataclass(frozen=True, slots=True)
 class DumpFile:
-    """A file that may be a dump. ``path`` is relative to the folder that was named; ``written`` is Unix time."""
+    """A file that may be a dump. ``path`` is relative to the folder that was named; ``written`` is Unix time.
+
+    ``owner``: (user, group); None where it was not looked at.
+    """
 
     path: str
     size: int
     written: float
+    owner: tuple[int, int] | None = None
 
     @property
     def series(self) -> str:
@@ -67,16 +76,13 @@ def _stem(name: str) -> str:
 
 
 def find_files(folder: Path) -> tuple[list[DumpFile], bool]:
-    """The regular files in ``folder`` and below, by path, and whether there are more than ``MOST_FILES``.
+    """The regular files in ``folder`` and below, by path, and whether there are more than are looked at.
 
     No link is followed, and nothing hidden looked at. Raises ``OSError`` where ``folder`` itself cannot be read.
     """
     found: list[DumpFile] = []
-    for entry in _walk(folder):
-        if len(found) == MOST_FILES:
-            return found, True
-        found.append(entry)
-    return sorted(found, key=_in_order), False
+    more = _look_through(folder, found)
+    return sorted(found, key=_in_order), more
 
 
 def _in_order(file: DumpFile) -> list[tuple[int, str]]:
@@ -85,34 +91,67 @@ def _in_order(file: DumpFile) -> list[tuple[int, str]]:
     return [(int(part), "") if index % 2 and len(part) < 20 else (0, part) for index, part in enumerate(parts)]
 
 
-def _walk(folder: Path) -> Iterator[DumpFile]:
+def _look_through(folder: Path, found: list[DumpFile]) -> bool:
+    """Add the files to ``found``; True if there is more than is looked at.
+
+    Others may change the folders meanwhile: none is opened through a link that was a folder a moment ago.
+    """
+    left = MOST_ENTRIES
     levels: list[tuple[str, int]] = [("", 0)]
-    while levels:
-        below, depth = levels.pop()
-        try:
-            entries = sorted(os.scandir(folder / below if below else folder), key=lambda entry: entry.name)
-        except OSError:
-            if not below:
-                raise
-            continue
-        for entry in entries:
-            if entry.name.startswith("."):
-                continue
-            path = f"{below}/{entry.name}" if below else entry.name
+    with _folder(folder) as top:
+        while levels:
+            below, depth = levels.pop()
             try:
-                status = entry.stat(follow_symlinks=False)
+                with _folder_below(top, below) as here, os.scandir(here) as entries:
+                    some = sorted(itertools.islice(entries, left), key=lambda entry: entry.name)
+                    shown = [(e.name, status) for e in some if not e.name.startswith(".") and (status := _status(e))]
             except OSError:
+                if not below:
+                    raise
                 continue
-            if stat.S_ISDIR(status.st_mode) and depth < MOST_DEPTH:
-                levels.append((path, depth + 1))
-            elif stat.S_ISREG(status.st_mode):
-                yield DumpFile(path, status.st_size, status.st_mtime)
+            left -= len(some)
+            for name, status in shown:
+                path = f"{below}/{name}" if below else name
+                if stat.S_ISDIR(status.st_mode) and depth < MOST_DEPTH:
+                    levels.append((path, depth + 1))
+                elif stat.S_ISREG(status.st_mode):
+                    if len(found) == MOST_FILES:
+                        return True
+                    owner = (status.st_uid, status.st_gid)
+                    found.append(DumpFile(path, status.st_size, status.st_mtime, owner))
+            if not left:
+                return True
+    return False
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result | None:
+    try:
+        return entry.stat(follow_symlinks=False)
+    except OSError:
+        return None
+
+
+@contextmanager
+def _folder(path: str | Path, flags: int = 0, inside: int | None = None) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags, dir_fd=inside)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _folder_below(top: int, below: str) -> Iterator[int]:
+    """A descriptor of the folder at that path below ``top``, on which there is no link."""
+    with ExitStack() as opened:
+        here = top
+        for part in below.split("/") if below else ["."]:
+            here = opened.enter_context(_folder(part, os.O_NOFOLLOW, here))
+        yield here
 
 
 def open_file(folder: Path, file: DumpFile) -> int:
-    """A descriptor of the regular file. Raises ``OSError``."""
-    descriptor = os.open(folder / file.path, _READ)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError("it is no regular file")
-    return descriptor
+    """A descriptor of the regular file, to which no link leads. Raises ``OSError``."""
+    below, _, name = file.path.rpartition("/")
+    with _folder(folder) as top, _folder_below(top, below) as here:
+        return regular_file(f"/proc/self/fd/{here}/{name}")

@@ -8,7 +8,7 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from hangdoc.capture.dumps.find_files import MOST_FILES, DumpFile, find_files, open_file
+from hangdoc.capture.dumps.find_files import DumpFile, find_files, open_file
 from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
 from hangdoc.capture.dumps.membership import Member, newest_run, rank_of
 from hangdoc.capture.dumps.workers import read_all
@@ -33,6 +33,8 @@ class Folder:
     unavailable: tuple[Unavailable, ...]
     ended_ns: int = 0
     """When the last call was issued, or seen to end."""
+    owners: frozenset[tuple[int, int]] = frozenset()
+    """Whose files they are, by user and group: what their calls name, those users have put there."""
 
 
 def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None = None) -> Folder:
@@ -44,7 +46,8 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         return Folder({}, (Unavailable("journal", why, "name the folder that holds the dump files"),))
     found: list[Unavailable] = []
     if more:
-        found.append(Unavailable("journal", f"only {MOST_FILES:,} files were looked at", "name a smaller folder"))
+        why = f"only {len(files):,} files were looked at, and there is more here"
+        found.append(Unavailable("journal", why, "name a smaller folder"))
     folding = Folding(len(files))
     members, failed = _members(folder, files, folding, progress)
     chosen, earlier, twice = newest_run(members)
@@ -57,6 +60,7 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
         (*found, *_together(failed), *_of_earlier_runs(chosen, earlier), *_of_others(twice), *_gaps(chosen)),
         max((member.dump.latest_ns for member in chosen), default=0),
+        frozenset(member.file.owner for member in chosen if member.file.owner is not None),
     )
 
 

@@ -7,10 +7,12 @@ where the job had it, only if it has not been changed since.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from hangdoc.capture.read.sources import NoSourceError, collect, contents_below, decode
+from hangdoc.capture.safe.open_files import User, as_user
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import SourceText, Unavailable
 
@@ -21,17 +23,30 @@ _MOST_PARTS = 32
 
 
 def sources_of(
-    stacks: Iterable[Stack], copy: Path | None, ended: float
+    stacks: Iterable[Stack], copy: Path | None, ended: float, owners: Collection[tuple[int, int]] = ()
 ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
     """The source of the user functions on ``stacks``, and what is missing.
 
     ``copy``: a folder with the program's files, searched for the longest end of each path. ``ended``: Unix time of the
-    last call, 0 where it is not known.
+    last call, 0 where it is not known. ``owners``: users and groups whose dumps these are. Where root looks, only files
+    that they may read themselves are read in place: they can write any path into a dump.
     """
-    return collect(stacks, (), read=lambda file: _read(file, copy, ended))
+    others = [User(user, group) for user, group in sorted(owners) if user != 0] if os.geteuid() == 0 else []
+    return collect(stacks, (), read=lambda file: _read(file, copy, ended, others))
 
 
-def _read(file: str, copy: Path | None, ended: float) -> str:
+def _in_place(file: str, users: Sequence[User]) -> tuple[bytes, float]:
+    """(the file's bytes, Unix time of its last change), if all ``users`` may read it. Raises OSError, ValueError."""
+
+    def read() -> tuple[bytes, float]:
+        return contents_below("/", "", file)
+
+    for user in users[1:]:
+        as_user(user, read)
+    return as_user(users[0], read) if users else read()
+
+
+def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> str:
     """The text of ``file``. Raises NoSourceError."""
     if file.startswith("<"):
         raise NoSourceError("typed in or generated, there is no file")
@@ -42,7 +57,7 @@ def _read(file: str, copy: Path | None, ended: float) -> str:
                 return decode(contents_below(str(copy), "", "/".join(parts[first:]))[0])
     if file.startswith("/"):
         try:
-            data, changed = contents_below("/", "", file)
+            data, changed = _in_place(file, users)
         except (OSError, ValueError):
             pass
         else:

@@ -22,6 +22,10 @@ from hangdoc.capture.safe.foreign import parse_json
 
 _SECONDS = 120.0
 """For one file: longer than the worker's CPU limit, as a busy machine or a slow disk may be."""
+_MOST_LOST = 60.0
+"""Seconds for all files together that a worker did not survive: thousands of them would take hours. Chosen by hand."""
+_TO_START = 0.1
+"""Seconds that another worker takes to come."""
 _BYTES_FOR_A_WORKER = 4 << 20
 """To start one takes as long as to read these."""
 
@@ -54,6 +58,8 @@ class _Pool:
         self._waiting = deque(range(len(files)))
         self._workers: dict[int, _Worker] = {}
         self._started = 0
+        self._lost = 0.0
+        """Seconds."""
         self._selector = selectors.DefaultSelector()
 
     def __enter__(self) -> _Pool:
@@ -85,6 +91,10 @@ class _Pool:
 
     def _ask(self, worker: _Worker) -> Iterator[tuple[int, int, dict[str, Any]]]:
         """Give the worker some more files; not all there are, or the others would have nothing to do."""
+        if self._lost > _MOST_LOST:
+            yield from ((number, worker.number, {"bad": _NOT_READ}) for number in self._waiting)
+            self._waiting.clear()
+            return
         share = max(1, min(MOST_FILES, len(self._waiting) // (2 * len(self._workers))))
         opened: list[tuple[int, int]] = []
         while self._waiting and len(opened) < share:
@@ -121,12 +131,14 @@ class _Pool:
         del self._workers[worker.number]
         left = list(worker.asked)
         if left and not again:
+            self._lost += _TO_START + worker.took + time.monotonic() - worker.heard
             yield left.pop(0), worker.number, {"bad": why}
         self._waiting.extendleft(reversed(left))
         if self._waiting:
             self.start()
 
 
+_NOT_READ = "it was not read: too many files here take more memory or time than there is"
 _TOO_MUCH = f"it takes more than {MEMORY >> 20} MiB of memory"
 
 
@@ -137,6 +149,8 @@ class _Worker:
         """Files that it has not answered."""
         self.answered = 0
         self.heard = time.monotonic()
+        self.took = 0.0
+        """Seconds for the latest answer."""
         self._buffer = bytearray()
         self.socket, theirs = socket.socketpair()
         with theirs:
@@ -178,7 +192,8 @@ class _Worker:
             end = ANSWER.size + min(length, LONGEST_ANSWER)
             if len(self._buffer) < end:
                 return
-            self.heard = time.monotonic()
+            now = time.monotonic()
+            self.took, self.heard = now - self.heard, now
             text = bytes(self._buffer[ANSWER.size : end])
             del self._buffer[:end]
             try:

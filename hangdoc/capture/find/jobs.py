@@ -178,7 +178,8 @@ def _joined_fragments(table: ProcessTable, groups: list[list[Carrier]]) -> list[
     """
     for world, fragments in _fragments(table, groups):
         ranks = sorted(carrier.rank for group in fragments for carrier in group)
-        if len(fragments) > 1 and ranks == list(range(world)):
+        # The length first: any process may claim to be one of a billion.
+        if len(fragments) > 1 and len(ranks) == world and ranks == list(range(world)):
             groups = [group for group in groups if group not in fragments]
             groups.append([carrier for group in fragments for carrier in group])
     return groups

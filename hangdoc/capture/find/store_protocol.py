@@ -88,10 +88,10 @@ class StoreConnection:
         """The value of a key that is there (``has``): for another one a store may close the connection."""
         return self._text(self._send(bytes([_GET]) + _packed(key)))
 
-    def values(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The values of keys that are there."""
+    def values(self, keys: Sequence[bytes], *, largest: int | None = None) -> list[bytes]:
+        """The values of keys that are there. ``largest``: bytes of one that is kept; b"" stands for a larger one."""
         until = self._send(struct.pack("=BQ", _MULTI_GET, len(keys)) + b"".join(map(_packed, keys)))
-        return [self._text(until) for _ in keys]
+        return [self._text(until, largest) for _ in keys]
 
     def set(self, key: bytes, value: bytes) -> None:
         """Set the key. The store does not answer; a question that it answers shows that it took the value."""
@@ -132,10 +132,14 @@ class StoreConnection:
     def _number(self, until: float) -> int:
         return int(struct.unpack("=Q", self._take(8, until))[0])
 
-    def _text(self, until: float) -> bytes:
+    def _text(self, until: float, largest: int | None = None) -> bytes:
         length = self._number(until)
         if length > self._largest:
             raise ValueError(f"an entry of {length} bytes")
+        if largest is not None and length > largest:
+            for start in range(0, length, _PIECE):
+                self._take(min(_PIECE, length - start), until)
+            return b""
         return self._take(length, until)
 
     def _take(self, count: int, until: float) -> bytes:

@@ -15,6 +15,7 @@ from pathlib import PurePath
 from hangdoc.capture.safe.text import read_link, read_text
 
 _VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_LOOK_ONLY = os.O_PATH | os.O_CLOEXEC
 _WRITE = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _ACCESS = 0o3
 """Of the flags in /proc/PID/fdinfo, which are octal: how the file was opened."""
@@ -51,15 +52,21 @@ def _reads(pid: int, descriptor: str) -> bool:
 
 
 def _write(link: str) -> str:
+    """Write to the FIFO that the process has open. It may open something else under that number at any moment: what was
+    looked at is held, and nothing else is opened."""
     try:
-        if not stat.S_ISFIFO(os.stat(link).st_mode):  # noqa: PTH116 - what the process has open
-            return "what has the pipe's name is none"
-        descriptor = os.open(link, _WRITE)
+        held = os.open(link, _LOOK_ONLY)
     except OSError as error:
         return error.strerror or type(error).__name__
     try:
-        if not stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        if not stat.S_ISFIFO(os.fstat(held).st_mode):
             return "what has the pipe's name is none"
+        descriptor = os.open(f"/proc/self/fd/{held}", _WRITE)
+    except OSError as error:
+        return error.strerror or type(error).__name__
+    finally:
+        os.close(held)
+    try:
         os.write(descriptor, b"1")
     except BlockingIOError:
         return "its pipe is full: nobody reads from it"

@@ -19,6 +19,8 @@ _MOST_COMMUNICATORS = 64
 """Of an answer; chosen by hand."""
 _MOST_MEMBERS = 32
 """Named of one set: of a larger one only the number is given. The limit is chosen by hand."""
+_MOST_TEXT = 4 << 20
+"""Of an answer in words: 40,000 lines, half a second; chosen by hand."""
 _MOST_OPERATIONS = 16
 """Of a communicator; chosen by hand."""
 _LARGEST = 1 << 62
@@ -130,6 +132,8 @@ class _Draft:
 
 
 def _from_text(text: str) -> NcclStatus:
+    if len(text) > _MOST_TEXT:
+        raise ValueError(f"its answer has more than {_MOST_TEXT >> 20} MiB of text")
     if "Communicators" not in text:
         raise ValueError("its answer is not the status of a job")
     drafts: dict[str, _Draft] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -37,9 +38,10 @@ def run_tool(
     """Run ``command`` to its end and return what it wrote: the first ``most_output`` bytes of its stdout.
 
     Raises ``OSError`` if it cannot be started, and ``TimeoutError`` if it has not ended by ``until`` (of
-    time.monotonic); it is killed then. It is not killed for writing too much, since it may hold a process: what it
-    writes beyond the limit is read and thrown away. Example: ``run_tool(["yes"], until=monotonic() + 1,
-    most_output=100)`` raises ``TimeoutError`` and takes no more memory than ``run_tool(["true"], …)``.
+    time.monotonic); it is killed then, with what it has started. It is not killed for writing too much, since it may
+    hold a process: what it writes beyond the limit is read and thrown away. Example: ``run_tool(["yes"],
+    until=monotonic() + 1, most_output=100)`` raises ``TimeoutError`` and takes no more memory than
+    ``run_tool(["true"], …)``.
     """
     process = subprocess.Popen(
         command,
@@ -53,10 +55,18 @@ def run_tool(
         output, errors, cut = _read(process, until, most_output)
         status = process.wait(max(0.0, until - time.monotonic()))
     except (TimeoutError, subprocess.TimeoutExpired):
+        _kill_all_of(process)
         raise TimeoutError(f"{command[0]} has not ended in time") from None
     finally:
         end(process)
     return ToolResult(status, output, errors, cut)
+
+
+def _kill_all_of(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and the rest of its session: a wrapper script's ssh would stay."""
+    if process.poll() is None:  # so the number is still its own
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

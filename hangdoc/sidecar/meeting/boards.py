@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
-import stat
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Protocol
 
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
-from hangdoc.errors import HangdocError
-from hangdoc.model.codec import write_atomically
-from hangdoc.sidecar.meeting.records import opened, sealed
+from hangdoc.sidecar.meeting.own_folder import OwnFolder
+from hangdoc.sidecar.meeting.records import LARGEST_RECORD, opened, sealed
 
 MOST_MEMBERS = 16_384
 """Watches of one job that the lead listens to. Judgement."""
@@ -21,6 +16,10 @@ _MEMBER = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _SECONDS = 2.0
 """For one question to the store: it answers within a millisecond (measured). Judgement."""
 _SEAL_BYTES = 32
+_AT_ONCE = 256
+"""Values that are asked for with one question. Judgement."""
+_MOST_TOGETHER = 16 << 20
+"""Bytes of all records that are taken at once: 16,000 beats of 400 bytes are 6 MB. Judgement."""
 PART = LARGEST_VALUE - _SEAL_BYTES
 """Bytes of a payload."""
 
@@ -72,9 +71,18 @@ class StoreBoard:
         return opened(self._key, name, self._connection.value(_stored(name)))
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
-        """See ``Board``."""
-        values = self._connection.values([_stored(name) for name in names]) if names else []
-        return [_unless_forged(self._key, name, value) for name, value in zip(names, values, strict=True)]
+        """See ``Board``. Whoever reaches the store may write there: so only values as large as a record are taken, and
+        no more of them than all watches have."""
+        found: list[bytes | None] = []
+        room = _MOST_TOGETHER
+        for start in range(0, len(names), _AT_ONCE):
+            some = names[start : start + _AT_ONCE]
+            values = self._connection.values([_stored(name) for name in some], largest=LARGEST_RECORD + _SEAL_BYTES)
+            for name, value in zip(some, values, strict=True):
+                payload = _unless_forged(self._key, name, value)
+                room -= len(payload or b"")
+                found.append(payload if room >= 0 else None)
+        return found
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
@@ -108,17 +116,19 @@ class StoreBoard:
 class FolderBoard:
     """Files of a folder that all hosts share."""
 
-    def __init__(self, folder: Path, key: bytes) -> None:
+    def __init__(self, folder: OwnFolder, key: bytes, *, leads: bool = False) -> None:
+        """``leads``: the folder ends with this board, as a store does with its helper."""
         self._folder = folder
         self._key = key
+        self._leads = leads
 
     def put(self, name: str, payload: bytes) -> None:
         """See ``Board``."""
-        put_file(self._folder / _file(name), sealed(self._key, name, payload))
+        self._folder.put(_file(name), sealed(self._key, name, payload))
 
     def get(self, name: str) -> bytes | None:
         """See ``Board``."""
-        value = read_file(self._folder / _file(name))
+        value = self._folder.read(_file(name))
         return None if value is None else opened(self._key, name, value)
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
@@ -133,8 +143,7 @@ class FolderBoard:
 
     def drop(self, name: str) -> None:
         """See ``Board``."""
-        with contextlib.suppress(FileNotFoundError):
-            (self._folder / _file(name)).unlink()
+        self._folder.drop(_file(name))
 
     def enroll(self, member: str) -> None:
         """See ``Board``."""
@@ -143,35 +152,16 @@ class FolderBoard:
     def members(self) -> Sequence[str]:
         """See ``Board``."""
         prefix = _file("member/")
-        names = sorted(entry for entry in os.listdir(self._folder) if entry.startswith(prefix))  # noqa: PTH208
+        names = sorted(entry for entry in self._folder.names() if entry.startswith(prefix))
         found = [name.removeprefix(prefix) for name in names[:MOST_MEMBERS]]
         return [member for member in found if _MEMBER.fullmatch(member)]
 
     def close(self) -> None:
         """See ``Board``."""
-
-
-def put_file(path: Path, data: bytes) -> None:
-    """Write a file that only its owner may read, whole or not at all. Raises ``OSError``."""
-    try:
-        write_atomically(path, data, mode=0o600)
-    except HangdocError as error:
-        raise OSError(error.what) from error
-
-
-def read_file(path: Path) -> bytes | None:
-    """What is in the file of ours (or root's), no more than ``LARGEST_VALUE``; None if there is none."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid not in (0, os.geteuid()):
-            raise ValueError(f"{path.name} is no file of ours")
-        if status.st_size > LARGEST_VALUE:
-            raise ValueError(f"{path.name} has {status.st_size} bytes")
-        return file.read(LARGEST_VALUE)
+        if self._leads:
+            self._folder.remove()
+        else:
+            self._folder.close()
 
 
 def put_parts(board: Board, name: str, data: bytes, most: int) -> bool:

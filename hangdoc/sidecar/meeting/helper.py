@@ -16,6 +16,7 @@ import subprocess
 import time
 
 from hangdoc import interpreter
+from hangdoc.capture.safe.open_files import user_of
 from hangdoc.capture.safe.text import read_link, read_text
 from hangdoc.capture.safe.tool import end
 
@@ -105,10 +106,16 @@ class StoreHelper:
 
 
 def _torch(witness: int) -> tuple[str | None, str]:
-    """(the interpreter that has torch, None for our own; the folder that torch is in, '' for our own)."""
+    """(the interpreter that has torch, None for our own; the folder that torch is in, '' for our own).
+
+    Nothing is run that another user has started: root may watch `sudo -u somebody torchrun …`.
+    """
     with contextlib.suppress(ImportError, ValueError):
         if importlib.util.find_spec("torch") is not None:
             return None, ""
+    owner = user_of(witness)
+    if owner is None or owner.uid != os.geteuid():
+        raise OSError("no torch for the store's helper process, and the ranks' is another user's")
     maps = _LIBRARY.search(read_text(f"/proc/{witness}/maps", _MOST_MAPS) or "")
     python = read_link(f"/proc/{witness}/exe")
     if maps is None or not python:

@@ -73,8 +73,9 @@ class Member:
         if said is None:
             raise ValueError("the meeting has no lead")
         orders = read(Orders, said)
-        if self._heard_at is None or self._orders is None or orders.number != self._orders.number:
-            self._heard_at = now
+        if self._orders is not None and orders.number <= self._orders.number:
+            return  # nothing new, or somebody has put back what the lead said earlier
+        self._heard_at = now
         if self._orders is None:
             self._round = orders.round  # it began without us
         self._orders = orders

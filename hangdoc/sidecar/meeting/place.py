@@ -18,8 +18,9 @@ from typing import Any
 from hangdoc.capture.find.job_store import JobStore, job_name, job_store
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
-from hangdoc.sidecar.meeting.boards import Board, FolderBoard, StoreBoard, put_file, read_file
+from hangdoc.sidecar.meeting.boards import Board, FolderBoard, StoreBoard
 from hangdoc.sidecar.meeting.helper import StoreHelper
+from hangdoc.sidecar.meeting.own_folder import OwnFolder
 from hangdoc.sidecar.meeting.wishes import Standing
 from hangdoc.sidecar.options import endpoint
 
@@ -30,6 +31,7 @@ _SETTLED_SECONDS = 10.0
 """For so long the ranks of other hosts may take to come to a store that only this host's have come to. Judgement."""
 _HEX = re.compile(r"[0-9a-f]{64}")
 _KEY_NAME = b"hangdoc/key"
+_NOBODY = "no watch beside rank 0 has called a meeting"
 
 
 class NoPlaceError(Exception):
@@ -100,7 +102,7 @@ def _join_at_store(standing: Standing) -> Place:
     name = _name(standing)
     with _talking(_store_of(standing)) as talk:
         if not talk.has(name):
-            raise NoPlaceError("no watch beside rank 0 has called a meeting")
+            raise NoPlaceError(_NOBODY)
         note = talk.value(name)
     address, port, key = _read_note(note)
     return Place(StoreBoard(address, port, key), key)
@@ -130,19 +132,24 @@ def _join_at(at: tuple[str, int]) -> Place:
 
 
 def _in_folder(folder: Path, standing: Standing, *, leads: bool) -> Place:
-    own = folder / f"hangdoc-{job_name(standing.targets)}"
-    if leads:
-        own.mkdir(mode=0o700, exist_ok=True)
-        for left in own.iterdir():  # by an earlier run of that name
-            left.unlink()
-        key = secrets.token_bytes(_KEY_BYTES)
-        put_file(own / "key", key.hex().encode())
+    try:
+        own = OwnFolder(folder / f"hangdoc-{job_name(standing.targets)}", make=leads)
+    except FileNotFoundError:
+        raise NoPlaceError(f"{folder} is no folder" if leads else _NOBODY) from None
+    try:
+        if leads:
+            own.clear()  # what an earlier run of that name left
+            key = secrets.token_bytes(_KEY_BYTES)
+            own.put("key", key.hex().encode())
+            return Place(FolderBoard(own, key, leads=True), key)
+        said = own.read("key")
+        if said is None:
+            raise NoPlaceError(_NOBODY)
+        key = _read_key(said.decode("ascii", "replace"))
         return Place(FolderBoard(own, key), key)
-    said = read_file(own / "key")
-    if said is None:
-        raise NoPlaceError("no watch beside rank 0 has called a meeting")
-    key = _read_key(said.decode("ascii", "replace"))
-    return Place(FolderBoard(own, key), key)
+    except BaseException:
+        own.close()
+        raise
 
 
 def _witness(standing: Standing) -> int:

@@ -84,7 +84,7 @@ class Together:
             if quiet >= self._options.give_up_after:
                 return False
             working = any(seat.works(now, patience) for seat in view.seats)
-            return working or (coming and bool(self._uncovered(view)))
+            return working or (coming and self._lacks_ranks(view))
         if isinstance(view, MemberView) and not view.silent:
             spoke = now - self._lead_spoke_at < quiet  # of this stall
             waits = view.waiting and quiet < 2 * self._options.give_up_after
@@ -199,10 +199,10 @@ class Together:
     def _wait_until_heard(self, number: int) -> None:
         self._meeting.wait_for(lambda now: not isinstance(now, LeadView) or now.heard >= number, _HEARING_SECONDS)
 
-    def _uncovered(self, view: LeadView) -> set[int]:
-        """Ranks that no watch has."""
-        covered = {rank for seat in view.fitting() for rank in seat.beat.ranks}
-        return set(range(self._standing.world)) - covered - set(self._standing.ranks)
+    def _lacks_ranks(self, view: LeadView) -> bool:
+        """True if there are ranks that no watch has."""
+        covered = {*self._standing.ranks, *(rank for seat in view.fitting() for rank in seat.beat.ranks)}
+        return any(rank not in covered for rank in range(self._standing.world))
 
     def _representatives(self, seats: Sequence[Seat]) -> tuple[str, ...]:
         """One watch of each other host: it sees what others of its host see."""
@@ -256,17 +256,21 @@ class Together:
         self, own: JobSnapshot, view: LeadView, answers: Mapping[str, bytes | str], notes: list[Unavailable]
     ) -> JobSnapshot:
         """``own`` and all that others have handed over, with a note on each host that has not."""
+        from hangdoc.capture.safe.spare_memory import spare_memory
+        from hangdoc.model.codec import Allowance
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
         others: list[Part] = []
         now = time.monotonic()
         answering = {self._identity}
+        on_host = _ranks_by_host(view)
+        room = Allowance(spare_memory())
         for seat in view.seats:
             found = answers.get(seat.beat.member, view.ends.get(seat.beat.member))
             if isinstance(found, bytes) and not seat.refused:
                 try:
-                    beside = self._ranks_beside(seat, view)
-                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside)))
+                    beside = on_host[seat.beat.identity] if seat.beat.identity else set(seat.beat.ranks)
+                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside, room)))
                     answering.add(seat.beat.identity)
                     continue
                 except HangdocError as error:
@@ -281,13 +285,6 @@ class Together:
         last_seen = {rank: seat.beat.host for seat in fitting for rank in seat.beat.ranks}
         whole = placed_elsewhere(whole, last_seen)
         return replace(whole, unavailable=tuple(dict.fromkeys([*whole.unavailable, *notes])))
-
-    @staticmethod
-    def _ranks_beside(seat: Seat, view: LeadView) -> set[int]:
-        """Ranks that this watch may speak for: its own and those of other watches on its host."""
-        where = seat.beat.identity
-        beside = (other for other in view.fitting() if other is seat or (where and other.beat.identity == where))
-        return {rank for other in beside for rank in other.beat.ranks}
 
     def _alone(self, own: JobSnapshot) -> JobSnapshot:
         """``own`` with the command that would show the other hosts, too, where there are some."""
@@ -313,6 +310,14 @@ class Together:
         if text != self._said:
             self._said = text
             self._say(text)
+
+
+def _ranks_by_host(view: LeadView) -> dict[str, set[int]]:
+    """By identity of the host the ranks that a watch there may speak for: its own and those of other watches beside."""
+    found: dict[str, set[int]] = {}
+    for seat in view.fitting():
+        found.setdefault(seat.beat.identity, set()).update(seat.beat.ranks)
+    return found
 
 
 def _our_fault(error: Exception) -> Unavailable:

@@ -10,7 +10,7 @@ from typing import Any
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
 from hangdoc.capture.safe.open_files import user_of
-from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
@@ -34,10 +34,11 @@ def packed(snapshot: JobSnapshot, *, send_sources: bool) -> bytes:
     return snapshot_to_bytes(snapshot)
 
 
-def unpacked(data: bytes, host: str, ranks: Collection[int]) -> JobSnapshot:
+def unpacked(data: bytes, host: str, ranks: Collection[int], allowance: Allowance | None = None) -> JobSnapshot:
     """The snapshot of ``host``, which may only speak for ``ranks``. Raises ``BadSnapshot`` for anything else."""
-    found = masked(snapshot_from_bytes(data, origin=f"the snapshot of {host}"))
-    return dataclasses.replace(found, ranks=tuple(rank for rank in found.ranks if rank.rank in ranks or _unseen(rank)))
+    found = masked(snapshot_from_bytes(data, origin=f"the snapshot of {host}", allowance=allowance))
+    kept = (rank for rank in found.ranks if rank.rank in ranks or (_unseen(rank) and rank.journal is None))
+    return dataclasses.replace(found, ranks=tuple(kept))
 
 
 def joined(own: Part, others: Sequence[Part], *, read_sources: bool) -> JobSnapshot:

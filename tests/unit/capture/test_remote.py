@@ -94,6 +94,12 @@ def test_what_expands_without_end_is_refused(folder: Path, monkeypatch: pytest.M
     assert notes(asked(folder, "a", "flood")) == ["flood: sent more than 1 MiB"]
 
 
+def test_hosts_share_what_memory_there_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "spare_memory", lambda: 1000)
+    with pytest.raises(CannotLook, match="too large for this host's memory"):
+        asked(folder, "a", "b")
+
+
 def test_hosts_that_say_the_same_are_one_note(folder: Path) -> None:
     for name in ("n1", "n2", "n3"):
         script(folder, name, "echo no route to host >&2; exit 255")

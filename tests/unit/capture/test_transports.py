@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -58,10 +59,48 @@ def test_without_clustershell_a_node_set_says_how_to_get_it(monkeypatch: pytest.
     assert transports.fold(["n0", "n1"]) == "n0, n1"
 
 
-@pytest.mark.parametrize("text", ["", ",", "-oProxyCommand=evil", "a,-b", "a\x1b,b"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        ",",
+        "-oProxyCommand=evil",
+        "a,-b",
+        "a\x1b,b",
+        "a;reboot",
+        "$(reboot)",
+        "a`id`",
+        "a|b",
+        "a>b",
+        "a'b",
+        "{a}",
+        "a\\b",
+    ],
+)
 def test_what_is_no_name_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         transports.host_names(text)
+
+
+@pytest.mark.parametrize(
+    "name", ["user@node0", "ssh://me@node0:2222", "fe80::1%eth0", "[::1]", "gpu_node.example-1.org"]
+)
+def test_what_may_be_a_name_is_one(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert transports._names([name], "kubectl", "") == (name,)
+    if "[" not in name and "@" not in name:
+        assert transports.host_names(name) == [name]
+
+
+@pytest.mark.parametrize("odd", ["-oProxyCommand=reboot", "--as=root", "x;reboot"])
+def test_what_a_program_lists_becomes_no_option(odd: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, says in (("squeue", "12 n0"), ("scontrol", f"n0\n{odd}"), ("kubectl", f"pod/a\npod/{odd}")):
+        (tmp_path / name).write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
+        (tmp_path / name).chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(CannotLook, match=r"scontrol names .*, which is no name"):
+        transports.slurm("12")
+    with pytest.raises(CannotLook, match=r"kubectl names .*, which is no name"):
+        transports.kubectl("app=x")
 
 
 @pytest.mark.parametrize("job", ["", "x", "12;rm", "12.x", "12.", "-1"])

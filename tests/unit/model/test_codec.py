@@ -205,6 +205,19 @@ def test_a_bomb_is_refused_without_expanding_it(monkeypatch):
         snapshot_from_bytes(gzip.compress(b" " * (4 << 20)))
 
 
+def test_snapshots_of_several_hosts_share_what_memory_there_is():
+    data = snapshot_to_bytes(SNAPSHOT)
+    text = gzip.decompress(data)
+    values = sum(map(text.count, (b",", b"[", b"{"))) + len(text) // 80
+    room = codec.Allowance(80 * (values + codec._unfolded(SNAPSHOT)))
+    assert snapshot_from_bytes(data, allowance=room) == SNAPSHOT
+    with pytest.raises(BadSnapshot, match="too large for this host's memory"):
+        snapshot_from_bytes(data, allowance=room)
+    with pytest.raises(BadSnapshot):
+        snapshot_from_bytes(b"", allowance=room)
+    assert not room.reading.locked()
+
+
 def test_a_large_file_is_refused_unread(tmp_path):
     path = tmp_path / "large.hangdoc"
     with path.open("wb") as file:

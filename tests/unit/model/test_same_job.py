@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -74,6 +75,16 @@ def test_torchruns_run_id_may_be_none_for_all() -> None:
 def test_hosts_that_meet_in_different_places_are_one_job_if_no_rank_is_left_over() -> None:
     parts = [part("a", 0, 1), part("b", 2, 3, MASTER_PORT="29501")]
     assert fitting(parts) == (parts, [], [])
+
+
+def test_a_size_of_millions_takes_no_memory() -> None:
+    parts = [part("a", 0, 1, WORLD_SIZE="3000000"), part("b", 2, 3, WORLD_SIZE="3000000", MASTER_PORT="29501")]
+    tracemalloc.start()
+    try:
+        assert [found.why for found in fitting(parts)[1]] == ["its MASTER_PORT is 29501, and 29500 in a"]
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_of_two_looks_at_a_host_the_later_one_counts() -> None:

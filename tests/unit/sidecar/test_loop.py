@@ -13,6 +13,7 @@ from hangdoc.sidecar import loop, snapshots
 from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.loop import Watcher
+from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Beat
 
@@ -186,3 +187,40 @@ def test_patience_is_learnt(play: Play) -> None:
     told = Told("hang")
     play(told, [MOVING, *[STILL] * 25, MOVING, *[STILL] * 90], stall_after=None)
     assert told.heard == [("stall", 1, 78)]
+
+
+class Away:
+    """The watches of other hosts, whose lead speaks once, in the second ``at``."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.rounds = at, 0
+
+    def tell(self, *_: object) -> None:
+        self.rounds += 1
+
+    def holds(self, *_: object) -> bool:
+        return True
+
+    def asks(self) -> bool:
+        return False
+
+    def verdict(self) -> Verdict | None:
+        heard = self.rounds == self.at
+        return Verdict(1, "hang", "Rank 3 hangs it.", "hosta", may_end=True) if heard else None
+
+
+@pytest.mark.parametrize(
+    ("at", "beats", "ends"),
+    [
+        (18, [MOVING] * 10 + [STILL], True),
+        (13, [MOVING] * 10 + [STILL], False),  # it may be in the middle of a step
+        (18, [MOVING] * 17 + [STILL], False),
+    ],
+)
+def test_another_hosts_verdict_ends_only_what_has_stood_still(
+    play: Play, monkeypatch: pytest.MonkeyPatch, at: int, beats: list[Beat], ends: bool
+) -> None:
+    monkeypatch.setattr(loop, "Together", lambda *_: Away(at))
+    told = Told("hang")
+    play(told, beats, seconds=20, stall_after=10.0, on_hang="abort")
+    assert (("verdict", "hang", "hosta") in told.heard, ("over",) in told.heard) == (True, ends)

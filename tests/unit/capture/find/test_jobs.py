@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -158,6 +159,21 @@ def test_ranks_of_one_launcher_with_two_addresses_are_one_job() -> None:
     second = {0: other.add(launcher, RANK="0", WORLD_SIZE="2", MASTER_ADDR="localhost", MASTER_PORT="29501")}
     assert ranks_of(job_of(other, first[1])) == first
     assert ranks_of(job_of(other, second[0])) == {**second, 1: None}
+
+
+def test_a_process_that_claims_to_be_one_of_millions_takes_no_memory() -> None:
+    machine = Machine()
+    launcher = machine.add(machine.shell(), argv=("python", "start.py"), torch=False)
+    ranks = [
+        machine.add(launcher, RANK=str(rank), WORLD_SIZE="3000000", MASTER_ADDR="localhost", MASTER_PORT=port)
+        for rank, port in enumerate(("29500", "29501"))
+    ]
+    tracemalloc.start()
+    try:
+        assert ranks_of(job_of(machine, ranks[0])) == {0: ranks[0]}
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_wrapper_before_the_rank() -> None:

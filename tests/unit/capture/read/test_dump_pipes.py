@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from hangdoc.capture.read import dump_pipes
 from hangdoc.capture.read.dump_pipes import ask_for_dump
 
 READER = """
@@ -93,3 +95,34 @@ def test_a_full_pipe_blocks_nobody(tmp_path: Path) -> None:
 
 def test_a_process_that_is_gone(tmp_path: Path) -> None:
     assert "cannot be read" in ask_for_dump(1 << 22, 2, variables(tmp_path))
+
+
+def test_what_is_opened_under_its_number_meanwhile_is_not_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process may put a device there at any moment, which acts when root opens it for writing."""
+    os.mkfifo(tmp_path / "fr_2.pipe")
+    (tmp_path / "other").write_text("")
+    pipe = os.open(tmp_path / "fr_2.pipe", os.O_RDONLY | os.O_NONBLOCK)
+    other, reader = os.open(tmp_path / "other", os.O_RDONLY), os.dup(pipe)
+    real_open, real_stat = os.open, os.stat
+    opened: list[int] = []
+
+    def looked(found: Any) -> Any:
+        os.dup2(other, pipe)
+        return found
+
+    def opening(path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        descriptor = real_open(path, flags, *rest, **more)
+        if flags & os.O_ACCMODE == os.O_WRONLY:
+            opened.append(os.fstat(descriptor).st_mode)
+        return looked(descriptor) if flags & os.O_PATH else descriptor
+
+    monkeypatch.setattr(dump_pipes.os, "open", opening)
+    monkeypatch.setattr(dump_pipes.os, "stat", lambda *words, **more: looked(real_stat(*words, **more)))
+    try:
+        assert ask_for_dump(os.getpid(), 2, variables(tmp_path)) == ""
+        assert [stat.S_ISFIFO(mode) for mode in opened] == [True]
+    finally:
+        for descriptor in (pipe, other, reader):
+            os.close(descriptor)

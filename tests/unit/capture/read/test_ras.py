@@ -239,6 +239,14 @@ def test_garbage_is_no_status(answer: str) -> None:
     assert isinstance(answer_of(honest(answer, knows_json=True)), Unavailable)
 
 
+def test_a_long_text_is_not_read_line_by_line() -> None:
+    """32 MiB of short lines take a gigabyte and some seconds, in which no other source is heard."""
+    began = time.process_time()
+    with pytest.raises(ValueError, match="more than 4 MiB of text"):
+        parse_status("Communicators\n" + "ab\n" * (5 << 20))
+    assert time.process_time() - began < 1
+
+
 def test_wrong_types_are_passed_over() -> None:
     wild = {"hash": "0x1", "size": "4", "ranks": [3, {"rank": True, "collective_counts": {"A\n": 1}}, None]}
     assert parse_status(json.dumps({"communicators": [wild, 7, None, {"hash": 3}]})) == NcclStatus((), 4)

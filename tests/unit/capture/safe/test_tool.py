@@ -57,6 +57,15 @@ def test_a_tool_is_killed_and_reaped_at_its_deadline(tmp_path, doing):
     assert state(int((tmp_path / "pid").read_text())) == "", "it runs on, or is a zombie"
 
 
+def test_what_a_tool_has_started_is_killed_with_it(tmp_path):
+    with pytest.raises(TimeoutError):
+        run(f"sleep 60 & echo $! > {tmp_path}/pid; wait", seconds=1.0)
+    until = time.monotonic() + LONG
+    while state(int((tmp_path / "pid").read_text())) not in ("", "Z") and time.monotonic() < until:
+        time.sleep(0.01)
+    assert state(int((tmp_path / "pid").read_text())) in ("", "Z")
+
+
 def test_a_tool_that_ends_leaves_no_zombie(tmp_path):
     run(f"echo $$ > {tmp_path}/pid")
     assert state(int((tmp_path / "pid").read_text())) == ""

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hangdoc.capture.find.target import RankTarget
+from hangdoc.sidecar.meeting import lead
 from hangdoc.sidecar.meeting.lead import Lead, LeadView
 from hangdoc.sidecar.meeting.member import Member
 from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, opened, sealed, written
@@ -235,6 +236,24 @@ def test_a_silent_lead_is_noticed() -> None:
     assert table.members[0].step(table.now + SILENT_SECONDS + 1, wanted).silent
 
 
+def test_what_the_lead_said_earlier_and_somebody_has_put_back_is_not_heard() -> None:
+    table = Table((2, 3))
+    table.wishes = Wishes(standing(0, 1))
+    table.step()
+    earlier = []
+    for _ in range(2):
+        table.step()
+        earlier.append(table.desk.values["lead"])
+    table.step()
+    wanted = table.wanted[0]
+    assert not table.members[0].step(table.now, wanted).silent
+    # The lead is dead. Its old words are sealed, and are put back one after the other.
+    for number in range(4):
+        table.desk.values["lead"] = earlier[number % 2]
+        view = table.members[0].step(table.now + (number + 1) * SILENT_SECONDS / 2, wanted)
+    assert view.silent
+
+
 def test_what_was_concluded_before_this_meeting_is_not_told_again() -> None:
     desk = Desk()
     wishes = Wishes(standing(0, 1), round=3, asked=("gone",), verdict=replace(VERDICT, round=3))
@@ -248,6 +267,18 @@ def test_an_end_is_kept_for_later() -> None:
     table.step()
     table.wanted[0] = replace(table.wanted[0], end=b"how it ended")
     assert table.step().ends == {"m0": b"how it ended"}
+
+
+def test_of_more_than_there_is_room_for_no_more_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lead, "_MOST_BYTES", 100)
+    table = Table((2,), (3,))
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0", "m1"))
+    table.step()
+    table.wanted = [replace(table.wanted[n], answer=(1, bytes(60))) for n in range(2)]
+    assert table.step().answers == {"m0": bytes(60), "m1": "the hosts' snapshots are too large together"}
+    table.wanted[1] = replace(table.wanted[1], end=bytes(60))
+    assert table.step().ends == {}
 
 
 def test_a_beat_of_another_is_not_believed() -> None:

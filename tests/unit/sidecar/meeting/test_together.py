@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from hangdoc.capture.find.target import RankTarget, host_identity
+from hangdoc.capture.safe import spare_memory
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.meeting import together
@@ -222,6 +223,16 @@ def test_what_cannot_be_read_is_named_and_nobody_blamed(watch: Watch, data: byte
     assert [rank.identity for rank in whole.ranks] == ["probe", "probe", "elsewhere", "elsewhere"]
     (note,) = [note for note in whole.unavailable if note.what == "hosts"]
     assert note.why.startswith("host b (ranks 2 and 3) sent no snapshot that can be read")
+
+
+def test_what_memory_has_no_room_for_is_not_read(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_memory, "spare_memory", lambda: 1000)
+    watch.meeting.replies = answering(packed(shown(2, 3, host="b"), send_sources=True))
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: shown(0, 1))
+    (note,) = [note for note in whole.unavailable if note.what == "hosts"]
+    assert "too large for this host's memory" in note.why
 
 
 def test_a_silent_host_is_named_with_the_time(watch: Watch) -> None:
