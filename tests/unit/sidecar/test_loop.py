@@ -300,7 +300,7 @@ def test_ranks_that_nobody_ended_still_hang(play: Play, ranks: Ranks) -> None:
     told = Told("hang", end=replace(END, host="elsewhere"))
     play(told, [MOVING, *[STILL] * 140, MOVING], on_hang="restart")
     late = ("no restart", "its launcher has not started new ranks in time")
-    assert [what[:2] for what in told.heard[2:]] == [late, ("resume", 16)]
+    assert [what[:2] for what in told.heard[2:]] == [late, ("resume", 15)]
 
 
 def test_where_no_new_ranks_come_the_end_is_not_diagnosed(play: Play, ranks: Ranks) -> None:
