@@ -169,6 +169,8 @@ class Watcher:
         if not (self._asked_to("abort") or self._asked_to("restart")):
             return False
         self._listener.wait_for_command()
+        if self._state.ended():
+            return False
         if self._follower.beat(time.monotonic()).moved:
             self._moved(time.monotonic())
             return False

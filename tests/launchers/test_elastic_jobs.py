@@ -76,17 +76,17 @@ def test_a_restart_on_two_hosts_ends_one_rank_and_is_no_fault(started: Callable[
 
 def test_nodes_come_and_go_and_rank_0_moves(started: Callable[..., Job]) -> None:
     job = started("hosta", "hostb")
-    words = "--nnodes 1:2 --max-restarts 3 --nproc-per-node"
-    job.start("hostb", f"{words} 2", "--stall-after 10")
+    words = "--nnodes 1:2 --max-restarts 3 --nproc-per-node 2"
+    job.start("hostb", words, "--stall-after 10")
     job.wait_for("hostb", "rank 0 of 2 at step 20")
-    # Another node comes, and has rank 0 from now on.
-    job.hang(3)
-    job.start("hosta", f"{words} 1", "--stall-after 10")
-    job.wait_for("hosta", "rank 0 of 3 at step 20")
-    job.wait_for("hosta", "✖ hang · 3 ranks[^✖]*Rank 2 alone calls barrier[^✖]*hangdoc: saved")
-    assert job.diagnosis("hosta")["culprits"] == [2]
-    assert job.hosts_of_ranks("hosta") == ["hosta", "hostb", "hostb"]
-    job.wait_for("hostb", "✖ hang · 2 hosts[^✖]*Rank 2 alone calls barrier[^✖]*the watch on hosta has the whole report")
+    # Another node comes and has ranks 0 and 1 from now on, hostb 2 and 3: torchrun counts no restart.
+    job.hang(4)
+    job.start("hosta", words, "--stall-after 10")
+    job.wait_for("hosta", "rank 0 of 4 at step 20")
+    job.wait_for("hosta", "✖ hang · 4 ranks[^✖]*Rank 3 alone calls barrier[^✖]*hangdoc: saved")
+    assert job.diagnosis("hosta")["culprits"] == [3]
+    assert job.hosts_of_ranks("hosta") == ["hosta", "hosta", "hostb", "hostb"]
+    job.wait_for("hostb", "✖ hang · 2 hosts[^✖]*Rank 3 alone calls barrier[^✖]*the watch on hosta has the whole report")
     # It goes again: what is left is a job of one host, and what was before says nothing of it.
     job.hang(2)
     job.hosts.run("hosta", "kill -9 -1 || true")

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, CutOff, HeldUpUnseen
 from hangdoc.diagnosis.state.cuts import Cuts
 from hangdoc.model.message import Message, sentence
+from hangdoc.model.wording import name_all
 
 _MOST_PAIRS = 4
 """Pairs that a sentence names; chosen by hand."""
@@ -60,11 +61,11 @@ def _unreachable(cut: Cuts) -> list[str]:
     (apart,) = common
     others = sorted({host for pair in pairs for host in pair} - common)
     if any(apart in senders for senders in pairs.values()):
-        said = f"{apart} cannot reach {_and(others)}"
+        said = f"{apart} cannot reach {name_all(others)}"
     else:
-        said = f"{_and(others)} get no answer from {apart}"
+        said = f"{name_all(others)} get no answer from {apart}"
     among = all(pair in cut.connected for pair in combinations(others, 2))
-    return [said, f"the connections between {_and(others)} are quiet"] if among else [said]
+    return [said, f"the connections between {name_all(others)} are quiet"] if among else [said]
 
 
 def _of_a_pair(one: str, other: str, senders: Collection[str]) -> str:
@@ -78,14 +79,7 @@ def _reached_by_third(cut: Cuts, one: str, other: str) -> list[str]:
     """The hosts that have connections with both, on which no data waits."""
     thirds = {host for pair in cut.connected for host in pair} - {one, other}
     both = [host for host in sorted(thirds) if all(tuple(sorted((host, end))) in cut.connected for end in (one, other))]
-    return [f"the connections of {_and(both)} with both are quiet"] if both else []
-
-
-def _and(names: Sequence[str]) -> str:
-    """'a, b and c'; of many only some are named."""
-    if len(names) > _MOST_PAIRS:
-        return f"{', '.join(names[:_MOST_PAIRS])} and {len(names) - _MOST_PAIRS} more"
-    return " and ".join([*filter(None, [", ".join(names[:-1])]), names[-1]])
+    return [f"the connections of {name_all(both)} with both are quiet"] if both else []
 
 
 def _listed(pairs: Sequence[str]) -> str:
