@@ -163,20 +163,27 @@ class Watcher:
             return False
         self._outcome = self._listener.on_stall(snapshot, self._stalls)
         conclusion = self._listener.conclusion()
+        self._listener.after_report()
+        acts = self._asked_to("abort") or self._asked_to("restart")
+        if acts and not self._still_hangs_after_the_command():
+            return False
         if conclusion is not None:
             self._together.conclude(conclusion)
-        self._listener.after_report()
-        if not (self._asked_to("abort") or self._asked_to("restart")):
-            return False
-        self._listener.wait_for_command()
-        if self._state.ended():
-            return False
-        if self._follower.beat(time.monotonic()).moved:
-            self._moved(time.monotonic())
-            return False
         if self._asked_to("restart") and conclusion is not None and conclusion.end is not None:
             self._restart(conclusion.end)
         return self._asked_to("abort") and self._listener.may_end() and self._abort()
+
+    def _still_hangs_after_the_command(self) -> bool:
+        """Wait for the user's command, which may look at the job: no host ends anything before. False if the job moved
+        or ended meanwhile."""
+        self._listener.wait_for_command()
+        if self._state.ended():
+            return False
+        now = time.monotonic()
+        if self._follower.beat(now).moved:
+            self._moved(now)
+            return False
+        return True
 
     def _asked_to(self, what: str) -> bool:
         """True if there is a hang, and the user asked for this then."""

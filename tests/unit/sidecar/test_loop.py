@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +16,7 @@ from hangdoc.sidecar import loop, snapshots
 from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.loop import Watcher
+from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Beat
 
@@ -95,6 +96,7 @@ class Scripted:
         self.targets: list[Any] = []
         self.has_agent = False
         self.looking = False
+        self.watcher: Watcher
 
     def beat(self, now: float) -> Beat:
         if self.looking:
@@ -145,6 +147,7 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             told,
             CommandState(),
         )
+        follower.watcher = watched
         for second in range(1, 1 + (seconds or len(beats))):
             clock[0] = float(second)
             (at or {}).get(second, lambda: None)()
@@ -307,6 +310,33 @@ def test_where_no_new_ranks_come_the_end_is_not_diagnosed(play: Play, ranks: Ran
     told = Told("hang", end=END)
     play(told, [MOVING] + [STILL] * 400, on_hang="restart")
     assert told.heard[2:] == [("no restart", "its launcher has not started new ranks in time")]
+
+
+def test_a_job_that_ends_instead_of_starting_anew_did_not_crash(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = JobSnapshot(taken=0.0, mode="watch", ended=True, exit_status=1)
+    monkeypatch.setattr(snapshots, "ended_job", lambda *_: failed)
+    told = Told("hang", end=END)
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart").watcher._tell_the_end()
+    assert told.heard[2:] == [("no restart", "the command ended instead of starting new ranks")]
+    told = Told("hang")
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart").watcher._tell_the_end()
+    assert told.heard[1:] == [("end", 1)]
+
+
+def test_the_verdict_of_another_host_restarts_here_what_stands_still(play: Play, ranks: Ranks) -> None:
+    told = Told("slow")
+    follower = play(told, [MOVING, STILL, STILL], on_hang="restart")
+    verdict = Verdict(1, "hang", "Rank 1 hangs.", "hosta", end=astuple(END))
+    for beats, restarted in (([MOVING], []), ([STILL], [("restart", 1, True)])):
+        follower.beats = beats
+        follower.watcher._together = SimpleNamespace(  # type: ignore[assignment]
+            tell=lambda *_: None, asks=lambda: False, verdict=lambda: verdict
+        )
+        assert not follower.watcher._meet(3.0)
+        assert told.heard == [("verdict", "hang", "hosta")] * (2 if restarted else 1) + restarted
+    assert ranks.ended == {77}
 
 
 def test_without_a_rank_to_end_a_restart_does_nothing(play: Play, ranks: Ranks) -> None:
