@@ -16,7 +16,8 @@ from hangdoc.early_warning import FIRST_LOOK, LookAhead
 from hangdoc.errors import HangdocError, WatcherFailed
 from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration, name_ranks
-from hangdoc.sidecar.listener import Conclusion
+from hangdoc.sidecar.hang_command import HangCommand, variables
+from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import DEFAULT_PARENT, RunDirectory
 
@@ -44,6 +45,11 @@ class Announcer:
         """The latest diagnosis, and the path of its snapshot; each None if there is none."""
         self._heard = ""
         """What was printed of another host's verdict, if that came after our own latest one."""
+        self._end: RankToEnd | None = None
+        """The rank to end for a restart, by the latest diagnosis."""
+        self._hang_is_new = False
+        """The report of a hang was printed, and nothing has been done after it."""
+        self._hang_command = HangCommand(options.on_hang_exec, _say_line) if options.on_hang_exec else None
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -85,7 +91,26 @@ class Announcer:
         if diagnosis is None:
             return None
         kept = str(path.absolute()) if path is not None else ""
-        return Conclusion(diagnosis.outcome, diagnosis.verdict, kept, may_end=not self._unseen)
+        return Conclusion(diagnosis.outcome, diagnosis.verdict, kept, may_end=not self._unseen, end=self._end)
+
+    def after_report(self) -> None:
+        """Run the user's command for a hang whose report was just printed."""
+        diagnosis, path = self._last
+        if self._hang_command is None or not self._hang_is_new or diagnosis is None:
+            return
+        self._hang_is_new = False
+        from hangdoc.report import document
+
+        try:
+            text = document.render(diagnosis).encode()
+            self._hang_command.start(text, variables(diagnosis, path))
+        except Exception as error:  # the command is a bonus: a failure in here must not cost the watch
+            _say_line(f"--on-hang-exec: the command could not be started: {error}")
+
+    def wait_for_command(self) -> None:
+        """Wait, in bounded time, for the user's command to end."""
+        if self._hang_command is not None:
+            self._hang_command.wait()
 
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         """Print the verdict that another host's watch has come to, if it is new, and where the report is."""
@@ -117,8 +142,10 @@ class Announcer:
             say(f"hangdoc ! {harmless(mask_text(news))}\n")
 
     def close(self) -> None:
-        """End an early look that still runs."""
+        """End an early look and a command of the user's that still run."""
         self._ahead.close()
+        if self._hang_command is not None:
+            self._hang_command.close()
 
     def on_resume(self, seconds: float) -> None:
         """Say that the job goes on."""
@@ -150,6 +177,21 @@ class Announcer:
         if path is not None:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
+    def on_restart(self, end: RankToEnd, *, here: bool) -> None:
+        """Print who ends which rank."""
+        rank = f"rank {end.rank} (pid {end.pid}{'' if here else f' on {end.host}'})"
+        who = "ended" if here else f"the watch on {end.host} ends"
+        say(harmless(f"hangdoc: {who} {rank}, as --on-hang restart asks; its launcher starts all ranks anew") + "\n")
+
+    def on_no_restart(self, why: str) -> None:
+        """Print why the ranks are not started anew."""
+        say(f"hangdoc: no restart, although --on-hang restart asks: {harmless(why)}\n")
+
+    def on_restarted(self) -> None:
+        """Print that there are new ranks. A hang of theirs is told even if it is the same again."""
+        say("hangdoc: the launcher has started new ranks\n")
+        self._said = None
+
     def on_blind(self, why: str) -> None:
         """Say that the watch has failed and the job runs on."""
         say(f"hangdoc: watcher is blind: {mask_text(why)}; the job runs on\n")
@@ -163,7 +205,7 @@ class Announcer:
             printed = self._print(diagnosis)
         except Exception as error:  # a bug in hangdoc must not cost the snapshot or the rest of the watch
             failure = mask_text(f"{type(error).__name__}: {error}")
-            self._last = (None, None)
+            self._last, self._end, self._hang_is_new = (None, None), None, False
             news = self._said != (failure,)
             self._said = (failure,)
             if news:
@@ -172,9 +214,24 @@ class Announcer:
             return "blind"
         blamed = frozenset(diagnosis.culprits)
         self._unseen = tuple(rank for rank in diagnosis.unseen if rank in blamed or not blamed)
+        self._hang_is_new = printed and diagnosis.outcome == "hang"
         if diagnosis.outcome in (*_FAILURES, "blind"):
             self._keep(snapshot, diagnosis, name, tell=printed)
+        self._choose_end(diagnosis, snapshot)
         return diagnosis.outcome
+
+    def _choose_end(self, diagnosis: Diagnosis, snapshot: JobSnapshot) -> None:
+        """Which rank to end, where the user asked for a restart; prints why none, once for each hang."""
+        from hangdoc.sidecar.restart import rank_to_end
+
+        self._end = None
+        if self._options.on_hang != "restart" or diagnosis.outcome != "hang":
+            return
+        found = rank_to_end(diagnosis, snapshot)
+        if isinstance(found, RankToEnd):
+            self._end = found
+        elif self._hang_is_new:
+            self.on_no_restart(found)
 
     def _print(self, diagnosis: Diagnosis) -> bool:
         from hangdoc.report.terminal import render_for
@@ -274,6 +331,10 @@ def say(text: str) -> None:
                 data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]
     except (OSError, ValueError):
         pass
+
+
+def _say_line(text: str) -> None:
+    say(f"hangdoc: {harmless(mask_text(text))}\n")
 
 
 def _again(path: Path) -> str:

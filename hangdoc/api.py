@@ -35,6 +35,10 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
     run_id = new_run_id()
     announcer = Announcer(tuple(command), options, choose_run_directory(options, run_id))
     run_unwatched_if_nested(command, announcer, environment)
+    if options.on_hang == "restart":
+        from hangdoc.sidecar.restart import check_launcher
+
+        check_launcher(command, environment)
     folder: SocketFolder | NoSocketFolder
     try:
         folder = SocketFolder(environment)

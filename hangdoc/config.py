@@ -27,6 +27,7 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "stall_after": (int, float),
     "give_up_after": (int, float),
     "on_hang": str,
+    "on_hang_exec": str,
     "run_dir": str,
     "report": (str, list),
     "quiet": bool,
@@ -41,8 +42,10 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
 }
 """Every option that the table may contain, and the TOML types of its value."""
 
-NOT_BY_ATTACH = frozenset({"save", "report", "inject", "ask_dumps", "on_hang"})
-"""Options that make hangdoc write, inject or end something. `attach`, often run by root, ignores them in the file."""
+ONLY_BY_WATCH = frozenset({"on_hang", "on_hang_exec"})
+NOT_BY_ATTACH = frozenset({"save", "report", "inject", "ask_dumps"}) | ONLY_BY_WATCH
+"""Options that make hangdoc write, inject, end or run something. `attach`, often run by root, ignores them in the
+file."""
 
 _TABLE = "[tool.hangdoc]"
 _NAME = "pyproject.toml"

@@ -113,7 +113,7 @@ class _FileOptions(dict[str, Any]):
         except OSError:  # the working directory was deleted
             return
         kept = config.NOT_BY_ATTACH if self._command == "attach" else frozenset()
-        unused = [name.replace("_", "-") for name in found if name in kept - {"on_hang"}]
+        unused = [name.replace("_", "-") for name in found if name in kept - config.ONLY_BY_WATCH]
         if unused:
             names = ", ".join(unused)
             self._lines.append(f"attach takes {names} from its command line alone, not from pyproject.toml")

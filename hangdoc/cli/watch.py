@@ -42,11 +42,21 @@ def watch(
     on_hang: Annotated[
         str,
         typer.Option(
-            metavar="report|abort",
+            metavar="report|abort|restart",
             envvar=env("on_hang"),
-            help="report: keep watching. abort: end the job after the report, with exit status 124.",
+            help="report: keep watching. abort: end the job after the report, with exit status 124. restart: end one "
+            "rank to blame, so that torchrun (with --max-restarts) starts all ranks anew.",
         ),
     ] = "report",
+    on_hang_exec: Annotated[
+        str,
+        typer.Option(
+            metavar="CMD",
+            envvar=env("on_hang_exec"),
+            help="After the report of a hang, let a shell run CMD: the JSON document on its stdin, HANGDOC_* in its "
+            "environment, its output on stderr.",
+        ),
+    ] = "",
     run_dir: Annotated[
         Path | None,
         typer.Option(
@@ -104,6 +114,7 @@ def watch(
             stall_after=stall_after,
             give_up_after=give_up_after,
             on_hang=on_hang,
+            on_hang_exec=on_hang_exec,
             run_dir=run_dir,
             reports=tuple(report or ()),
             quiet=quiet,

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.source.calls_between import task_function
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
+from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
 from hangdoc.diagnosis.state.process import blocking_thread
@@ -118,6 +119,11 @@ class Case:
         if not self.programs:
             return from_stacks(self.activities)
         return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
+
+    @cached_property
+    def cuts(self) -> Cuts:
+        """The hosts that cannot reach each other."""
+        return cuts(self.job.hosts)
 
     @cached_property
     def activities(self) -> dict[int, Activity]:

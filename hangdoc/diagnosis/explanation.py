@@ -64,6 +64,12 @@ class AllArrived(Explanation):
 
 
 @dataclass(frozen=True, slots=True)
+class CutOff(Explanation):
+    """Every rank waits in a call, those that the others wait for in one that all its members have entered, and hosts
+    cannot reach each other."""
+
+
+@dataclass(frozen=True, slots=True)
 class UnseenMessages(Explanation):
     """Every rank waits for a message, and no source shows which rank each message is for, or from."""
 

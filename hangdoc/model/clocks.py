@@ -42,6 +42,15 @@ def with_one_clock(snapshots: Sequence[JobSnapshot]) -> list[JobSnapshot]:
     return result
 
 
+def taken_with(snapshot: JobSnapshot, other: JobSnapshot) -> JobSnapshot:
+    """``snapshot``, which was taken at the same moment as ``other``, with its times on the clock of ``other``.
+
+    Clocks that agree to some seconds are left alone: neither look took no time.
+    """
+    behind = other.taken - snapshot.taken
+    return _moved(snapshot, behind) if abs(behind) > _SLACK else snapshot
+
+
 def _issued(snapshot: JobSnapshot) -> dict[_Call, tuple[float, float]]:
     """Call → (the time at which the first, and at which the last rank of the host issued it); completed ones only."""
     found: dict[_Call, tuple[float, float]] = {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -43,6 +43,13 @@ def name_ranks(ranks: Iterable[int]) -> str:
             return f"{len(members)} ranks ({','.join(runs[:_FIRST_RUNS])} … {runs[-1]}; list in the JSON)"
         return f"ranks {folded}"
     return f"ranks {', '.join(map(str, members[:-1]))} and {members[-1]}"
+
+
+def name_all(names: Sequence[str], most: int = 4) -> str:
+    """'a, b and c'; of more than ``most`` the others are counted: 'a, b, c, d and 3 more'."""
+    if len(names) > most:
+        names = [*names[:most], f"{len(names) - most} more"]
+    return " and ".join([*filter(None, [", ".join(names[:-1])]), *names[-1:]])
 
 
 def name_duration(seconds: float) -> str:

@@ -44,16 +44,16 @@ def end_job(launcher: int, socket_folder: Path, launcher_ended: Callable[[float]
     """
     members = job_members(launcher, socket_folder, {})
     if not launcher_ended(0):
-        _signal(launcher, members.get(launcher), signal.SIGTERM)
+        signal_process(launcher, members.get(launcher), signal.SIGTERM)
         if not launcher_ended(GRACE_SECONDS):
-            _signal(launcher, members.get(launcher), signal.SIGKILL)
+            signal_process(launcher, members.get(launcher), signal.SIGKILL)
     deadline = time.monotonic() + _KILL_SECONDS
     while True:
         members = job_members(launcher, socket_folder, members)
         if not members or time.monotonic() > deadline:
             return sorted(members)
         for pid, started in members.items():
-            _signal(pid, started, signal.SIGKILL)
+            signal_process(pid, started, signal.SIGKILL)
         time.sleep(_POLL_SECONDS)
 
 
@@ -64,7 +64,7 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def _signal(pid: int, started: float | None, number: int) -> None:
+def signal_process(pid: int, started: float | None, number: int) -> None:
     """Signal the process that started then, and no other that got its pid since."""
     try:
         descriptor = os.pidfd_open(pid)

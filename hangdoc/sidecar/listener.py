@@ -11,13 +11,31 @@ from hangdoc.model.snapshot import JobSnapshot
 
 
 @dataclass(frozen=True, slots=True)
+class RankToEnd:
+    """The process whose end makes the launcher start all ranks anew. ``started``: Unix time, by its own host's clock.
+
+    ``mark``: equal for equal verdicts.
+    """
+
+    rank: int
+    pid: int
+    started: float
+    host: str
+    mark: str
+
+
+@dataclass(frozen=True, slots=True)
 class Conclusion:
-    """What a diagnosis came to. ``path``: of its snapshot; '' where it was not kept. ``may_end``: as the listener's."""
+    """What a diagnosis came to. ``path``: of its snapshot; '' where it was not kept. ``may_end``: as the listener's.
+
+    ``end``: the rank to end for a restart; None where the verdict carries none.
+    """
 
     outcome: str
     sentence: str
     path: str = ""
     may_end: bool = False
+    end: RankToEnd | None = None
 
 
 class Listener(Protocol):
@@ -38,6 +56,12 @@ class Listener(Protocol):
     def conclusion(self) -> Conclusion | None:
         """What the last snapshot came to; None if it could not be diagnosed."""
 
+    def after_report(self) -> None:
+        """Everybody has been told of the last verdict: begin what is to be done after the report of a hang."""
+
+    def wait_for_command(self) -> None:
+        """Wait, in bounded time, until what ``after_report`` began has ended."""
+
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         """The watch on ``host`` has come to this for all ``hosts``, ours among them."""
 
@@ -55,6 +79,15 @@ class Listener(Protocol):
 
     def on_abort(self, survivors: Sequence[int]) -> None:
         """The job was ended as asked; ``survivors`` could not be."""
+
+    def on_restart(self, end: RankToEnd, *, here: bool) -> None:
+        """A rank is ended so that the launcher starts all anew; ``here``: by this watch."""
+
+    def on_no_restart(self, why: str) -> None:
+        """The job is not restarted, although the user asked for it."""
+
+    def on_restarted(self) -> None:
+        """The launcher has started new ranks."""
 
     def on_blind(self, why: str) -> None:
         """The watch failed; the job runs on."""

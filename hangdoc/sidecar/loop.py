@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import time
 
+from hangdoc.capture.find.target import host_name
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar.abort import end_job
 from hangdoc.sidecar.command import CommandState, Run
-from hangdoc.sidecar.listener import Conclusion, Listener
+from hangdoc.sidecar.listener import Conclusion, Listener, RankToEnd
+from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.meeting.together import Together
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Follower
 from hangdoc.sidecar.ranks import Roster
+from hangdoc.sidecar.restart import Restarts, end_rank
 from hangdoc.sidecar.rhythm import Recaptures, Rhythm
 
 PERIOD_SECONDS = 1.0
@@ -39,6 +42,7 @@ class Watcher:
         self._judged_elsewhere = False
         """Another host's watch has called this stall a hang."""
         self._stalls = 0
+        self._restarts = Restarts()
 
     def watch(self) -> bool:
         """Watch until the launcher ends; True if hangdoc ended the job."""
@@ -47,6 +51,7 @@ class Watcher:
                 return True
             if not self._state.asked_to_end:
                 self._tell_the_end()
+            self._listener.wait_for_command()
         finally:
             self._together.close()
             self._follower.close()
@@ -82,7 +87,9 @@ class Watcher:
         beat = self._follower.beat(now)
         if beat.searched:
             self._roster.update(self._follower.targets)
-        if beat.ranks == 0 and not self._follower.has_agent:
+        if self._restarts.under_way:
+            self._await_new_ranks(now)
+        elif beat.ranks == 0 and not self._follower.has_agent:
             self._rhythm.changed(now)  # not a distributed job, or not yet
         elif beat.moved:
             self._moved(now)
@@ -106,12 +113,15 @@ class Watcher:
             return False
         self._outcome = verdict.outcome
         self._judged_elsewhere = verdict.outcome == "hang"
-        conclusion = Conclusion(verdict.outcome, verdict.sentence, verdict.path, verdict.may_end)
+        conclusion = _concluded(verdict)
         self._listener.on_verdict(conclusion, verdict.host, verdict.hosts)
         # Another host's word ends nothing that moves here, or moved a moment ago: whoever reaches the job's store can
         # speak for the lead.
-        still = quiet >= patience * _STILL_SHARE and not self._follower.beat(time.monotonic()).moved
-        return still and verdict.may_end and self._may_abort() and self._abort()
+        if quiet < patience * _STILL_SHARE or self._follower.beat(time.monotonic()).moved:
+            return False
+        if self._asked_to("restart") and conclusion.end is not None:
+            self._restart(conclusion.end)
+        return verdict.may_end and self._asked_to("abort") and self._abort()
 
     def _moved(self, now: float) -> None:
         gap = self._rhythm.moved(now)
@@ -157,12 +167,59 @@ class Watcher:
             return False
         self._outcome = self._listener.on_stall(snapshot, self._stalls)
         conclusion = self._listener.conclusion()
+        self._listener.after_report()
+        acts = self._asked_to("abort") or self._asked_to("restart")
+        if acts and not self._still_hangs_after_the_command():
+            return False
         if conclusion is not None:
             self._together.conclude(conclusion)
-        return self._may_abort() and self._listener.may_end() and self._abort()
+        if self._asked_to("restart") and conclusion is not None and conclusion.end is not None:
+            self._restart(conclusion.end)
+        return self._asked_to("abort") and self._listener.may_end() and self._abort()
 
-    def _may_abort(self) -> bool:
-        return self._outcome == "hang" and self._options.on_hang == "abort"
+    def _still_hangs_after_the_command(self) -> bool:
+        """Wait for the user's command, which may look at the job: no host ends anything before. False if the job moved
+        or ended meanwhile."""
+        self._listener.wait_for_command()
+        if self._state.ended():
+            return False
+        now = time.monotonic()
+        if self._follower.beat(now).moved:
+            self._moved(now)
+            return False
+        return True
+
+    def _asked_to(self, what: str) -> bool:
+        """True if there is a hang, and the user asked for this then."""
+        return self._outcome == "hang" and self._options.on_hang == what
+
+    def _restart(self, end: RankToEnd) -> None:
+        """End the rank if it runs on this host, and wait for new ranks in any case."""
+        if self._restarts.was_in_vain(end):
+            self._listener.on_no_restart("an equal verdict has led to a restart before")
+            return
+        members = self._roster.members()
+        own = members.get(end.rank)
+        here = own is not None and own.process.pid == end.pid and end.host.partition("#")[0] == host_name()
+        if own is not None and here and (why := end_rank(end, dict(own.target.environment))):
+            self._listener.on_no_restart(why)
+            return
+        self._restarts.begin(end, (member.process.pid for member in members.values()), time.monotonic())
+        self._listener.on_restart(end, here=here)
+
+    def _await_new_ranks(self, now: float) -> None:
+        """Between the end of a rank and the new ranks nothing is a stall: what stands still was ended by us."""
+        pids = (member.process.pid for member in self._roster.members().values())
+        living = frozenset(pid for pid in pids if not self._roster.has_ended(pid))
+        if self._restarts.has_come(living):
+            self._outcome = self._recaptures = None
+            self._judged_elsewhere = False
+            self._listener.on_restarted()
+        elif self._restarts.is_overdue(now):
+            self._listener.on_no_restart("its launcher has not started new ranks in time")
+            if living == self._restarts.before:
+                self._restarts.give_up()
+        self._rhythm.changed(now)
 
     def _abort(self) -> bool:
         survivors = end_job(self._run.launcher, self._run.socket_folder, self._state.ended)
@@ -172,6 +229,9 @@ class Watcher:
     def _tell_the_end(self) -> None:
         if not self._roster.members() or self._judged_elsewhere:
             return  # of a hang that ended it, the verdict has been told
+        if self._restarts.under_way:
+            self._listener.on_no_restart("the command ended instead of starting new ranks")
+            return
         from hangdoc.sidecar.snapshots import ended_job  # here, as above
 
         snapshot = ended_job(self._run, self._options, self._roster, self._state.status)
@@ -182,5 +242,9 @@ class Watcher:
             if conclusion is not None:
                 self._together.conclude(conclusion, last=True)
         elif found is not None:
-            conclusion = Conclusion(found.outcome, found.sentence, found.path, found.may_end)
-            self._listener.on_verdict(conclusion, found.host, found.hosts)
+            self._listener.on_verdict(_concluded(found), found.host, found.hosts)
+
+
+def _concluded(verdict: Verdict) -> Conclusion:
+    end = RankToEnd(*verdict.end) if verdict.end else None
+    return Conclusion(verdict.outcome, verdict.sentence, verdict.path, verdict.may_end, end)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hangdoc.errors import UsageError
 
-ON_HANG = ("report", "abort")
+ON_HANG = ("report", "abort", "restart")
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
 
 
@@ -35,6 +35,8 @@ class WatchOptions:
     stall_after: float | None = None
     give_up_after: float = 600.0
     on_hang: str = "report"
+    on_hang_exec: str = ""
+    """A shell's command line that runs after the report of a hang; '' for none."""
     run_dir: Path | None = None
     """None: ``.hangdoc/<run id>``."""
     reports: tuple[Path, ...] = ()

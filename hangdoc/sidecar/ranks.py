@@ -61,19 +61,26 @@ class Roster:
             elif (known := self._members.get(target.pid)) is not None:
                 self._members[target.pid] = replace(known, target=target)
             else:
-                if self._begins_anew(target):
+                process = _describe(target.pid, "rank")
+                if self._begins_anew(target, process.ppid):
                     self._members.clear()
                 self._watch.add(target.pid)
-                process = _describe(target.pid, "rank")
                 self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
 
-    def _begins_anew(self, target: RankTarget) -> bool:
-        """True if the rank belongs to a second job: all ranks of the first have ended, this number among them.
+    def _begins_anew(self, target: RankTarget, parent: int) -> bool:
+        """True if the rank belongs to a second job: all ranks of the first have ended, this number among them, or its
+        launcher (``parent``) had told them another place or size of the job.
 
-        Without this number among them, they may have ended before this rank could join them.
+        Without that, they may have ended before this rank could join them. Example: a node of ranks 0 and 1 has ranks 2
+        and 3 after another one has come; torchrun does not count that as a restart.
         """
-        over = all(pid in self._exits for pid in self._members)
-        return over and any(member.target.rank == target.rank for member in self._members.values())
+        if not all(pid in self._exits for pid in self._members):
+            return False
+        return any(
+            member.target.rank == target.rank
+            or (member.process.ppid == parent and _round(member.target) != _round(target))
+            for member in self._members.values()
+        )
 
     def _noted(self, target: RankTarget) -> RankTarget:
         """``target``; if it is an absent rank that left a note of who it is and then ended, with its pid.
@@ -181,6 +188,12 @@ class Roster:
 
     def _last_words(self, member: Member, *, history: bool = True) -> ProbeBye | None:
         return read_bye(self._run.socket_folder / f"{member.process.pid}.bye", history=history)
+
+
+def _round(target: RankTarget) -> tuple[str | None, ...]:
+    """What all ranks that torchrun starts at once on a host have in common."""
+    environment = dict(target.environment)
+    return tuple(map(environment.get, ("WORLD_SIZE", "GROUP_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")))
 
 
 def _describe(pid: int, role: str) -> Process:

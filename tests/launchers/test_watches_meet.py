@@ -6,15 +6,15 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import MARK, end_all
+from conftest import end_all
 from helpers import hosts as namespaces
+from helpers.watched_hosts import WatchedHosts
 
 WHY_NOT = namespaces.why_not()
 pytestmark = [
@@ -25,47 +25,18 @@ PROGRAM = Path(__file__).parent / "programs" / "spans_hosts.py"
 RANKS = "torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d --rdzv-endpoint hosta:29500 --rdzv-id"
 
 
-class Job:
-    """A job on hosta and hostb. ``logs``: what each watch and its ranks wrote."""
+class Job(WatchedHosts):
+    """A job on hosta and hostb, started by torchrun."""
 
-    def __init__(self, folder: Path, mark: str) -> None:
-        self.folder = folder
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
-        self.environment = {**plain, MARK: mark, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "140"}
-        self.hosts = namespaces.Hosts("hosta", "hostb", environment=self.environment)
-        self.watches: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, mode: str, *options: str, steps: int = 100_000, env: Mapping[str, str] | None = None) -> None:
+    def start(self, mode: str, *options: str, steps: int = 100_000) -> None:
         for name in self.hosts.names:
-            line = [sys.executable, "-m", "hangdoc", "watch", "--run-dir", str(self.folder / f"run-{name}"), *options]
-            line += ["--", sys.executable, "-m", *RANKS.split(), mode, str(PROGRAM), mode, str(steps)]
-            with (self.folder / f"log-{name}").open("wb") as log:
-                environment = {**self.environment, **(env or {})}
-                self.watches[name] = self.hosts.start(name, line, environment=environment, cwd=self.folder, log=log)
-
-    def log(self, name: str) -> str:
-        return (self.folder / f"log-{name}").read_text()
-
-    def wait_for(self, name: str, text: str, seconds: float = 150) -> None:
-        """Wait until the host's log has a match of ``text``."""
-        deadline = time.monotonic() + seconds
-        while re.search(text, self.log(name)) is None:
-            assert time.monotonic() < deadline, self.explain()
-            time.sleep(0.2)
-
-    def explain(self) -> str:
-        return "\n".join(f"--- {name}\n{self.log(name)}" for name in self.watches)
-
-    def diagnosis(self, name: str) -> dict[str, object]:
-        """The latest diagnosis that the host's watch has saved."""
-        latest = max((self.folder / f"run-{name}").glob("stall-*.json"), key=lambda path: path.stat().st_mtime_ns)
-        found: dict[str, object] = json.loads(latest.read_text())
-        return found
+            command = [sys.executable, "-m", *RANKS.split(), mode, str(PROGRAM), mode, str(steps)]
+            self.launch(name, command, options)
 
 
 @pytest.fixture
 def job(tmp_path: Path, mark: str) -> Iterator[Job]:
-    made = Job(tmp_path, mark)
+    made = Job(tmp_path, mark, "hosta", "hostb")
     try:
         yield made
     finally:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hangdoc import config
+from hangdoc.cli import _FileOptions
 from hangdoc.errors import UsageError
 
 
@@ -153,6 +154,18 @@ def test_a_strangers_file_is_ignored(tmp_path: Path) -> None:
     path.write_text("[project]\nname = 'x'\n")
     lines: list[str] = []
     assert (config.from_file(tmp_path, lines.append), lines) == ({}, [])  # nothing in it that could be missed
+
+
+def test_attach_takes_nothing_from_a_file_that_ends_or_runs_something(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "pyproject.toml").write_text('[tool.hangdoc]\non-hang = "restart"\non-hang-exec = "touch ran"\n')
+    monkeypatch.chdir(tmp_path)
+    watch, attach = _FileOptions("watch"), _FileOptions("attach")
+    assert (watch.get("on_hang"), watch.get("on_hang_exec")) == ("restart", "touch ran")
+    assert (attach.get("on_hang"), attach.get("on_hang_exec")) == (None, None)
+    attach.settle()
+    assert capsys.readouterr().err == ""
 
 
 def test_names_of_variables() -> None:

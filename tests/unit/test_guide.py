@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -19,6 +20,10 @@ import run
 from dump_folders import measure
 from dump_folders.folders import cases
 from dump_folders.oracle import Mark
+
+from hangdoc.model.diagnosis import Cause, CulpritProcess, Diagnosis
+from hangdoc.model.kinds import Outcome
+from hangdoc.sidecar.hang_command import HangCommand, variables
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -67,6 +72,37 @@ def test_the_commands_of_the_page_on_hosts_are_understood() -> None:
         check=True,
     ).stdout
     assert {word for word in parameters if word not in shown} == set()
+
+
+def test_the_scripts_of_the_page_on_automation_do_what_it_says(tmp_path: Path) -> None:
+    page = resources.files("hangdoc").joinpath("guide", "automation.md").read_text(encoding="utf-8")
+    scripts = re.findall(r"^```sh\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    for name in ("curl", "scontrol"):
+        stub = tmp_path / name
+        stub.write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/{name}-words\ncat > {tmp_path}/{name}-stdin\n')
+        stub.chmod(0o700)
+    found = Diagnosis(Outcome.HANG, 'Rank 1 "hangs" at $HOME; it\'s …', cause=Cause("HD101", "", ""), culprits=(1,),
+                      culprit_processes=(CulpritProcess(1, 7, "hostb", "rank"),))  # fmt: skip
+    told = {
+        **variables(found, None),
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "SLACK_WEBHOOK": "https://hooks.slack.invalid/x",
+        "SLURM_JOB_ID": "4711",
+        "TEXTFILES": str(tmp_path),
+    }
+    said: list[str] = []
+    for script in scripts:
+        command = HangCommand(script, said.append)
+        command.start(b"{}", told)
+        command.wait()
+    assert said == []
+    assert json.loads((tmp_path / "curl-stdin").read_text()) == {"text": f"hangdoc: {found.verdict}"}
+    assert (tmp_path / "curl-words").read_text().splitlines()[-1] == "https://hooks.slack.invalid/x"
+    assert (tmp_path / "scontrol-words").read_text() == "requeue\n4711\n"
+    line = r'hangdoc_hang_time_seconds\{cause="HD101",host="hostb"\} \d{10,}\n'
+    assert re.fullmatch(line, (tmp_path / "hangdoc.prom").read_text())
+    named = set(re.findall(r"`(HANGDOC_[A-Z]+)`", page))
+    assert named == variables(found, None).keys()
 
 
 def test_the_contributors_page_names_what_exists() -> None:

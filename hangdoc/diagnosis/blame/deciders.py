@@ -29,6 +29,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
+    CutOff,
     Diverged,
     Explanation,
     Gone,
@@ -41,7 +42,7 @@ from hangdoc.diagnosis.explanation import (
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
-from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, WaitReason
 
 
 @dataclass(frozen=True)
@@ -169,6 +170,19 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
 def unseen_message(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A message whose peer no source shows. Before other roots: its partner may be any rank that waits."""
     return unseen_partner(inquiry.case) if not inquiry.case.streams else None
+
+
+def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
+    """Hosts that cannot reach each other. Before other roots: those that have what they need for one call already wait
+    in the next, for ranks that will never get it."""
+    case = inquiry.case
+    roots = case.graph.roots & case.seen
+    if not roots or not case.cuts or not case.programs:
+        return None
+    if any(activity.kind not in COMMUNICATING for rank, activity in case.activities.items() if rank in case.seen):
+        return None
+    sure = "every rank that was seen waits in a call, and data between hosts is not answered"
+    return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
@@ -308,6 +322,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_ranks,
     unseen_message,
     stuck_on_a_device,
+    cut_off,
     waiting_roots,
     all_arrived,
     held_up_unseen,

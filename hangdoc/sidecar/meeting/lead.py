@@ -68,6 +68,8 @@ class Lead:
         self._board = board
         self._orders = Orders(me, host, 0, since, (), since)
         self._seats: dict[str, Seat] = {}
+        self._forgotten: dict[str, int] = {}
+        """By member: the number of the last beat of a watch that is no part of the job any more."""
         self._answers: dict[str, bytes | str] = {}
         self._ends: dict[str, bytes] = {}
 
@@ -103,11 +105,29 @@ class Lead:
             if beat is None or beat.member != member:
                 continue
             known = self._seats.get(member)
-            if known is None or beat.number > known.beat.number:
-                self._seats[member] = Seat(beat, now, _misfit(beat, wishes))
+            if beat.number > (known.beat.number if known is not None else self._forgotten.get(member, -1)):
+                self._seats[member] = Seat(beat, now)
             if beat.left and member not in self._ends:
                 self._take_end(member)
+        for member, seat in self._seats.items():
+            why = _misfit(seat.beat, wishes)  # of the job as it is now: it may have been started anew since
+            if why != seat.refused:
+                self._seats[member] = replace(seat, refused=why)
         self._refuse_doubles(now)
+        self._forget_replaced(now, wishes)
+
+    def _forget_replaced(self, now: float, wishes: Wishes) -> None:
+        """Watches that are heard of no more and whose ranks are others' by now, or no ranks of the job any more: those
+        of a node that has left an elastic job, or whose ranks were started anew on another host."""
+        gone = {member for member, seat in self._seats.items() if seat.beat.left or seat.silent(now)}
+        if not gone:
+            return
+        living = (seat for member, seat in self._seats.items() if member not in gone and not seat.refused)
+        taken = {rank for seat in living for rank in seat.beat.ranks}.union(wishes.standing.ranks)
+        for member in gone:
+            seat = self._seats[member]
+            if member not in self._ends and (seat.refused or (seat.beat.ranks and taken.issuperset(seat.beat.ranks))):
+                self._forgotten[member] = self._seats.pop(member).beat.number
 
     def _take_end(self, member: str) -> None:
         try:

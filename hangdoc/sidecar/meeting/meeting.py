@@ -26,7 +26,9 @@ _FIRST_TRY_SECONDS, _LAST_TRY_SECONDS = 1.0, 30.0
 _MORE = 1.3
 """By this factor each pause between two tries is longer than the one before. One try costs 10 ms of CPU time."""
 _MOST_LOSSES = 5
-"""Of meetings, after which this watch goes on alone: something is wrong for good. Judgement."""
+"""Of meetings in a row, after which this watch goes on alone: something is wrong for good. Judgement."""
+_LASTING_SECONDS = 60.0
+"""A meeting that lasted so long did not fail at once: its lead has gone, or leads no more. Judgement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,15 +129,16 @@ class Meeting:
             losses = 0
             pause = _FIRST_TRY_SECONDS
             while not self._closing and losses < _MOST_LOSSES:
+                began = time.monotonic()
                 try:  # one failed meeting must not prevent the next
                     self._meet_once()
                     pause = _FIRST_TRY_SECONDS
-                except NoPlaceError as error:  # noqa: PERF203
+                except NoPlaceError as error:
                     self._show(AloneView(str(error), self._was_met()))
                     self._sleep(pause)
                     pause = min(_MORE * pause, _LAST_TRY_SECONDS)
                 except (OSError, ValueError) as error:
-                    losses += 1
+                    losses = 1 if time.monotonic() - began > _LASTING_SECONDS else losses + 1
                     self._show(AloneView(str(error) or type(error).__name__, lost=True))
                     self._sleep(_FIRST_TRY_SECONDS)
         except Exception as error:  # a failure in here must not cost the watch

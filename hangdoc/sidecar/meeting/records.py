@@ -55,7 +55,9 @@ class Orders:
 class Verdict:
     """What the lead has concluded. ``path``: of the report's snapshot on ``host``; '' where it could not be kept.
 
-    ``may_end``: it rests on ranks that were seen. ``hosts``: how many hosts' snapshots it rests on.
+    ``may_end``: it rests on ranks that were seen. ``hosts``: how many hosts' snapshots it rests on. ``end``: the rank
+    to end for a restart, its pid and start time on its own host, that host's name, and a mark that equal verdicts
+    share; empty where the verdict carries no restart.
     """
 
     round: int
@@ -65,6 +67,7 @@ class Verdict:
     path: str = ""
     may_end: bool = False
     hosts: int = 1
+    end: tuple[int, int, float, str, str] | tuple[()] = ()
 
 
 Record = TypeVar("Record", Beat, Orders, Verdict)
@@ -135,6 +138,17 @@ def _seconds(value: Any) -> bool:
     return value is None or (type(value) in (int, float) and math.isfinite(value) and value >= 0)
 
 
+def _end(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) not in (0, 5):
+        return False
+    checks = (_count, _count, _instant, _text, _text)
+    return all(check(each) for check, each in zip(checks, value, strict=False))
+
+
+def _instant(value: Any) -> bool:
+    return value is not None and _seconds(value)
+
+
 def _world(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_WORLD
 
@@ -150,6 +164,6 @@ _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     },
     Verdict: {
         **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},
-        "hosts": _count,
+        **{"hosts": _count, "end": _end},
     },
 }

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.errors import HangdocError
+from hangdoc.model.clocks import taken_with
 from hangdoc.model.same_job import HOSTS, Part
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
@@ -44,6 +45,10 @@ class Together:
         self._meeting = Meeting(options.meet)
         self._identity = host_identity()
         self._lacking_since: float | None = None
+        self._pids: frozenset[int] = frozenset()
+        """Of the latest ranks on this host."""
+        self._began_anew = False
+        """There have been other ranks before: a meeting that was lost may have been theirs."""
         self._complete = 0
         """The size of the job whose ranks all ran on this host."""
         self._answered: tuple[str, int] = ("", 0)
@@ -60,8 +65,9 @@ class Together:
     def tell(self, targets: Sequence[RankTarget], quiet: float, now: float) -> None:
         """How our own ranks are; ``quiet``: seconds since they last moved."""
         self._standing = Standing(tuple(targets), quiet if quiet >= _STILL_SECONDS else None, now)
-        if len(self._standing.ranks) == self._standing.world:
-            self._complete = self._standing.world
+        self._notice_new_ranks(now)
+        if self._standing.ranks and len(self._standing.ranks) == self._standing.world:
+            self._complete, self._lacking_since = self._standing.world, None
         self._meeting.tell(self._standing)
         # Of a job that was complete on this host, ranks may die; they are not elsewhere then.
         complete = self._complete == self._standing.world
@@ -72,6 +78,15 @@ class Together:
         if isinstance(view, MemberView) and (view.lead, view.asked) != self._heard:
             self._heard = (view.lead, view.asked)
             self._lead_spoke_at = now if view.asked else float("-inf")
+
+    def _notice_new_ranks(self, now: float) -> None:
+        """After a restart other hosts may take part, and rank 0 may run elsewhere: their watches may take to come."""
+        pids = frozenset(target.pid for target in self._standing.targets if target.pid is not None)
+        if not pids <= self._pids:
+            self._complete = 0
+            if self._lacking_since is not None:
+                self._lacking_since, self._began_anew = now, True
+        self._pids = pids or self._pids
 
     def holds(self, quiet: float, patience: float, now: float) -> bool:
         """True if it is not for this watch to look at the stall now."""
@@ -89,7 +104,7 @@ class Together:
             spoke = now - self._lead_spoke_at < quiet  # of this stall
             waits = view.waiting and quiet < 2 * self._options.give_up_after
             return quiet < patience + _UNHEARD_SECONDS or spoke or waits
-        return coming and isinstance(view, AloneView) and not view.lost
+        return coming and isinstance(view, AloneView) and (self._began_anew or not view.lost)
 
     def look(self, capture: Callable[[], JobSnapshot]) -> JobSnapshot:
         """What all hosts show now, as far as they answer; ``capture``: looks at this one."""
@@ -106,8 +121,8 @@ class Together:
             return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
 
     def conclude(self, conclusion: Conclusion, *, last: bool = False) -> None:
-        """Tell the others what came of the look. Before the job ends for it, and after its ``last`` word, wait a moment
-        until they know."""
+        """Tell the others what came of the look. Before a rank or the job ends for it, and after its ``last`` word,
+        wait a moment until they know."""
         if not self._round:
             return
         self._meeting.publish(
@@ -119,10 +134,11 @@ class Together:
                 path=conclusion.path,
                 may_end=conclusion.may_end,
                 hosts=self._hosts,
+                end=astuple(conclusion.end) if conclusion.end is not None else (),
             )
         )
         number, self._round = self._round, 0
-        if last or (conclusion.outcome == "hang" and self._options.on_hang == "abort"):
+        if last or (conclusion.outcome == "hang" and self._options.on_hang != "report"):
             self._wait_until_heard(number)
 
     def asks(self) -> bool:
@@ -270,7 +286,10 @@ class Together:
             if isinstance(found, bytes) and not seat.refused:
                 try:
                     beside = on_host[seat.beat.identity] if seat.beat.identity else set(seat.beat.ranks)
-                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside, room)))
+                    shown = unpacked(found, seat.beat.host, beside, room)
+                    if seat.beat.member in answers:  # taken because we asked, just now
+                        shown = taken_with(shown, own)
+                    others.append(Part(f"host {seat.beat.host}", shown))
                     answering.add(seat.beat.identity)
                     continue
                 except HangdocError as error:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from hangdoc.capture.find.target import host_name
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar import loop, snapshots
 from hangdoc.sidecar.command import CommandState, Run
-from hangdoc.sidecar.listener import Conclusion
+from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.loop import Watcher
 from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.options import WatchOptions
@@ -26,9 +29,12 @@ NOBODY = Beat(0, moved=False, changed=False, searched=False)
 class Told:
     """A listener that keeps what it hears; ``outcomes`` are its answers to stalls."""
 
-    def __init__(self, *outcomes: str, carried: bool = True) -> None:
+    def __init__(self, *outcomes: str, carried: bool = True, end: RankToEnd | None = None) -> None:
         self.outcomes = list(outcomes)
         self.carried = carried
+        self.end = end
+        self.commands: list[str] = []
+        """What became of the user's command."""
         self.heard: list[tuple[Any, ...]] = []
 
     def on_start(self, pid: int) -> None: ...
@@ -42,7 +48,14 @@ class Told:
     def may_end(self) -> bool:
         return self.carried
 
-    def conclusion(self) -> None: ...
+    def conclusion(self) -> Conclusion:
+        return Conclusion(self.outcomes[0], "", end=self.end)
+
+    def after_report(self) -> None:
+        self.commands.append("begun")
+
+    def wait_for_command(self) -> None:
+        self.commands.append("waited for")
 
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         self.heard.append(("verdict", conclusion.outcome, host))
@@ -61,6 +74,15 @@ class Told:
     def on_abort(self, survivors: Sequence[int]) -> None:
         self.heard.append(("abort", list(survivors)))
 
+    def on_restart(self, end: RankToEnd, *, here: bool) -> None:
+        self.heard.append(("restart", end.rank, here))
+
+    def on_no_restart(self, why: str) -> None:
+        self.heard.append(("no restart", why))
+
+    def on_restarted(self) -> None:
+        self.heard.append(("restarted",))
+
     def on_blind(self, why: str) -> None:
         self.heard.append(("blind", why))
 
@@ -74,6 +96,7 @@ class Scripted:
         self.targets: list[Any] = []
         self.has_agent = False
         self.looking = False
+        self.watcher: Watcher
 
     def beat(self, now: float) -> Beat:
         if self.looking:
@@ -107,7 +130,13 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
     monkeypatch.setattr(snapshots, "stalled_job", stalled_job)
 
     def run(
-        told: Told, beats: list[Beat], *, during: Sequence[Beat] = (), seconds: int = 0, **options: Any
+        told: Told,
+        beats: list[Beat],
+        *,
+        during: Sequence[Beat] = (),
+        seconds: int = 0,
+        at: Mapping[int, Callable[[], None]] | None = None,
+        **options: Any,
     ) -> Scripted:
         follower = Scripted(list(beats))
         follower.during = list(during)
@@ -118,8 +147,10 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Play:
             told,
             CommandState(),
         )
+        follower.watcher = watched
         for second in range(1, 1 + (seconds or len(beats))):
             clock[0] = float(second)
+            (at or {}).get(second, lambda: None)()
             if watched._round(clock[0]):
                 told.heard.append(("over",))
                 break
@@ -224,3 +255,128 @@ def test_another_hosts_verdict_ends_only_what_has_stood_still(
     told = Told("hang")
     play(told, beats, seconds=20, stall_after=10.0, on_hang="abort")
     assert (("verdict", "hang", "hosta") in told.heard, ("over",) in told.heard) == (True, ends)
+
+
+def test_the_users_command_begins_after_the_report_and_has_ended_before_the_job_is_ended(play: Play) -> None:
+    told = Told("hang")
+    play(told, [MOVING] + [STILL] * 10)
+    assert told.commands == ["begun"]
+    told = Told("hang")
+    play(told, [MOVING] + [STILL] * 10, on_hang="abort")
+    assert told.commands == ["begun", "waited for"]
+    assert told.heard[-1] == ("over",)
+
+
+def test_a_job_that_moved_while_the_command_ran_is_not_ended(play: Play) -> None:
+    told = Told("hang")
+    play(told, [MOVING, *[STILL] * 5, MOVING, *[STILL] * 3], during=[STILL], on_hang="abort")
+    assert told.heard == [("stall", 1, 5), ("resume", 5)]
+
+
+END = RankToEnd(1, 77, 1000.0, host_name(), "mark")
+
+
+class Ranks:
+    """A roster of rank 1, whose process is ``pid``; ``ended``: of those that have ended."""
+
+    can_wait = True
+
+    def __init__(self) -> None:
+        self.pid = 77
+        self.ended: set[int] = set()
+
+    def members(self) -> dict[int, Any]:
+        target = SimpleNamespace(environment=(("TORCHELASTIC_MAX_RESTARTS", "2"),))
+        return {1: SimpleNamespace(process=SimpleNamespace(pid=self.pid), target=target)}
+
+    def has_ended(self, pid: int) -> bool:
+        return pid in self.ended
+
+    def update(self, targets: object) -> None: ...
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Ranks:
+    made = Ranks()
+
+    def ends(end: RankToEnd, environment: dict[str, str]) -> str:
+        assert environment == {"TORCHELASTIC_MAX_RESTARTS": "2"}
+        made.ended.add(end.pid)
+        return ""
+
+    monkeypatch.setattr(loop, "Roster", lambda _: made)
+    monkeypatch.setattr(loop, "end_rank", ends)
+    return made
+
+
+def test_a_restart_ends_one_rank_and_nothing_is_a_stall_until_there_are_new_ones(play: Play, ranks: Ranks) -> None:
+    told = Told("hang", end=END)
+    play(told, [MOVING] + [STILL] * 60, on_hang="restart")
+    assert told.heard == [("stall", 1, 5), ("restart", 1, True)]
+    assert ranks.ended == {77}
+
+
+def test_an_equal_verdict_is_not_answered_by_a_second_restart(play: Play, ranks: Ranks) -> None:
+    told = Told("hang", end=END)
+    anew = lambda: setattr(ranks, "pid", 78)  # noqa: E731
+    play(told, [MOVING] + [STILL] * 30, at={20: anew}, on_hang="restart")
+    assert told.heard == [
+        ("stall", 1, 5),
+        ("restart", 1, True),
+        ("restarted",),
+        ("stall", 2, 5),
+        ("no restart", "an equal verdict has led to a restart before"),
+    ]
+
+
+def test_a_rank_of_another_host_is_not_ended_here(play: Play, ranks: Ranks) -> None:
+    told = Told("hang", end=replace(END, host="elsewhere"))
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart")
+    assert told.heard == [("stall", 1, 5), ("restart", 1, False)]
+    assert ranks.ended == set()
+
+
+def test_ranks_that_nobody_ended_still_hang(play: Play, ranks: Ranks) -> None:
+    told = Told("hang", end=replace(END, host="elsewhere"))
+    play(told, [MOVING, *[STILL] * 140, MOVING], on_hang="restart")
+    late = ("no restart", "its launcher has not started new ranks in time")
+    assert [what[:2] for what in told.heard[2:]] == [late, ("resume", 15)]
+
+
+def test_where_no_new_ranks_come_the_end_is_not_diagnosed(play: Play, ranks: Ranks) -> None:
+    told = Told("hang", end=END)
+    play(told, [MOVING] + [STILL] * 400, on_hang="restart")
+    assert told.heard[2:] == [("no restart", "its launcher has not started new ranks in time")]
+
+
+def test_a_job_that_ends_instead_of_starting_anew_did_not_crash(
+    play: Play, ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = JobSnapshot(taken=0.0, mode="watch", ended=True, exit_status=1)
+    monkeypatch.setattr(snapshots, "ended_job", lambda *_: failed)
+    told = Told("hang", end=END)
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart").watcher._tell_the_end()
+    assert told.heard[2:] == [("no restart", "the command ended instead of starting new ranks")]
+    told = Told("hang")
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart").watcher._tell_the_end()
+    assert told.heard[1:] == [("end", 1)]
+
+
+def test_the_verdict_of_another_host_restarts_here_what_stands_still(play: Play, ranks: Ranks) -> None:
+    told = Told("slow")
+    follower = play(told, [MOVING, *[STILL] * 3], on_hang="restart")
+    verdict = Verdict(1, "hang", "Rank 1 hangs.", "hosta", end=astuple(END))
+    for beats, restarted in (([MOVING], []), ([STILL], [("restart", 1, True)])):
+        follower.beats = beats
+        follower.watcher._together = SimpleNamespace(  # type: ignore[assignment]
+            tell=lambda *_: None, asks=lambda: False, verdict=lambda: verdict
+        )
+        assert not follower.watcher._meet(4.0)
+        assert told.heard == [("verdict", "hang", "hosta")] * (2 if restarted else 1) + restarted
+    assert ranks.ended == {77}
+
+
+def test_without_a_rank_to_end_a_restart_does_nothing(play: Play, ranks: Ranks) -> None:
+    told = Told("hang")
+    play(told, [MOVING] + [STILL] * 10, on_hang="restart")
+    assert told.heard == [("stall", 1, 5)]

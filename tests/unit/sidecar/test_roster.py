@@ -121,3 +121,31 @@ def test_a_rank_lived_until_it_was_last_asked_for(roster: Roster) -> None:
     assert end.lived_at is not None
     assert end.lived_at <= asked
     assert end.at >= asked + 0.2
+
+
+def ended_rank(roster: Roster, rank: int, **environment: str) -> None:
+    """A rank that the roster has seen live and end."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        roster.update([RankTarget(rank, process.pid, "probe", environment=tuple(environment.items()))])
+        process.kill()
+        deadline = time.monotonic() + 20
+        while not roster.has_ended(process.pid):
+            assert time.monotonic() < deadline
+            roster.wait(0.5)
+
+
+def test_ranks_of_an_earlier_round_do_not_count_though_their_numbers_do_not_come_again(roster: Roster) -> None:
+    """Another node has come and has ranks 0 and 1 now: ours has 2 and 3, and torchrun counts no restart."""
+    for rank in (0, 1):
+        ended_rank(roster, rank, WORLD_SIZE="2", GROUP_RANK="0")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        later = (("WORLD_SIZE", "4"), ("GROUP_RANK", "1"))
+        roster.update([RankTarget(2, process.pid, "probe", environment=later)])
+        assert list(roster.members()) == [2]
+        process.kill()
+
+
+def test_ranks_that_ended_before_another_one_came_count(roster: Roster) -> None:
+    ended_rank(roster, 0, WORLD_SIZE="2", GROUP_RANK="0")
+    ended_rank(roster, 1, WORLD_SIZE="2", GROUP_RANK="0")
+    assert list(roster.members()) == [0, 1]

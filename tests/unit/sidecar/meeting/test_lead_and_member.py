@@ -178,6 +178,50 @@ def test_of_two_hosts_with_one_rank_the_second_is_refused() -> None:
     assert second.refused == "host0 has rank 3 too"
 
 
+def test_a_node_whose_ranks_another_one_has_by_now_is_forgotten() -> None:
+    table = Table((2, 3), ())
+    table.step()
+    table.silent = {0}
+    table.wanted[1] = Wishes(standing(2, 3))
+    assert "has rank 2 too" in table.step().seats[1].refused  # the first may still live
+    for _ in range(int(SILENT_SECONDS) + 1):
+        view = table.step()
+    assert [(seat.beat.host, seat.refused) for seat in view.seats] == [("host1", "")]
+    table.silent = set()
+    table.wanted[0] = Wishes(standing())
+    assert [seat.beat.host for seat in table.step().seats] == ["host1", "host0"]  # it speaks again
+
+
+def test_a_node_that_has_left_an_elastic_job_is_forgotten() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.silent = {0}
+    table.wishes = Wishes(standing(0, 1, world=2))
+    (seat,) = table.step().seats
+    assert "a job of 4 ranks, not of 2" in seat.refused
+    for _ in range(int(SILENT_SECONDS) + 1):
+        view = table.step()
+    assert view.seats == ()
+
+
+def test_a_silent_node_of_the_job_as_it_is_stays_known() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.silent = {0}
+    for _ in range(int(SILENT_SECONDS) + 5):
+        view = table.step()
+    assert [seat.beat.ranks for seat in view.fitting()] == [(2, 3)]
+
+
+def test_a_world_that_grew_makes_a_host_fit_without_a_word_of_its_own() -> None:
+    table = Table((2, 3))
+    table.wishes = Wishes(standing(0, 1, world=2))
+    assert not table.step().fitting()
+    table.silent = {0}
+    table.wishes = Wishes(standing(0, 1))
+    assert len(table.step().fitting()) == 1
+
+
 @pytest.mark.parametrize("forged", [b"", b"{}" * 40, bytes(5000), sealed(bytes(31) + b"x", "beat/m0", b"{}")])
 def test_a_forged_beat_is_silence(forged: bytes) -> None:
     table = Table((2, 3))

@@ -17,7 +17,12 @@ VERDICT = Verdict(2, "hang", "Rank 3 skips it.", "hosta", "/x.hangdoc", may_end=
 KEY = b"k" * 32
 
 
-@pytest.mark.parametrize("record", [BEAT, replace(BEAT, still=None, left=True), ORDERS, VERDICT])
+END = (3, 4711, 1700000000.25, "hostb", "5f3a")
+
+
+@pytest.mark.parametrize(
+    "record", [BEAT, replace(BEAT, still=None, left=True), ORDERS, VERDICT, replace(VERDICT, end=END)]
+)
 def test_round_trip(record: Beat | Orders | Verdict) -> None:
     assert read(type(record), written(record)) == record
 
@@ -32,6 +37,16 @@ def test_round_trip(record: Beat | Orders | Verdict) -> None:
 def test_a_wrong_value_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=f"no {next(iter(change))} in the beat"):
         read(Beat, json.dumps({**asdict(BEAT), **change}).encode())
+
+
+@pytest.mark.parametrize(
+    "end",
+    [None, 3, [3], ["3", 4711, 1.5, "b", "m"], [3, -1, 1.5, "b", "m"], [3, 4711, None, "b", "m"],
+     [3, 4711, 1.5, 7, "m"], [3, 4711, 1.5, "b", "m", 6], [3, 4711, True, "b", "m"]],
+)  # fmt: skip
+def test_what_names_no_process_to_end_is_refused(end: object) -> None:
+    with pytest.raises(ValueError, match="no end in the verdict"):
+        read(Verdict, json.dumps({**asdict(VERDICT), "end": end}).encode())
 
 
 @pytest.mark.parametrize(

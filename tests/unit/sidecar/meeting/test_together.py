@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from hangdoc.capture.find.target import RankTarget, host_identity
 from hangdoc.capture.safe import spare_memory
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
-from hangdoc.sidecar.listener import Conclusion
+from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.meeting import together
 from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, View
@@ -212,6 +213,48 @@ def test_all_hosts_are_joined_and_the_verdict_is_told(watch: Watch) -> None:
     watch.together.conclude(Conclusion("hang", "Rank 3 hangs it.", "/x", may_end=True))
     (verdict,) = watch.meeting.published
     assert (verdict.round, verdict.sentence, verdict.hosts, verdict.may_end) == (1, "Rank 3 hangs it.", 2, True)
+
+
+def test_a_verdict_names_the_rank_to_end_by_pid_start_and_host(watch: Watch) -> None:
+    watch.meeting.replies = answering(packed(shown(2, 3, host="b"), send_sources=True))
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    watch.together.look(lambda: shown(0, 1))
+    watch.together.conclude(Conclusion("hang", "", end=RankToEnd(3, 4711, 1.5, "b", "mark")))
+    (verdict,) = watch.meeting.published
+    assert verdict.end == (3, 4711, 1.5, "b", "mark")
+
+
+@pytest.mark.parametrize("minutes", [-7, 0, 7])
+def test_a_host_whose_clock_is_wrong_was_looked_at_at_the_same_moment(watch: Watch, minutes: int) -> None:
+    there = replace(shown(2, 3, host="b"), taken=1.0 + 60.0 * minutes)
+    watch.meeting.replies = answering(packed(there, send_sources=True))
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: shown(0, 1))
+    assert (whole.taken, whole.unavailable) == (1.0, ())
+    assert [rank.exit.at for rank in whole.ranks if rank.exit] == [1.0, 1.0, 1.0 - 60.0 * minutes, 1.0 - 60.0 * minutes]
+
+
+def test_after_a_restart_other_watches_get_time_again(watch: Watch) -> None:
+    assert not watch.holds(31.0, AloneView("the lead is gone", lost=True))
+    targets = [RankTarget(rank, 20 + rank if rank < 2 else None, "probe", 4) for rank in range(4)]
+    watch.together.tell(targets, 0.0, watch.now)
+    watch.now += 5.0
+    assert watch.together.holds(31.0, 5.0, watch.now)
+    watch.now += 60.0
+    assert not watch.together.holds(31.0, 5.0, watch.now)
+
+
+def test_a_job_that_has_shrunk_to_this_host_lacks_nobody(watch: Watch) -> None:
+    watch.meeting.view = AloneView("the lead is gone", lost=True)
+    watch.together.tell([RankTarget(rank, 20 + rank, "probe", 2) for rank in range(2)], 31.0, watch.now)
+    assert not watch.together.holds(31.0, 30.0, watch.now)
+    own = shown(0, 1)
+    assert watch.together.look(lambda: own) is own
+    assert watch.said == []
+    watch.quiet(0.0)  # and it grows again
+    assert watch.together.holds(31.0, 30.0, watch.now)
 
 
 @pytest.mark.parametrize("data", [b"garbage", "it is too large"])
