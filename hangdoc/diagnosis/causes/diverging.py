@@ -27,7 +27,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork, same_line, user_stack
+from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 
@@ -202,7 +202,7 @@ def _within_a_library(gap: Gap) -> bool:
     """
     if gap.kind != "delete" or gap.mine is None or gap.theirs is None or not user_stack(gap.mine.stack):
         return False
-    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, with_library=True).frames
+    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, frames_of=every_frame).frames
     return diverged is not None and is_library(diverged[0])
 
 

@@ -65,7 +65,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if not early and counts is not None and not counts.theirs:
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
-    other = _round_without_call(case, blame, loop, gap)
+    other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left)
     return Finding(
         "HD102",
@@ -89,7 +89,7 @@ def _how_it_differs(culprits: tuple[int, ...], early: bool, doubted: bool) -> Me
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundWithoutCall:
+class RoundWithoutCall:
     """The other explanation of fewer calls: as many rounds, one of them without the call. Empty where there is none."""
 
     why: Message = ""
@@ -100,17 +100,17 @@ class _RoundWithoutCall:
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
-def _round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> _RoundWithoutCall:
+def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
     """What the report adds where the culprits may have been in the loop just as often, and made no call in a round."""
     if loop.guarded != 1:
-        return _RoundWithoutCall()
-    skip = skipped_round(blame.found.branch_points)
+        return RoundWithoutCall()
+    skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:
         why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return _RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
+        return RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
     if is_implicit(gap.token.stack) and _has_quiet_rounds(case, loop):
-        return _RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
-    return _RoundWithoutCall()
+        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
+    return RoundWithoutCall()
 
 
 def _has_quiet_rounds(case: Case, loop: BranchPoint) -> bool:
@@ -137,7 +137,8 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
     if tree is None or not out:
         return ""
     conditions = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
-    left_at = " left it at " if ends_alike(tree, loop.guard.line) else " may have left it at "
+    surely = ends_alike(tree, loop.guard.line) or loop.guard.in_header
+    left_at = " left it at " if surely else " may have left it at "
     return [Ranks(left), left_at, conditions]
 
 

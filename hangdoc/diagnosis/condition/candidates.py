@@ -22,10 +22,19 @@ gives `if rank == 0:` (a condition on the rank) and then `if verbose:`; ``choice
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from hangdoc.diagnosis.condition.scores import LEFT_LOOP, PER_LEVEL, TRY_BODY, score_of_condition, score_of_loop
-from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned
+from hangdoc.diagnosis.condition.scores import (
+    LEFT_LOOP,
+    OF_LIBRARY,
+    PER_LEVEL,
+    TRY_BODY,
+    score_of_condition,
+    score_of_loop,
+)
+from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, Sources
@@ -62,6 +71,8 @@ class BranchPoint:
     """The sides are in the two arms of one condition."""
     uneven: bool = False
     """One side has left this loop and the other has not; no counter contradicts that."""
+    of_library: bool = False
+    """It is a library's, which the user's code only runs."""
 
 
 def diverging_guards(
@@ -72,17 +83,24 @@ def diverging_guards(
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
     0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
-    where = fork(*sides)
+    where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     found = _in_common_function(sources, values, together, ranks, callees) if together is not None else []
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
-        passed = other[at].line > way[at].line if together is not None else has_returned(sources, other, way, at)
+        passed = has_returned(sources, other, way, at)
+        if together is not None:
+            passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
         for level, frame in enumerate(way[at + 1 if together is not None else at :], at + 1):
             found += _in_own_calls(sources, values, frame, side, ranks, callees, level=level, outside=passed)
     return sorted(found, key=lambda p: -p.score)
+
+
+def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:
+    """True if the frame is in the header of a loop that holds the line: there, the loop waits for its next item."""
+    return any(guard.in_header and guard.holds(line) for guard in guards_of(sources, frame, callees))
 
 
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
@@ -254,6 +272,8 @@ def _scored(
     """
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
+    if is_library(frame):
+        return _scored_in_library(values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
     if guard.kind == "loop":
         return _scored_loop(values, guard, frame, side, ranks) if outside else None  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
@@ -283,6 +303,20 @@ def _scored_loop(values: Values, guard: Guard, frame: Frame, side: int, ranks: S
     if False in counters and not counts_differ:
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
+
+
+def _scored_in_library(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+    """A loop or condition of a library. Its conditions on the rank hang nobody, as everybody runs them."""
+    if guard.kind == "loop":
+        loop = _scored_loop(values, guard, frame, side, ranks)
+        return replace(loop, score=loop.score + OF_LIBRARY, of_library=True) if loop is not None else None
+    if guard.kind not in CONDITIONS:
+        return None
+    differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.names]
+    if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
+        return None
+    score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
+    return replace(_branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
 
 
 def _depends_on_rank(guard: Guard, seen: dict[str, dict[int, str]]) -> bool:

@@ -24,8 +24,8 @@ from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.queries import ways_out, works_before
+from hangdoc.diagnosis.source.guards import CONDITIONS, Sources, way_out_guards
+from hangdoc.diagnosis.source.queries import works_before
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -56,6 +56,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
+    possible = _innermost_of_library_first(possible)
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
@@ -89,15 +90,18 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     return list(shown.values())[1:_MOST_CONDITIONS]
 
 
-def skipped_round(points: Sequence[BranchPoint]) -> BranchPoint | None:
+def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoint | None:
     """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
 
-    One round without the call looks just like one round less.
+    One round without the call looks just like one round less. A condition that leaves the loop skips no round.
     """
     loop = points[0]
     first, last = loop.guard.span
+    tree = sources.function(loop.file, loop.guard.line)
+    out = {guard.place for guard in way_out_guards(tree, loop.guard.line)} if tree is not None else set()
     inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
     inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
+    inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
     return next(
         (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
     )
@@ -222,6 +226,18 @@ def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks)
     return before.site == gap.theirs.site and _can_explain(case, gap, loop, ranks)
 
 
+def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible``; if it begins with a library's loop, the innermost of these that has a test of its own comes first.
+
+    Example: [`for epoch in range(self.epochs)`, `for batch in loader`, `while True`] → `for batch in loader` first.
+    """
+    if not possible or not (possible[0].of_library and possible[0].uneven):
+        return possible
+    loops = [p for p in possible if p.of_library and p.uneven]
+    first = max(loops, key=lambda p: (bool(p.guard.names), p.level, p.guard.depth))
+    return [first, *(p for p in possible if p is not first)]
+
+
 def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
     """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
 
@@ -244,23 +260,19 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
     `if` first.
     """
-    skipped = skipped_round(possible) if possible and possible[0].uneven else None
+    skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
     if skipped is None:
         return possible
     better = (
         gap.past
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
-        or _skips_within_round(case, gap, possible[0], skipped, alignment)
+        or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
 
 
-def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, skipped: BranchPoint, alignment: Alignment) -> bool:
-    """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
+def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
+    """True if the ranks outside had begun the round, in which the condition skipped the call."""
     ranks = (alignment.culprits, others_in(alignment))
-    tree = case.sources.function(loop.file, loop.guard.line)
-    out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
-    within = (skipped.file, skipped.function) == (loop.file, loop.function)
-    leaves = within and skipped.guard.line in out
-    return not leaves and began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
+    return began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))

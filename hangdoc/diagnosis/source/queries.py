@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
@@ -37,21 +37,7 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
 
     Example: `for x in xs: ⏎ if x > 9: ⏎ break` → [(2, 'if x > 9:')]; a `break` of an inner loop does not count.
     """
-    loop = _loop_at(tree, line)
-    found: list[tuple[int, str]] = []
-
-    def visit(node: ast.AST, inner: bool) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, FUNCTIONS):
-                continue
-            last = child.body[-1] if isinstance(child, ast.If) else None
-            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
-                found.append((child.lineno, f"if {text_of(child.test)}:"))  # type: ignore[attr-defined]
-            visit(child, inner or isinstance(child, LOOPS))
-
-    if loop is not None:
-        visit(loop, False)
-    return found
+    return [(guard.line, guard.condition) for guard in way_out_guards(tree, line)]
 
 
 def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
@@ -178,6 +164,18 @@ def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
     if statement is not None:
         visit(statement)
     return order.count(first) == order.count(second) == 1 and order.index(first) < order.index(second)
+
+
+def is_generator(tree: ast.AST, line: int) -> bool:
+    """True if the function around the line yields, so that its body runs when its next item is asked for."""
+    function = enclosing_function(tree, line)
+    inner = {
+        each
+        for node in ast.walk(function)
+        if isinstance(node, FUNCTIONS) and node is not function
+        for each in ast.walk(node)
+    }
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in inner for n in ast.walk(function))
 
 
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:

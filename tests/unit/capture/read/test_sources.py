@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture.read import sources
-from hangdoc.capture.read.sources import Witness, collect, scrub
+from hangdoc.capture.read.scrubbing import scrub
+from hangdoc.capture.read.sources import Witness, collect
 from hangdoc.capture.safe.open_files import User, user_of
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText, Unavailable
