@@ -25,7 +25,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import CONDITIONS, Sources, way_out_guards
-from hangdoc.diagnosis.source.queries import works_before
+from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -45,7 +45,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         return []
     ranks = (alignment.culprits, others_in(alignment))
     if is_own(gap):
-        return _exceptions_in_own_arm(case, gap, ranks[0])
+        return _around_both_arms(case, gap, ranks)
     sides = (
         stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
@@ -102,9 +102,16 @@ def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoin
     inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
     inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
     inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
+    inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
     return next(
         (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
     )
+
+
+def _ends_iterator(sources: Sources, loop: BranchPoint, point: BranchPoint) -> bool:
+    """True if the condition raises StopIteration, or the like, while the loop asks its iterator for an item."""
+    tree = sources.function(point.file, point.guard.line) if loop.guard.in_header else None
+    return tree is not None and raises(tree, point.guard.line)
 
 
 def _is_alike_in_each_round(loop: BranchPoint, condition: BranchPoint) -> bool:
@@ -119,14 +126,24 @@ def _awaited(gap: Gap) -> bool:
     return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
 
 
-def _exceptions_in_own_arm(case: Case, gap: Gap, culprits: tuple[int, ...]) -> list[BranchPoint]:
-    """The tries that can have kept the culprits from the call in their own arm of a condition.
+def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoint]:
+    """What can have kept the culprits from the call in their own arm of a condition: tries around it, and what leads to
+    the arms of both sides.
 
-    The condition that chooses between the arms is not the reason, since the other arm has such a call as well.
+    The condition that chooses between the arms is not the reason, since the other arm has such a call as well. Example:
+    of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`.
     """
-    sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-    found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
-    return [p for p in found if p.guard.kind == "try"]
+    mine = stack_of(case, gap.mine, ranks[0])
+    own = diverging_guards(case.sources, case.values, (mine, gap.token.stack), (ranks[0], ranks[0]))
+    theirs = gap.theirs.stack if gap.theirs is not None else ()
+    both = {_identity(p) for p in diverging_guards(case.sources, case.values, (mine, gap.token.stack), ranks)}
+    around = diverging_guards(case.sources, case.values, (mine, theirs), ranks)
+    conditions = [p for p in around if _identity(p) in both and not p.uneven and _can_explain(case, gap, p, ranks)]
+    return [p for p in own if p.guard.kind == "try"] + [p for p in conditions if p.guard.kind != "try"]
+
+
+def _identity(point: BranchPoint) -> tuple[str, tuple[int, str], bool, int]:
+    return point.file, point.guard.place, point.guard.taken, point.guarded
 
 
 # Which candidates are dropped

@@ -46,8 +46,26 @@ def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
     DDP's and Accelerate's no_sync and FSDP2's set_requires_gradient_sync do that.
     """
     loop = _loop_at(tree, line)
-    nodes = ast.walk(loop) if loop is not None else ()
-    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in nodes)
+    return loop is not None and turns_quiet(loop)
+
+
+def turns_quiet(tree: ast.AST) -> bool:
+    """True if the code names what turns the synchronisation of gradients off."""
+    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in ast.walk(tree))
+
+
+def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
+    """(line, text) of the first condition that turns the synchronisation of gradients off in one of its arms.
+
+    Example: `with nullcontext() if last else model.no_sync():` → 'if last'.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If | ast.IfExp):
+            continue
+        arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
+        if any(turns_quiet(each) for arm in arms for each in arm):
+            return node.lineno, f"if {text_of(node.test)}" + (":" if isinstance(node, ast.If) else "")
+    return None
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
