@@ -16,7 +16,7 @@ from hangdoc.diagnosis.calls.exchanged import is_one_too_many
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
-from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
+from hangdoc.diagnosis.condition.divergence_point import before_its_end, is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -57,7 +57,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
 
 
 def _option(case: Case, candidate: Alignment) -> _Option:
-    alignment = partner_aside(own_counterpart(settle(case, candidate)))
+    alignment = before_its_end(partner_aside(own_counterpart(settle(case, candidate))))
     return _Option(alignment, branch_points_of(case, alignment), alignment.when != candidate.when)
 
 

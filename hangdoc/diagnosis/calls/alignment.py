@@ -20,6 +20,8 @@ from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_STARTS = 6
 """Behaviors from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
+_MOST_LISTS = 64
+"""Different lists of calls that are compared with each other; chosen by hand."""
 _MOST_PLACES = 100_000
 """Of one search; chosen by hand: behaviors that need more have little in common."""
 
@@ -101,7 +103,7 @@ def shifted(history: GroupHistory) -> Alignment | None:
     """
     # Ranks of equal programs share one list.
     lists = list({id(calls): calls for rank in history.members if (calls := history.tokens.get(rank))}.values())
-    for mine in lists if len(lists) <= _MOST_STARTS else ():
+    for mine in lists if len(lists) <= _MOST_LISTS else ():
         others = [calls for calls in lists if not _same_sites(calls, mine)]
         theirs = max(others, key=len, default=[])
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a.site != b.site), None)

@@ -120,16 +120,16 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchP
 
 
 def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
-    """The guards of side 0's last round of a loop that both sides are in, where side 0 is before side 1's call.
+    """The guards of an earlier round of a loop that both sides are in.
 
-    First the loops further in than the common one, innermost first: side 0 has left them all. Then the conditions in
-    the common loop that lead to side 1's call: in its last round, side 0 may have decided one of them differently.
-    Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at `load`, side 1 at `step` → `if
-    bad:`, as side 0 may have skipped `step` in the round before.
+    First the loops further in than the common one, innermost first: side 0 has left them all, if it is before side 1's
+    call now. Then the conditions in the common loop that lead to side 1's call: in an earlier round, side 0 may have
+    decided one of them differently. Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at
+    `load`, side 1 at `step` → `if bad:`, as side 0 may have skipped `step` in the round before.
     """
     where = fork(*sides)
     diverged = where.within_function
-    if diverged is None or diverged[0].line >= diverged[1].line:
+    if diverged is None:
         return []
     at, there = where.common, diverged[1]
     callees = callees_of(sides[1])
@@ -142,7 +142,7 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
         replace(_branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
         for level, frame in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, frame, callees)
-        if g.kind == "loop"
+        if g.kind == "loop" and diverged[0].line < diverged[1].line
     ]
     conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
     return left[::-1] + [_branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
@@ -205,6 +205,8 @@ def _in_own_calls(
     """The guards around a frame that only ``side`` is in. ``outside``: the other side has left every loop there."""
     # A `finally` is left out, because every way leads there.
     guards = [guard for guard in guards_of(sources, frame, callees) if guard.condition != "finally:"]
+    if is_library(frame):
+        guards = [guard for guard in guards if guard.kind == "loop"]  # what it tests, the other side may never have
     points = (_scored(sources, values, guard, frame, side, ranks, outside=outside) for guard in guards)
     return [replace(point, level=level) for point in points if point is not None]
 

@@ -281,12 +281,21 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     if skipped is None:
         return possible
     better = (
-        gap.past
+        (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:
+    """True unless the side outside of the loop has made no call in it since: then it has left the loop for good."""
+    token = (gap.mine, gap.theirs)[1 - loop.guarded]
+    program = case.programs.get(token.rank) if token is not None else None
+    if token is None or program is None or token.order < 0:
+        return True
+    return any(is_inside(each, loop) for each in program.tokens[token.order :])
 
 
 def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:

@@ -16,7 +16,6 @@ the guards are the loop at 1, `if batch is None:` at 2 (not taken), `if rank == 
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -144,11 +143,15 @@ class Sources:
 
 @lru_cache(maxsize=4096)
 def _parse(text: SourceText) -> ast.AST | None:
+    # A method is indented, the end of its scrubbed docstring is not: it is no text to be dedented.
+    indented = text.text[:1] in (" ", "\t")
     try:
-        tree = ast.parse(textwrap.dedent(text.text))
+        tree = ast.parse(f"if True:\n{text.text}" if indented else text.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    ast.increment_lineno(tree, text.first_line - 1)
+    if indented and isinstance(tree.body[0], ast.If):
+        tree.body = tree.body[0].body
+    ast.increment_lineno(tree, text.first_line - 1 - indented)
     return tree
 
 
