@@ -155,7 +155,8 @@ def _guarded_ranks(alignment: Alignment, found: list[BranchPoint]) -> tuple[int,
     sides = (alignment.culprits, others_in(alignment))
     top = found[0] if found else None
     if top is not None and top.rank_like:
-        return sides[top.guarded]
+        special = top.guarded if top.guard.taken or not top.both_arms else 1 - top.guarded  # not those in its `else`
+        return sides[special]
     wrapped = [wrapped_for_one_rank(t.stack) if t else False for t in (gap.mine, gap.theirs)]
     if wrapped[0] != wrapped[1]:
         return sides[0 if wrapped[0] else 1]
