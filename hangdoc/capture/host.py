@@ -192,9 +192,9 @@ class _Capture:
         building = {rank: Task(partial(subject, pid, "rank", processes, ranks)) for pid, rank in self.rank_of.items()}
         launcher = self.request.launcher_pid
         if launcher is not None and launcher not in ranks and launcher in processes:
-            # Its other children are ranks, or do not belong to the job.
-            alone = {launcher: processes[launcher]}
-            building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", alone))
+            # Where it has ranks, its other children do not belong to the job; else one may be an agent without any.
+            around = {launcher: processes[launcher]} if ranks else processes
+            building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", around))
         pid_of = {rank: pid for pid, rank in self.rank_of.items()}
         until = time.monotonic() + 1.0
         return {
