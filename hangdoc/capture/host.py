@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from hangdoc.capture import nccl_sources
-from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
+from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks, process_of, rank_snapshot
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
@@ -157,6 +157,7 @@ class _Capture:
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: blocking_files(second.states, network))
         locking = Task(lambda: blocked_calls.locked_files(everyone))
+        naming = Task(lambda: named_locks(second.states))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         dumped = self._own_dumps([rank for rank, found in details.items() if found is None], second, taken)
@@ -168,9 +169,11 @@ class _Capture:
         self._native(waiting, first, second)
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
+        named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
+        files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked), nccl, dumped)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
