@@ -107,7 +107,9 @@ def shifted(history: GroupHistory) -> Alignment | None:
         others = [calls for calls in lists if not _same_sites(calls, mine)]
         theirs = max(others, key=len, default=[])
         at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a.site != b.site), None)
-        if at is None or at + 1 >= len(mine) or any(t.site == mine[at].site for calls in others for t in calls):
+        if at is None or at + 1 >= len(mine) or mine[at].op != theirs[at].op:
+            continue
+        if any(t.site == mine[at].site for calls in others for t in calls):
             continue
         if all(_same_sites(mine[at + 1 :], calls[at:]) for calls in others):
             alike = (r for r in history.members if _same_sites(history.tokens.get(r, mine), mine))
