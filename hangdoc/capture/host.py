@@ -38,6 +38,8 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
+_SOURCES = 3.0
+"""Seconds for reading the program's text, the libraries' on the stacks included. Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
@@ -114,7 +116,7 @@ class _Capture:
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         reading = Task(lambda: self._sources(ranks, witnesses, roots))
-        texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
+        texts, no_texts = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,

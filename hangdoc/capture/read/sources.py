@@ -10,11 +10,14 @@ import ast
 import contextlib
 import errno
 import io
+import math
 import os
 import sys
+import time
 import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +28,7 @@ from hangdoc.capture.read import procfs
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
-from hangdoc.model.frames import libraries_between, user_frames
+from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
@@ -37,6 +40,8 @@ _MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
+_LIBRARY_SECONDS = 2.0
+"""Of the three that capture has for all sources: where the machine is slow, some of the libraries' are left out."""
 _MAX_LIBRARY_FILES = 20
 _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
@@ -91,17 +96,21 @@ def collect(
     in another way than through the witnesses' eyes. It may be that of another version: then it counts only if every
     line on the stacks lies in the function that the stacks name.
     """
+    until = time.monotonic() + _LIBRARY_SECONDS
     lines: _Lines = {}
     below: _Lines = {}
+    often: Counter[str] = Counter()
     for stack in stacks:
         for frame in user_frames(stack, library_roots):
             lines.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
         for frame in libraries_between(stack, library_roots):
             below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
+            often[frame.file] += 1
     files = _Files(witnesses, read, keep_strings)
     texts, missing = files.texts(lines, _MAX_FILES, _MAX_TEXTS)
-    libraries, _ = files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS)
-    setters = files.setters(list(lines), libraries)
+    below = {file: below[file] for file, _ in often.most_common(_MAX_LIBRARY_FILES)}  # what loops is on most stacks
+    libraries, _ = files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
+    setters = files.setters(list(lines), libraries, until)
     kept = {(text.file, text.function, text.first_line): text for text in (*texts, *libraries, *setters)}
     return tuple(kept.values()), tuple(dict.fromkeys(missing))
 
@@ -132,11 +141,15 @@ class _Files:
             raise found
         return found
 
-    def texts(self, lines: _Lines, most_files: int, most: int) -> tuple[list[SourceText], list[Unavailable]]:
-        """The functions around the lines, and what is missing."""
+    def texts(
+        self, lines: _Lines, most_files: int, most: int, until: float = math.inf
+    ) -> tuple[list[SourceText], list[Unavailable]]:
+        """The functions around the lines, and what is missing; no further file is read after ``until`` (monotonic)."""
         texts: dict[tuple[str, str, int], SourceText] = {}
         missing: list[Unavailable] = []
         for file, wanted in list(lines.items())[:most_files]:
+            if time.monotonic() > until:
+                break
             try:
                 module = self.module(file)
                 if self._read is not None and not all(module.fits(function, line) for function, line in wanted):
@@ -152,7 +165,7 @@ class _Files:
                     texts.setdefault((file, text.function, text.first_line), text)
         return list(texts.values()), missing
 
-    def setters(self, users: Sequence[str], libraries: Sequence[SourceText]) -> list[SourceText]:
+    def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
         """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""
         names: set[str] = set()
         methods: set[str] = set()
@@ -167,7 +180,7 @@ class _Files:
             texts += [module.text_of(node) for node in functions(module.tree) if node.name in setting]
         if not names:
             return []
-        for module in self._with_imported(users):
+        for module in self._with_imported(users, until):
             texts += [
                 text
                 for line, _ in set_at(module.tree, names, methods)
@@ -175,11 +188,11 @@ class _Files:
             ]
         return texts[:_MAX_SETTERS]
 
-    def _with_imported(self, users: Sequence[str]) -> Iterator[_Module]:
+    def _with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
         """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""
         queue = dict.fromkeys(users)
         tried, found = 0, 0
-        while tried < min(len(queue), _MAX_TRIED) and found < _MAX_FILES:
+        while tried < min(len(queue), _MAX_TRIED) and found < _MAX_FILES and time.monotonic() < until:
             file = list(queue)[tried]
             tried += 1
             with contextlib.suppress(NoSourceError):
@@ -200,7 +213,9 @@ class _Module:
         self.file = file
         try:
             self.tree = tree = ast.parse(text)
-            shown = scrub(text, keep_strings=keep_strings)
+            # Of a library's large file a few functions are needed: each is scrubbed by itself.
+            self._scrub = partial(scrub, keep_strings=keep_strings) if is_third_party(file) else None
+            shown = text if self._scrub is not None else scrub(text, keep_strings=keep_strings)
         except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
@@ -262,7 +277,13 @@ class _Module:
         return found
 
     def _text(self, start: int, end: int) -> str:
-        return "\n".join(self.lines[start - 1 : end])
+        text = "\n".join(self.lines[start - 1 : end])
+        if self._scrub is None:
+            return text
+        try:
+            return self._scrub(text)
+        except (SyntaxError, tokenize.TokenError):
+            return ""
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[int, int, str]]:

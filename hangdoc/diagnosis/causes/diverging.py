@@ -167,6 +167,8 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which line issued the call was not seen"
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
+    if not any(case.sources.function(f.file, f.line) for t in (gap.mine, gap.theirs) for f in user_stack(t.stack)):
+        return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
 
 

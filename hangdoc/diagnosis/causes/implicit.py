@@ -123,6 +123,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
         [_fix(gap), cure],
+        finding.doubt,
     )
 
 
