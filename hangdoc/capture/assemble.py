@@ -19,11 +19,12 @@ _MOST_THREADS = 64
 
 @dataclass(frozen=True, slots=True)
 class BlockingFiles:
-    """By pid of this host the files that the process has locked; by thread id what the thread blocks on (the main
-    thread's is the pid)."""
+    """By pid of this host the files that the process has locked, and those that its main thread names as locks; by
+    thread id what the thread blocks on (the main thread's is the pid)."""
 
     blocked: Mapping[int, tuple[OpenFile, ...]]
     locked: Mapping[int, tuple[str, ...]]
+    named: Mapping[int, tuple[OpenFile, ...]]
 
 
 def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets) -> dict[int, tuple[OpenFile, ...]]:
@@ -37,6 +38,13 @@ def blocking_files(states: Mapping[int, ProcessState], network: sockets.Sockets)
                 found[thread.tid] = pid, files
     named = blocked_calls.find_peers(list(found.values()), states)
     return {tid: sockets.name_sockets(files, network) for tid, files in zip(found, named, strict=True)}
+
+
+def named_locks(states: Mapping[int, ProcessState]) -> dict[int, tuple[OpenFile, ...]]:
+    """By pid the lock files that the main thread of a process names while it waits."""
+    mains = {pid: state.threads[0] for pid, state in states.items() if state.threads}
+    found = {pid: blocked_calls.named_locks(pid, main.frames) for pid, main in mains.items() if main.state == "S"}
+    return {pid: files for pid, files in found.items() if files}
 
 
 def _runs_python(thread: Thread) -> bool:
@@ -60,6 +68,7 @@ def process_of(
         looks=_with_files([look[family.pid] for look in looks if family.pid in look], files.blocked),
         blocking_files=files.blocked.get(family.pid, ()),
         locked_files=files.locked.get(family.pid, ()),
+        named_locks=files.named.get(family.pid, ()),
         cwd=family.cwd,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TypeVar
 
 from hangdoc.capture import nccl_sources
-from hangdoc.capture.assemble import BlockingFiles, blocking_files, process_of, rank_snapshot
+from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks, process_of, rank_snapshot
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
@@ -38,6 +38,8 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
+_SOURCES = 3.0
+"""Seconds for reading the program's text, the libraries' on the stacks included. Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
@@ -114,7 +116,7 @@ class _Capture:
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         reading = Task(lambda: self._sources(ranks, witnesses, roots))
-        texts, no_texts = self._result(reading, "source", time.monotonic() + _PATIENCE, ((), ()))
+        texts, no_texts = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -157,6 +159,7 @@ class _Capture:
         network = self._result(open_sockets, "sockets", until, sockets.Sockets())
         holding = Task(lambda: blocking_files(second.states, network))
         locking = Task(lambda: blocked_calls.locked_files(everyone))
+        naming = Task(lambda: named_locks(second.states))
         details = {rank: self._result(asked[rank], "journal", until, None, rank) for rank in asked}
         details |= self._inject([rank for rank, found in details.items() if found is None], (first, second))
         dumped = self._own_dumps([rank for rank, found in details.items() if found is None], second, taken)
@@ -168,9 +171,11 @@ class _Capture:
         self._native(waiting, first, second)
         blocked: dict[int, tuple[OpenFile, ...]] = self._result(holding, "files", until, {})
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
+        named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
+        files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, BlockingFiles(blocked, locked), nccl, dumped)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -192,9 +197,9 @@ class _Capture:
         building = {rank: Task(partial(subject, pid, "rank", processes, ranks)) for pid, rank in self.rank_of.items()}
         launcher = self.request.launcher_pid
         if launcher is not None and launcher not in ranks and launcher in processes:
-            # Its other children are ranks, or do not belong to the job.
-            alone = {launcher: processes[launcher]}
-            building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", alone))
+            # Where it has ranks, its other children do not belong to the job; else one may be an agent without any.
+            around = {launcher: processes[launcher]} if ranks else processes
+            building[_LAUNCHER] = Task(partial(subject, launcher, "launcher", around))
         pid_of = {rank: pid for pid, rank in self.rank_of.items()}
         until = time.monotonic() + 1.0
         return {

@@ -21,7 +21,7 @@ from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
-from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_for_all
+from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_entered, holds_for_all
 from hangdoc.diagnosis.state.process import blocking_thread
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
@@ -275,6 +275,7 @@ class Case:
             rank: (
                 holds_for_all(processes[rank], activity, processes, self.sources)
                 | holds_database(activity, processes, self.sources)
+                | holds_entered(processes[rank], activity, processes, self.sources)
             )
             - {rank}
             for rank, activity in waiting.items()

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
+from hangdoc.diagnosis.condition.loop_counts import way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
@@ -32,16 +33,19 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
     here, there = telling(gap)
     both = ((gap.mine, here, blame.culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
+    point = found.branch_point
+    if point is not None and point.uneven:
+        point = way_out_of(case, point) or point
     branch = (
         describe_branch(
-            found.branch_point,
+            point,
             case.sources,
             case.values,
             (blame.culprits, others),
             past=found.past,
             doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
         )
-        if found.branch_point
+        if point is not None
         else None
     )
     return Divergence(sides, branch)

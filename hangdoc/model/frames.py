@@ -49,6 +49,25 @@ def is_library_file(path: str, roots: tuple[str, ...] = ()) -> bool:
     return any(path.startswith(root.rstrip("/") + "/") for root in roots if root.strip("/"))
 
 
+# Of the installed packages, torch: what its functions do is known, by landmarks.
+_PACKAGE = re.compile(r"(?:^|/)(?:site-packages|dist-packages)/(?!torch/|torchgen/|functorch/)")
+
+
+def is_third_party(path: str) -> bool:
+    """True for a file of an installed package other than torch."""
+    return _PACKAGE.search(path) is not None
+
+
+def libraries_between(stack: Stack, roots: tuple[str, ...] = ()) -> Stack:
+    """The frames of installed packages, innermost first, that the user's code has called.
+
+    Example: main → (ignite) run → step → (torch) backward: ignite's, as torch is left out.
+    """
+    own = own_frames(stack)
+    users = [at for at, frame in enumerate(own) if not is_library_file(frame.file, roots)]
+    return tuple(frame for frame in own[: users[-1]] if is_third_party(frame.file)) if users else ()
+
+
 def own_frames(stack: Stack) -> Stack:
     """``stack`` without the frames below multiprocessing's entry into the process.
 

@@ -44,6 +44,8 @@ class OpenFile:
     found."""
     operation: str = ""
     """The system call: 'read', 'openat', 'flock', 'connect', 'wait4' (``fd`` -1, the child as peer)."""
+    changed: float = 0.0
+    """Unix time of a lock file's last change; 0 where it was not asked for."""
 
     @property
     def is_locking(self) -> bool:
@@ -123,6 +125,8 @@ class Process:
     blocking_files: tuple[OpenFile, ...] = ()
     locked_files: tuple[str, ...] = ()
     """Files on which it holds a lock (flock or fcntl)."""
+    named_locks: tuple[OpenFile, ...] = ()
+    """Files that are there and that locals of its main thread name as locks, with those that hold a lock on them."""
     cwd: str = ""
     """Its working directory; '' where it could not be read."""
     children: tuple[Process, ...] = ()

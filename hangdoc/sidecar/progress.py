@@ -59,7 +59,7 @@ class Follower:
     """Ranks at the last search: the living, and without pid the expected."""
     _listening: int = 0
     has_agent: bool = False
-    """The command is torchrun: an agent that is there before its ranks, and may wait for other nodes."""
+    """The command runs torchrun, itself or through scripts, and no rank is there: it may wait for other nodes."""
     _followed: dict[int, _Followed] = field(default_factory=dict)
     _searched_at: float | None = None
     _allowance: float = _SEARCH_ALLOWANCE
@@ -132,7 +132,7 @@ class Follower:
             self.launcher, self.socket_folder, counters=answers, known=self.targets, deep=deep or thorough
         )
         found = {target.pid: target for target in self.targets if target.pid is not None}
-        self.has_agent = any(_is_agent(pid) for pid in (self.launcher, *procfs.children(self.launcher)))
+        self.has_agent = not found and any(_is_agent(pid) for pid in (self.launcher, *self._family()))
         self._empty_searches = 0 if found else self._empty_searches + 1
         changed = found.keys() != self._followed.keys()
         for pid in self._followed.keys() - found.keys():

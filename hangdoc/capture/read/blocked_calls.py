@@ -16,9 +16,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.stacks import is_lock_path
 from hangdoc.capture.read.unix_sockets import unix_peers
+from hangdoc.capture.safe.open_files import regular_file_below
 from hangdoc.capture.safe.text import clean, read_link, read_text
-from hangdoc.model.process import OpenFile, Thread
+from hangdoc.model.process import Frame, OpenFile, Thread
 
 _X86_64 = {
     **{0: "read", 1: "write", 17: "pread64", 18: "pwrite64", 19: "readv", 20: "writev", 40: "sendfile"},
@@ -203,6 +205,31 @@ def lock_holders(locks: str, pid: int) -> list[int]:
         elif len(words) >= 5 and words[4].isdigit():
             holding[words[0]] = int(words[4])
     return [holding[number] for number in sorted(waiting) if number in holding]
+
+
+def named_locks(pid: int, frames: Sequence[Frame]) -> tuple[OpenFile, ...]:
+    """The lock files that are there, of those that the locals of the frames name: with their age and their holders."""
+    names = (local.value for frame in frames for local in frame.locals if is_lock_path(local.value))
+    found = []
+    for path in list(dict.fromkeys(name[1:-1] for name in names))[:_MAX_LOCKED]:
+        try:
+            descriptor = regular_file_below(f"/proc/{pid}/root", path, start=f"/proc/{pid}/cwd")
+        except (OSError, ValueError):
+            continue
+        try:
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        holders = _holders_of_inode(status.st_ino)
+        found.append(OpenFile(-1, clean(path, 512), holders, "named", status.st_mtime))
+    return tuple(found)
+
+
+def _holders_of_inode(inode: int) -> tuple[int, ...]:
+    """Pids that hold a lock on a file, by /proc/locks, which has the number of its inode."""
+    lines = (line.split() for line in (read_text("/proc/locks") or "").splitlines())
+    held = [words for words in lines if len(words) >= 6 and words[1] != "->" and words[4].isdigit()]
+    return tuple(sorted({int(words[4]) for words in held if words[5].rpartition(":")[2] == str(inode)}))
 
 
 def locked_files(pids: Collection[int]) -> dict[int, tuple[str, ...]]:

@@ -7,15 +7,17 @@ secrets. The line structure stays, so that line numbers of frames fit.
 from __future__ import annotations
 
 import ast
+import contextlib
 import errno
 import io
-import keyword
+import math
 import os
-import re
 import sys
+import time
 import tokenize
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,13 +25,13 @@ from pathlib import PurePosixPath
 from typing import TypeVar
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
 from hangdoc.capture.safe.text import read_bytes
-from hangdoc.model.frames import user_frames
-from hangdoc.model.masking import mask_text
+from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
-from hangdoc.model.secret_names import Kind, kind_of_name
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
+from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
 
 _T = TypeVar("_T")
 # Limits on the source code that a snapshot keeps, so that it can be mailed. Judgement.
@@ -38,6 +40,16 @@ _MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
+_LIBRARY_SECONDS = 2.0
+"""Of the three that capture has for all sources: where the machine is slow, some of the libraries' are left out."""
+_MAX_LIBRARY_FILES = 20
+_MAX_LIBRARY_TEXTS = 60
+_MAX_SETTERS = 40
+_MAX_TRIED = 400
+"""Places where an imported file may lie; most of them are none."""
+_MAX_UP = 2
+"""Folders above a file in which what it imports is looked for: a package imports itself by its whole name."""
+_ENDS = (".py", "/__init__.py")
 _CLOCK_SLACK = 1.0
 """Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
 
@@ -79,30 +91,115 @@ def collect(
 ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
     """One ``SourceText`` per user function on ``stacks`` ('<module>': all of it), and what is missing.
 
-    ``read`` finds the text of a file in another way than through the witnesses' eyes. It may be that of another
-    version: then it counts only if every line on the stacks lies in the function that the stacks name.
+    Also the functions of installed libraries through which the user's code is called or calls, without a note where
+    they are missing, and those of the user that set what such a library's loop tests. ``read`` finds the text of a file
+    in another way than through the witnesses' eyes. It may be that of another version: then it counts only if every
+    line on the stacks lies in the function that the stacks name.
     """
-    lines: dict[str, set[tuple[str, int]]] = {}
+    until = time.monotonic() + _LIBRARY_SECONDS
+    lines: _Lines = {}
+    below: _Lines = {}
+    often: Counter[str] = Counter()
     for stack in stacks:
         for frame in user_frames(stack, library_roots):
             lines.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
-    texts: dict[tuple[str, str, int], SourceText] = {}
-    missing: list[Unavailable] = []
-    for file, wanted in list(lines.items())[:_MAX_FILES]:
-        try:
-            module = _Module(file, read(file) if read is not None else _read(file, witnesses), keep_strings)
-            if read is not None and not all(module.fits(function, line) for function, line in wanted):
-                raise NoSourceError("the file that is here is of another version")
-        except NoSourceError as error:
-            missing.append(Unavailable("source", f"{file}: {error}"))
-            continue
-        for function, line in sorted(wanted):
-            text = module.around(function, line)
-            if text is None:
-                missing.append(Unavailable("source", f"{file}:{line}: no such line in the file any more"))
-            elif len(texts) < _MAX_TEXTS:
-                texts.setdefault((file, text.function, text.first_line), text)
-    return tuple(texts.values()), tuple(dict.fromkeys(missing))
+        for frame in libraries_between(stack, library_roots):
+            below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
+            often[frame.file] += 1
+    files = _Files(witnesses, read, keep_strings)
+    texts, missing = files.texts(lines, _MAX_FILES, _MAX_TEXTS)
+    below = {file: below[file] for file, _ in often.most_common(_MAX_LIBRARY_FILES)}  # what loops is on most stacks
+    libraries, _ = files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
+    setters = files.setters(list(lines), libraries, until)
+    kept = {(text.file, text.function, text.first_line): text for text in (*texts, *libraries, *setters)}
+    return tuple(kept.values()), tuple(dict.fromkeys(missing))
+
+
+_Lines = dict[str, set[tuple[str, int]]]
+"""File → (function, line) of the frames there."""
+
+
+class _Files:
+    """The files of a job, each read and parsed once."""
+
+    def __init__(self, witnesses: Sequence[Witness], read: Callable[[str], str] | None, keep_strings: bool) -> None:
+        self._witnesses = witnesses
+        self._read = read
+        self._keep_strings = keep_strings
+        self._modules: dict[str, _Module | NoSourceError] = {}
+
+    def module(self, file: str) -> _Module:
+        """The file in pieces. Raises NoSourceError."""
+        if file not in self._modules:
+            try:
+                text = self._read(file) if self._read is not None else _read(file, self._witnesses)
+                self._modules[file] = _Module(file, text, self._keep_strings)
+            except NoSourceError as error:
+                self._modules[file] = error
+        found = self._modules[file]
+        if isinstance(found, NoSourceError):
+            raise found
+        return found
+
+    def texts(
+        self, lines: _Lines, most_files: int, most: int, until: float = math.inf
+    ) -> tuple[list[SourceText], list[Unavailable]]:
+        """The functions around the lines, and what is missing; no further file is read after ``until`` (monotonic)."""
+        texts: dict[tuple[str, str, int], SourceText] = {}
+        missing: list[Unavailable] = []
+        for file, wanted in list(lines.items())[:most_files]:
+            if time.monotonic() > until:
+                break
+            try:
+                module = self.module(file)
+                if self._read is not None and not all(module.fits(function, line) for function, line in wanted):
+                    raise NoSourceError("the file that is here is of another version")
+            except NoSourceError as error:
+                missing.append(Unavailable("source", f"{file}: {error}"))
+                continue
+            for function, line in sorted(wanted):
+                text = module.around(function, line)
+                if text is None:
+                    missing.append(Unavailable("source", f"{file}:{line}: no such line in the file any more"))
+                elif len(texts) < most:
+                    texts.setdefault((file, text.function, text.first_line), text)
+        return list(texts.values()), missing
+
+    def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
+        """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""
+        names: set[str] = set()
+        methods: set[str] = set()
+        texts: list[SourceText] = []
+        for file in dict.fromkeys(text.file for text in libraries):
+            module = self.module(file)
+            mine = [module.tree_of(text) for text in libraries if text.file == file]
+            flagged = flags((test for tree in mine for test in leaving_tests(tree)), module.tree)
+            setting = setters(module.tree, flagged)
+            names |= flagged
+            methods |= setting.keys()
+            texts += [module.text_of(node) for node in functions(module.tree) if node.name in setting]
+        if not names:
+            return []
+        for module in self._with_imported(users, until):
+            texts += [
+                text
+                for line, _ in set_at(module.tree, names, methods)
+                if (text := module.around("", line)) is not None and text.function != "<module>"
+            ]
+        return texts[:_MAX_SETTERS]
+
+    def _with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
+        """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""
+        queue = dict.fromkeys(users)
+        tried, found = 0, 0
+        while tried < min(len(queue), _MAX_TRIED) and found < _MAX_FILES and time.monotonic() < until:
+            file = list(queue)[tried]
+            tried += 1
+            with contextlib.suppress(NoSourceError):
+                module = self.module(file)
+                found += 1
+                yield module
+                queue.update(dict.fromkeys(module.imported()))
 
 
 class NoSourceError(Exception):
@@ -115,8 +212,10 @@ class _Module:
     def __init__(self, file: str, text: str, keep_strings: bool) -> None:
         self.file = file
         try:
-            tree = ast.parse(text)
-            shown = scrub(text, keep_strings=keep_strings)
+            self.tree = tree = ast.parse(text)
+            # Of a library's large file a few functions are needed: each is scrubbed by itself.
+            self._scrub = partial(scrub, keep_strings=keep_strings) if is_third_party(file) else None
+            shown = text if self._scrub is not None else scrub(text, keep_strings=keep_strings)
         except (SyntaxError, ValueError, RecursionError, tokenize.TokenError) as error:
             version = f"{sys.version_info.major}.{sys.version_info.minor}"
             raise NoSourceError(f"Python {version}, which hangdoc runs on, cannot parse it") from error
@@ -151,8 +250,40 @@ class _Module:
             return line <= len(self.lines)
         return any(start <= line <= end and name == function for start, end, name in (*self.functions, *self.classes))
 
+    def text_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> SourceText:
+        """One function of the file."""
+        start = _first_line(node)
+        return SourceText(self.file, node.name, start, self._text(start, node.end_lineno or node.lineno))
+
+    def tree_of(self, text: SourceText) -> ast.AST:
+        """The syntax tree of a piece of the file."""
+        return next((node for node in functions(self.tree) if _first_line(node) == text.first_line), self.tree)
+
+    def imported(self) -> list[str]:
+        """Files beside this one that it may import, as far as their names tell; they need not exist."""
+        found: list[str] = []
+        folder = PurePosixPath(self.file).parent
+        for node in ast.walk(self.tree):
+            names: list[str] = []
+            level = 0
+            if isinstance(node, ast.Import):
+                names = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                level, module = node.level, node.module or ""
+                names = [module, *(f"{module}.{alias.name}" for alias in node.names)]
+            places = [folder.parents[level - 2]] if level > 1 else [folder, *folder.parents[: 0 if level else _MAX_UP]]
+            parts = [name.strip(".").replace(".", "/") for name in names]
+            found += [f"{place}/{part}{end}" for place in places for part in parts if part for end in _ENDS]
+        return found
+
     def _text(self, start: int, end: int) -> str:
-        return "\n".join(self.lines[start - 1 : end])
+        text = "\n".join(self.lines[start - 1 : end])
+        if self._scrub is None:
+            return text
+        try:
+            return self._scrub(text)
+        except (SyntaxError, tokenize.TokenError):
+            return ""
 
 
 def _functions(tree: ast.Module) -> Iterator[tuple[int, int, str]]:
@@ -262,128 +393,3 @@ def decode(data: bytes) -> str:
         return data.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
     except (SyntaxError, LookupError) as error:
         raise NoSourceError("its encoding is not known") from error
-
-
-# Common words of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
-_HARMLESS = procfs.ENVIRONMENT_NAMES | {
-    "__main__",
-    "gloo",
-    "nccl",
-    "mpi",
-    "cpu",
-    "cuda",
-    "train",
-    "eval",
-    "val",
-}
-_SHORT_NUMBER = re.compile(r"\d{1,3}")
-_LONGEST_COUNT = 6
-"""Characters of a number that is shown beside a name of secrets: a longer one may be a key. Judgement."""
-_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
-
-
-def scrub(text: str, *, keep_strings: bool = False) -> str:
-    """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
-
-    Names that every job uses (RANK, __main__, gloo) and short numbers stay, but not where they are given to a name
-    that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
-    tokenize.TokenError or SyntaxError for a text that is no Python.
-    """
-    # One branch for each kind of token; nested strings of an f-string share the state.
-    lines = [f"{line}\n" for line in text.split("\n")]
-    replacements: list[tuple[tuple[int, int], tuple[int, int], str]] = []
-    names = _Names()
-    depth, opened = 0, None
-    for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
-        kind = tokenize.tok_name[token.type]
-        if kind in ("FSTRING_START", "TSTRING_START"):
-            opened = token if depth == 0 else opened
-            depth += 1
-        elif kind in ("FSTRING_END", "TSTRING_END"):
-            depth -= 1
-            if depth == 0 and opened is not None:
-                whole = _between(lines, opened.start, token.end)
-                if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
-                    hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
-                    replacements.append((opened.start, token.end, hidden))
-        elif depth:
-            continue
-        elif kind == "STRING":
-            if names.speak_of_a_secret:
-                replacements.append((token.start, token.end, _hidden(token.string, always=True)))
-            elif not keep_strings or mask_text(token.string) != token.string:
-                replacements.append((token.start, token.end, _hidden(token.string)))
-            names.add_text(token.string)
-        elif kind == "COMMENT":
-            replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
-        elif kind == "NUMBER":
-            if names.speak_of_a_secret and len(token.string) > _LONGEST_COUNT:
-                replacements.append((token.start, token.end, "..."))
-        else:
-            names.add(kind, token.string)
-    return _replace(lines, replacements)
-
-
-class _Names:
-    """What is being given a value, while the tokens of a program go by."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._given = False
-        self._depth = 0
-
-    @property
-    def speak_of_a_secret(self) -> bool:
-        """True if a password or another secret is set to, or compared with, the next literal."""
-        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
-
-    def add(self, kind: str, text: str) -> None:
-        """A token that is no literal."""
-        if text in _OPENING or text in _CLOSING:
-            self._depth = max(0, self._depth + (1 if text in _OPENING else -1))
-        # `user, password = "me", "x"` gives all of them something.
-        if kind == "NEWLINE" or text in ("(", "{", ";") or (text == "," and self._depth) or keyword.iskeyword(text):
-            self._names, self._given = [], False
-        elif kind == "NAME":
-            self._names.append(text)
-        elif text in ("=", ":", "==", "!=", ":="):
-            self._given = True
-
-    def add_text(self, literal: str) -> None:
-        """A literal, which may be a key: ``{"password": …}``."""
-        self._names.append(literal)
-
-
-def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
-    if start[0] == end[0]:
-        return lines[start[0] - 1][start[1] : end[1]]
-    return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
-
-
-def _hidden(literal: str, *, always: bool = False) -> str:
-    """The literal with its content gone and its prefix, quotes and number of lines kept."""
-    prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
-    body = literal[len(prefix) :]
-    quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
-    content = body[len(quotes) : len(body) - len(quotes)]
-    if not content or (not always and (content in _HARMLESS or _SHORT_NUMBER.fullmatch(content))):
-        return literal
-    newlines = content.count("\n")
-    if newlines and len(quotes) == 1:
-        quotes *= 3  # a literal that was continued with backslashes
-    return f"{prefix}{quotes}{'...' if 'b' in prefix.lower() else '…'}" + "\n" * newlines + quotes
-
-
-def _replace(lines: list[str], replacements: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
-    parts: list[str] = []
-    row, column = 1, 0
-    for (start_row, start), (end_row, end), new in replacements:
-        while row < start_row:
-            parts.append(lines[row - 1][column:])
-            row, column = row + 1, 0
-        parts.append(lines[row - 1][column:start])
-        parts.append(new)
-        row, column = end_row, end
-    parts.append(lines[row - 1][column:])
-    parts.extend(lines[row:])
-    return "".join(parts)[:-1]

@@ -253,7 +253,7 @@ def _frame(item: Mapping[str, Any], keep_strings: bool) -> Frame:
         name, text = str(local["name"]), local.get("repr")
         if text is None or name.startswith(("__", "@")) or not name.isidentifier():
             continue
-        plain = keep_strings or _is_torchs_own(file, name, str(text))
+        plain = keep_strings or _is_torchs_own(file, name, str(text)) or is_lock_path(str(text))
         value = clean(str(text), _MAX_VALUE) if plain else mask(str(text))
         if _worth_keeping(value, library or function == "<module>"):
             kept.append(Local(name, value, bool(local.get("arg"))))
@@ -266,6 +266,15 @@ _TORCHS_OWN = {
     "group_name": re.compile(r"""["']\d{1,9}["']"""),
     "init_method": re.compile(r"""["'](?:file|tcp)://[^"'@]*["']"""),
 }
+
+
+# A path whose last part speaks of a lock: '/data/cache/.index.lock'.
+_LOCK_PATH = re.compile(r"""(["'])((?:[\w.+@=~-]*/)*[\w.+@=~-]*(?<![bc])lo?ck[\w.+@=~-]*)\1""", re.IGNORECASE)
+
+
+def is_lock_path(text: str) -> bool:
+    """True for the path of what may be a lock file, in quotes; its folder is needed to find the file. No words."""
+    return "/" in text and len(text) < _MAX_VALUE and _LOCK_PATH.fullmatch(text) is not None
 
 
 def _is_torchs_own(file: str, name: str, text: str) -> bool:

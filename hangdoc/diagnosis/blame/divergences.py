@@ -8,7 +8,7 @@ from itertools import combinations, product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, disagreement
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
-from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs
+from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import (
     END,
     GroupHistory,
@@ -206,12 +206,29 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     several = [history for history in case.histories if len(history.members) > 1]
     by_group = [found for h in several if (found := all_repairs(h, case.ended & set(h.members)))]
     if not by_group:
-        return None
+        return _shifted_for_good(case)
     candidates, explains_all = _most_telling(case, by_group)
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
     return blamed if explains_all else _at_most_likely(blamed)
+
+
+def _shifted_for_good(case: Case) -> Blame[Diverged] | None:
+    """The blame of an extra call that was paired with the others' next one, as was every call since, where the ranks
+    that are waited for only sleep: what they sleep for is no fault. None where there is none.
+
+    The call is under a condition, no other rank ever makes it, and what follows it are the others' calls from there on.
+    Example: `if main: barrier()`, and then a loop of barriers, whose first one met the others' second.
+    """
+    if not case.graph.roots or any(case.activities[r].kind != ActivityKind.SLEEPING for r in case.graph.roots):
+        return None
+    for history in case.histories:
+        alignment = shifted(history) if case.programs and not history.blind and history.first == 1 else None
+        blamed = decide(case, [alignment], proved=True) if alignment is not None else None
+        if blamed is not None and blamed.found.branch_points and blamed.found.branch_points[0].guarded == 0:
+            return _at_most_likely(blamed)
+    return None
 
 
 def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Alignment], bool]:

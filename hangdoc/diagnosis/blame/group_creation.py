@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -20,6 +20,9 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
 _LABEL = "new_group"
+LOCAL = "new_group by members"
+"""What the groups are called whose members alone make them (`use_local_synchronization=True`): torch 2.13 names such a
+group after its members and the number of groups that the rank has made before, so unequal numbers never meet."""
 _Making = tuple[int, Stack, tuple[int, ...]]
 """A group's number, where the rank makes it, its members as far as they are known."""
 
@@ -32,7 +35,7 @@ def missing_creations(case: Case) -> list[Alignment]:
     """
     making = {rank: now for rank in case.activities if (now := _making(case, rank)) is not None}
     if not making:
-        return []
+        return _uneven_before_local_group(case)
     history = _history(case, making)
     by_number: dict[int, list[Token]] = {}
     for tokens in history.tokens.values():
@@ -45,6 +48,44 @@ def missing_creations(case: Case) -> list[Alignment]:
             if found:
                 return found
     return []
+
+
+def _uneven_before_local_group(case: Case) -> list[Alignment]:
+    """The repairs after which ranks that make a group by themselves have made equally many before.
+
+    Example: rank 0 made (0,) and makes (0, 1), rank 1 makes (0, 1) as its first → (0,) is extra on rank 0.
+    """
+    waiting: dict[tuple[int, ...], dict[int, Stack]] = {}
+    for rank, activity in case.activities.items():
+        found = _made_by_members(activity.stack) if activity.kind == ActivityKind.STORE_WAIT else None
+        if found is not None and case.ranks[rank].journal is not None:
+            waiting.setdefault(found[1], {})[rank] = found[0]
+    for members, stacks in sorted(waiting.items()):
+        journals = {rank: journal for rank in stacks if (journal := case.ranks[rank].journal) is not None}
+        if len({len(journal.groups) for journal in journals.values()}) < 2:
+            continue
+        history = GroupHistory((LOCAL, members), tuple(sorted(stacks)), _LABEL)
+        for rank in history.members:
+            journal = journals[rank]
+            made = [(journal.stack(g.created_at) if g.created_at >= 0 else (), g.members) for g in journal.groups]
+            made.append((stacks[rank], members))
+            history.tokens[rank] = [
+                Token(rank, history.key, number, _LABEL, site_of(stack), (some,), (), number == len(made), -1, 0, stack)
+                for number, (stack, some) in enumerate(made, 1)
+            ]
+        return repairs(history)
+    return []
+
+
+def _made_by_members(stack: Stack) -> tuple[Stack, tuple[int, ...]] | None:
+    """(the stack from torch's frame on, the members) of the group that its members alone make; None elsewhere."""
+    local = any(each.name == "use_local_synchronization" and each.value == "True" for f in stack for each in f.locals)
+    for number, frame in enumerate(stack):
+        if local and plain(frame.function) in names("group_constructor"):
+            values = {each.name: each.value for each in frame.locals}
+            members = _numbers(values.get("global_ranks_in_group", ""))
+            return (stack[number:], members) if members else None
+    return None
 
 
 def _groups_made(tokens: list[Token]) -> list[list[Token]]:

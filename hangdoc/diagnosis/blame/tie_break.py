@@ -16,7 +16,7 @@ from hangdoc.diagnosis.calls.exchanged import is_one_too_many
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
-from hangdoc.diagnosis.condition.divergence_point import is_own, own_counterpart, partner_aside, settle
+from hangdoc.diagnosis.condition.divergence_point import before_its_end, is_own, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -57,7 +57,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
 
 
 def _option(case: Case, candidate: Alignment) -> _Option:
-    alignment = partner_aside(own_counterpart(settle(case, candidate)))
+    alignment = before_its_end(partner_aside(own_counterpart(settle(case, candidate))))
     return _Option(alignment, branch_points_of(case, alignment), alignment.when != candidate.when)
 
 
@@ -155,7 +155,8 @@ def _guarded_ranks(alignment: Alignment, found: list[BranchPoint]) -> tuple[int,
     sides = (alignment.culprits, others_in(alignment))
     top = found[0] if found else None
     if top is not None and top.rank_like:
-        return sides[top.guarded]
+        special = top.guarded if top.guard.taken or not top.both_arms else 1 - top.guarded  # not those in its `else`
+        return sides[special]
     wrapped = [wrapped_for_one_rank(t.stack) if t else False for t in (gap.mine, gap.theirs)]
     if wrapped[0] != wrapped[1]:
         return sides[0 if wrapped[0] else 1]

@@ -20,6 +20,8 @@ from hangdoc.diagnosis.frames.stacks import Site
 
 _MOST_STARTS = 6
 """Behaviors from which a repair is tried, the most common first; chosen by hand: each is aligned with all others."""
+_MOST_LISTS = 64
+"""Different lists of calls that are compared with each other; chosen by hand."""
 _MOST_PLACES = 100_000
 """Of one search; chosen by hand: behaviors that need more have little in common."""
 
@@ -90,6 +92,35 @@ def crossed_before(alignment: Alignment) -> Token | None:
         if token.site not in known[1] and other.site in known[0]:
             return token
     return None
+
+
+def shifted(history: GroupHistory) -> Alignment | None:
+    """The repair of one extra call that paired with the others' next one, and so did all that follow; None where there
+    is none.
+
+    Unlike sites alone are no fault, but here the others never call from the extra one's site, and each later call is
+    from the site of the others' call before. Example: [A, X, B, C] | [A, B, C, D] → X is extra.
+    """
+    # Ranks of equal programs share one list.
+    lists = list({id(calls): calls for rank in history.members if (calls := history.tokens.get(rank))}.values())
+    for mine in lists if len(lists) <= _MOST_LISTS else ():
+        others = [calls for calls in lists if not _same_sites(calls, mine)]
+        theirs = max(others, key=len, default=[])
+        at = next((i for i, (a, b) in enumerate(zip(mine, theirs, strict=False)) if a.site != b.site), None)
+        if at is None or at + 1 >= len(mine) or mine[at].op != theirs[at].op:
+            continue
+        if any(t.site == mine[at].site for calls in others for t in calls):
+            continue
+        if all(_same_sites(mine[at + 1 :], calls[at:]) for calls in others):
+            alike = (r for r in history.members if _same_sites(history.tokens.get(r, mine), mine))
+            gap = Gap("delete", tuple(sorted(alike)), mine[at], mine[at], theirs[at])
+            return Alignment(history, len(gap.ranks), (gap,), tuple(theirs))
+    return None
+
+
+def _same_sites(some: Sequence[Token], others: Sequence[Token]) -> bool:
+    """True if one of the two begins with the other, by operations and sites."""
+    return all((a.op, a.site) == (b.op, b.site) for a, b in zip(some, others, strict=False))
 
 
 def fold(history: GroupHistory, ended: frozenset[int]) -> list[Behavior]:

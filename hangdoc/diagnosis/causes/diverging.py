@@ -27,7 +27,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork, same_line, user_stack
+from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
 
@@ -167,6 +167,8 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which line issued the call was not seen"
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
+    if not any(case.sources.function(f.file, f.line) for t in (gap.mine, gap.theirs) for f in user_stack(t.stack)):
+        return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
 
 
@@ -202,7 +204,7 @@ def _within_a_library(gap: Gap) -> bool:
     """
     if gap.kind != "delete" or gap.mine is None or gap.theirs is None or not user_stack(gap.mine.stack):
         return False
-    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, with_library=True).frames
+    diverged = fork(gap.mine.stack, gap.theirs.stack, same=same_line, frames_of=every_frame).frames
     return diverged is not None and is_library(diverged[0])
 
 

@@ -124,6 +124,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
         [_fix(gap), cure],
+        finding.doubt,
     )
 
 
@@ -208,8 +209,8 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
 @cause("HD109", explains=Diverged, order=150)
 def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD109: a library runs the loop, and is at another stage of it on the two sides."""
-    gap = blame.found.gap
-    if gap is None or blame.found.branch_point is not None or gap.mine is None or gap.theirs is None:
+    gap, point = blame.found.gap, blame.found.branch_point
+    if gap is None or gap.mine is None or gap.theirs is None or (point is not None and not point.of_library):
         return None
     here, there = stage(gap.mine.stack), stage(gap.theirs.stack)
     if here is None or there is None or here.stage == there.stage:

@@ -9,11 +9,13 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.source.locks import polls_for_lock
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
-from hangdoc.model.kinds import GONE, WaitReason
+from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
+from hangdoc.model.wording import name_duration
 
 _MOST_PROCESSES = 3
 """Child processes that a sentence names; chosen by hand."""
@@ -191,6 +193,47 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
     )
+
+
+@cause("HD504", explains=OutsideWait, order=360)
+def left_behind(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+    """HD504: a rank tries again and again to take a lock file that is there, and that no rank holds.
+
+    Example: `os.open(path, os.O_CREAT | os.O_EXCL)` in a loop, and a job that was killed yesterday left the file.
+    """
+    rank = next((r for r in blame.culprits if _polls_for_lock(case, r)), None)
+    process = case.ranks[rank].process if rank is not None else None
+    if rank is None or process is None or not process.named_locks:
+        return None
+    file, where = process.named_locks[0], case.activities[rank].where
+    same = tuple(r for r in blame.culprits if _polls_for_lock(case, r))
+    others = tuple(r for r in others_of(case, blame) if case.activities[r].kind not in GONE)
+    age = case.job.taken - file.changed
+    made = (
+        f"{file.target} was last changed {name_duration(age)} before this look" if age > 1 else f"{file.target} is new"
+    )
+    before = ", before the job started" if process.started and file.changed < process.started else ""
+    holders = f"process {', '.join(map(str, file.peers))} holds a lock on it"
+    nobody = "no rank is in the code that it guards, and no process holds a lock on it"
+    return Finding(
+        "HD504",
+        sentence(
+            [Does(same, "waits", "wait"), f" for the lock file {file.target} at ", _at(where)],
+            where_they_wait(case, others) if others else "",
+        ),
+        joined(
+            made + before, holders if file.peers else f"{nobody}: who made it most likely ended without removing it"
+        ),
+        f"see what process {file.peers[0]} does: it has to let the lock go"
+        if file.peers
+        else f"remove {file.target} if no other program uses it, and lock with flock (filelock.FileLock), which the "
+        "kernel lets go when its owner ends",
+    )
+
+
+def _polls_for_lock(case: Case, rank: int) -> bool:
+    activity = case.activities[rank]
+    return activity.kind == ActivityKind.SLEEPING and polls_for_lock(activity.stack, case.sources)
 
 
 def _at(where: Frame | None) -> Message:

@@ -14,8 +14,10 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function
-from hangdoc.diagnosis.source.queries import item_loop, shared_item_loop
-from hangdoc.model.message import Condition, Does, Ranks, sentence
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import item_loop, leads_to, shared_item_loop
+from hangdoc.model.message import Condition, Does, Ranks, joined, sentence
+from hangdoc.model.process import Frame
 
 
 @cause("HD107", explains=Diverged, order=190)
@@ -24,11 +26,12 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
-    if point is not None and not (point.both_arms and is_shared(case, gap)):
-        return None
     if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
         return None
-    if not _uses(case, gap.theirs.rank, gap.mine) or not _uses(case, gap.mine.rank, gap.theirs):
+    coming = _each_comes_to_the_other(case, gap.mine, gap.theirs)
+    if point is not None and not (point.both_arms and (coming or is_shared(case, gap))):
+        return None
+    if not coming and not (_uses(case, gap.theirs.rank, gap.mine) and _uses(case, gap.mine.rank, gap.theirs)):
         return None  # of a group that one side has not used yet, nobody knows its order
     labels = {h.key: h.label for h in case.histories}
     first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
@@ -43,13 +46,44 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             "each side waits for the other",
         ),
-        [
-            [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}`", at(gap.mine.frame), ", "],
-            [Ranks(others), f" in {gap.theirs.op} of `{second}`", at(gap.theirs.frame)],
-        ],
+        joined(
+            [
+                [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}`", at(gap.mine.frame), ", "],
+                [Ranks(others), f" in {gap.theirs.op} of `{second}`", at(gap.theirs.frame)],
+            ],
+            what_decided(case, blame) if point is not None else "",
+        ),
         "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
         "not iterate over sets)",
     )
+
+
+def _each_comes_to_the_other(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if both ranks are members of both groups, wait there for each other, and by the source will make the other's
+    call next: another one of its kind follows in the same block, or in the next round of one loop.
+
+    Example: `for group in groups: all_reduce(x, group=group)`; one rank is in group a, the other in group b.
+    """
+    both = {mine.rank, theirs.rank}
+    if not (mine.pending and theirs.pending and both <= set(mine.group[1]) & set(theirs.group[1])):
+        return False
+    where = fork(mine.stack, theirs.stack)
+    if where.frames is None and len(where.mine) == len(where.theirs):
+        return mine.op == theirs.op and any(_is_in_loop(case, frame) for frame in where.mine)
+    if where.within_function is None:
+        return False
+    calls = [way[where.common + 1 : where.common + 2] for way in (where.mine, where.theirs)]
+    called = [plain(call[0].function) if call else token.op for call, token in zip(calls, (mine, theirs), strict=True)]
+    trees = [(frame, case.sources.function(frame.file, frame.line)) for frame in where.within_function]
+    return all(
+        tree is not None and leads_to(tree, frame.line, other)
+        for (frame, tree), other in zip(trees, called[::-1], strict=True)
+    )
+
+
+def _is_in_loop(case: Case, frame: Frame) -> bool:
+    tree = case.sources.function(frame.file, frame.line)
+    return tree is not None and any(guard.kind == "loop" for guard in guards(tree, frame.line))
 
 
 def _uses(case: Case, rank: int, call: Token) -> bool:

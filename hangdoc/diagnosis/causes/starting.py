@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
+from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -18,7 +19,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, sentence
+from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 
 _CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
@@ -63,6 +64,21 @@ def _made_by_some(
     )
 
 
+_BY_MEMBERS = (
+    "with `use_local_synchronization=True`, torch names a group after its members and the number of groups that the "
+    "rank has made before, so its members wait for each other under different names"
+)
+_SAME_NUMBER = (
+    "let all members of a group make equally many groups before it, or leave `use_local_synchronization` out and call "
+    "new_group on every rank, in the same order"
+)
+
+
+def _is_by_members(blame: Blame[Diverged]) -> bool:
+    gap = blame.found.gap
+    return gap is not None and gap.token.group[0] == LOCAL
+
+
 def _unlike_groups(
     case: Case, blame: Blame[Diverged], making: list[tuple[Token, Frame | None, tuple[int, ...]]]
 ) -> Finding:
@@ -76,6 +92,14 @@ def _unlike_groups(
         ]
         for token, frame, ranks in making
     ]
+    if _is_by_members(blame):
+        (_, frame, more), (_, _, less) = making
+        return Finding(
+            "HD303",
+            sentence([Ranks(more), " made a process group that ", Ranks(less), " did not make", at(frame)]),
+            joined(what_decided(case, blame), _BY_MEMBERS),
+            _SAME_NUMBER,
+        )
     unlike = len({token.sizes for token, _, _ in making}) > 1
     return Finding(
         "HD303",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import takewhile
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
@@ -12,15 +13,23 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import skipped_round
-from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import is_implicit
-from hangdoc.diagnosis.frames.stacks import lines_of
+from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.queries import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
+from hangdoc.diagnosis.source.queries import (
+    ends_alike,
+    has_quiet_rounds,
+    is_retry_loop,
+    quiet_condition,
+    turns_quiet,
+    ways_out,
+)
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 
 
 @cause("HD103", explains=Diverged, order=165)
@@ -65,58 +74,92 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if not early and counts is not None and not counts.theirs:
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
-    other = _round_without_call(case, blame, loop, gap)
+    other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left)
+    token = gap.theirs if early else gap.mine
+    doubt = other.doubt or (
+        _ITS_ITERATOR if out and token is not None and _asks_own_iterator(loop, token.stack) else ""
+    )
     return Finding(
         "HD102",
         sentence(
             [
-                [Ranks(culprits), " ", _how_it_differs(culprits, early, bool(other.doubt))],
+                [Ranks(culprits), " ", _how_it_differs(culprits, early, other)],
                 [" (", Place(loop.file, loop.guard.line), ")"],
             ],
             where_they_wait(case, others),
         ),
         joined([_ended(loop, left, inside), _compared(counts), _counters(case, loop)], other.why, out),
         [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
-        other.doubt,
+        doubt,
     )
 
 
-def _how_it_differs(culprits: tuple[int, ...], early: bool, doubted: bool) -> Message:
+_ITS_ITERATOR = "an iterator that ended by itself looks the same"
+
+
+def _asks_own_iterator(loop: BranchPoint, stack: Stack) -> bool:
+    """True if the call is made by an iterator of the user's, which the loop asks for its next item: it may end itself.
+
+    A library's iterator that communicates ends on all ranks at once.
+    """
+    at = next((i for i, f in enumerate(stack) if (f.file, f.line) == (loop.file, loop.line)), 0)
+    return loop.guard.in_header and loop.guard.condition.startswith("for ") and at > 0 and not is_library(stack[at - 1])
+
+
+def _how_it_differs(culprits: tuple[int, ...], early: bool, other: RoundWithoutCall) -> Message:
     if not early:
         return [Verb(culprits, "runs", "run"), " the loop once more"]
-    return "left the loop with fewer calls" if doubted else "left the loop early"
+    if other.quiet:
+        return "left the loop after fewer synchronised steps"
+    return "left the loop with fewer calls" if other.doubt else "left the loop early"
 
 
 @dataclass(frozen=True, slots=True)
-class _RoundWithoutCall:
+class RoundWithoutCall:
     """The other explanation of fewer calls: as many rounds, one of them without the call. Empty where there is none."""
 
     why: Message = ""
     fix: str = ""
     doubt: str = ""
+    quiet: bool = False
+    """The call is one of those that a library leaves out in some rounds: calls are no rounds."""
 
 
 _EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
-def _round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> _RoundWithoutCall:
+def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
     """What the report adds where the culprits may have been in the loop just as often, and made no call in a round."""
     if loop.guarded != 1:
-        return _RoundWithoutCall()
-    skip = skipped_round(blame.found.branch_points)
+        return RoundWithoutCall()
+    skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:
         why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return _RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
-    if is_implicit(gap.token.stack) and _has_quiet_rounds(case, loop):
-        return _RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
-    return _RoundWithoutCall()
-
-
-def _has_quiet_rounds(case: Case, loop: BranchPoint) -> bool:
-    """True if a library may have made no call in some of the loop's rounds, as DDP under ``no_sync()``."""
+        return RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
+    if not is_implicit(gap.token.stack):
+        return RoundWithoutCall()
     tree = case.sources.function(loop.file, loop.guard.line)
-    return tree is not None and has_quiet_rounds(tree, loop.guard.line)
+    if tree is not None and has_quiet_rounds(tree, loop.guard.line):
+        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
+    hidden = _turned_quiet(case, loop, gap.token.stack)
+    if hidden is None and not makes_fewer_calls_than_rounds(case, loop, gap.token):
+        return RoundWithoutCall()
+    by: Message = [", by ", hidden] if isinstance(hidden, Condition) else ""
+    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", by]
+    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", _EARLY_OR_QUIET, quiet=True)
+
+
+def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bool | None:
+    """The condition that turns the synchronisation off in a function that the loop calls on the way to the call; True
+    where such a function does so without one, None where none does."""
+    found: Condition | bool | None = None
+    for frame in takewhile(lambda f: (f.file, plain(f.function)) != (loop.file, loop.function), user_stack(stack)):
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is not None and turns_quiet(tree):
+            where = quiet_condition(tree)
+            found = Condition(where[1], frame.file, where[0]) if where is not None else found or True
+    return found
 
 
 def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
@@ -137,7 +180,8 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
     if tree is None or not out:
         return ""
     conditions = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
-    left_at = " left it at " if ends_alike(tree, loop.guard.line) else " may have left it at "
+    surely = ends_alike(tree, loop.guard.line) or loop.guard.in_header
+    left_at = " left it at " if surely else " may have left it at "
     return [Ranks(left), left_at, conditions]
 
 

@@ -22,10 +22,19 @@ gives `if rank == 0:` (a condition on the rank) and then `if verbose:`; ``choice
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from hangdoc.diagnosis.condition.scores import LEFT_LOOP, PER_LEVEL, TRY_BODY, score_of_condition, score_of_loop
-from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned
+from hangdoc.diagnosis.condition.scores import (
+    LEFT_LOOP,
+    OF_LIBRARY,
+    PER_LEVEL,
+    TRY_BODY,
+    score_of_condition,
+    score_of_loop,
+)
+from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, Sources
@@ -62,6 +71,8 @@ class BranchPoint:
     """The sides are in the two arms of one condition."""
     uneven: bool = False
     """One side has left this loop and the other has not; no counter contradicts that."""
+    of_library: bool = False
+    """It is a library's, which the user's code only runs."""
 
 
 def diverging_guards(
@@ -72,17 +83,24 @@ def diverging_guards(
     ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
     0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
-    where = fork(*sides)
+    where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     found = _in_common_function(sources, values, together, ranks, callees) if together is not None else []
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
-        passed = other[at].line > way[at].line if together is not None else has_returned(sources, other, way, at)
+        passed = has_returned(sources, other, way, at)
+        if together is not None:
+            passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
         for level, frame in enumerate(way[at + 1 if together is not None else at :], at + 1):
             found += _in_own_calls(sources, values, frame, side, ranks, callees, level=level, outside=passed)
     return sorted(found, key=lambda p: -p.score)
+
+
+def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:
+    """True if the frame is in the header of a loop that holds the line: there, the loop waits for its next item."""
+    return any(guard.in_header and guard.holds(line) for guard in guards_of(sources, frame, callees))
 
 
 def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
@@ -102,16 +120,16 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchP
 
 
 def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchPoint]:
-    """The guards of side 0's last round of a loop that both sides are in, where side 0 is before side 1's call.
+    """The guards of an earlier round of a loop that both sides are in.
 
-    First the loops further in than the common one, innermost first: side 0 has left them all. Then the conditions in
-    the common loop that lead to side 1's call: in its last round, side 0 may have decided one of them differently.
-    Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at `load`, side 1 at `step` → `if
-    bad:`, as side 0 may have skipped `step` in the round before.
+    First the loops further in than the common one, innermost first: side 0 has left them all, if it is before side 1's
+    call now. Then the conditions in the common loop that lead to side 1's call: in an earlier round, side 0 may have
+    decided one of them differently. Example: in `for batch in loader: if bad: continue; load(); step()`, side 0 is at
+    `load`, side 1 at `step` → `if bad:`, as side 0 may have skipped `step` in the round before.
     """
     where = fork(*sides)
     diverged = where.within_function
-    if diverged is None or diverged[0].line >= diverged[1].line:
+    if diverged is None:
         return []
     at, there = where.common, diverged[1]
     callees = callees_of(sides[1])
@@ -124,7 +142,7 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
         replace(_branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
         for level, frame in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, frame, callees)
-        if g.kind == "loop"
+        if g.kind == "loop" and diverged[0].line < diverged[1].line
     ]
     conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
     return left[::-1] + [_branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
@@ -187,6 +205,8 @@ def _in_own_calls(
     """The guards around a frame that only ``side`` is in. ``outside``: the other side has left every loop there."""
     # A `finally` is left out, because every way leads there.
     guards = [guard for guard in guards_of(sources, frame, callees) if guard.condition != "finally:"]
+    if is_library(frame):
+        guards = [guard for guard in guards if guard.kind == "loop"]  # what it tests, the other side may never have
     points = (_scored(sources, values, guard, frame, side, ranks, outside=outside) for guard in guards)
     return [replace(point, level=level) for point in points if point is not None]
 
@@ -254,6 +274,8 @@ def _scored(
     """
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
+    if is_library(frame):
+        return _scored_in_library(values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
     if guard.kind == "loop":
         return _scored_loop(values, guard, frame, side, ranks) if outside else None  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
@@ -283,6 +305,20 @@ def _scored_loop(values: Values, guard: Guard, frame: Frame, side: int, ranks: S
     if False in counters and not counts_differ:
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
+
+
+def _scored_in_library(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+    """A loop or condition of a library. Its conditions on the rank hang nobody, as everybody runs them."""
+    if guard.kind == "loop":
+        loop = _scored_loop(values, guard, frame, side, ranks)
+        return replace(loop, score=loop.score + OF_LIBRARY, of_library=True) if loop is not None else None
+    if guard.kind not in CONDITIONS:
+        return None
+    differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.names]
+    if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
+        return None
+    score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
+    return replace(_branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
 
 
 def _depends_on_rank(guard: Guard, seen: dict[str, dict[int, str]]) -> bool:

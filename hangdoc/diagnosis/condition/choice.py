@@ -24,8 +24,8 @@ from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.queries import ways_out, works_before
+from hangdoc.diagnosis.source.guards import CONDITIONS, Sources, way_out_guards
+from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 
@@ -45,7 +45,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         return []
     ranks = (alignment.culprits, others_in(alignment))
     if is_own(gap):
-        return _exceptions_in_own_arm(case, gap, ranks[0])
+        return _around_both_arms(case, gap, ranks)
     sides = (
         stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
@@ -56,6 +56,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
+    possible = _innermost_of_library_first(possible)
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
@@ -89,18 +90,28 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     return list(shown.values())[1:_MOST_CONDITIONS]
 
 
-def skipped_round(points: Sequence[BranchPoint]) -> BranchPoint | None:
+def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoint | None:
     """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
 
-    One round without the call looks just like one round less.
+    One round without the call looks just like one round less. A condition that leaves the loop skips no round.
     """
     loop = points[0]
     first, last = loop.guard.span
+    tree = sources.function(loop.file, loop.guard.line)
+    out = {guard.place for guard in way_out_guards(tree, loop.guard.line)} if tree is not None else set()
     inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
     inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
+    inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
+    inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
     return next(
         (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
     )
+
+
+def _ends_iterator(sources: Sources, loop: BranchPoint, point: BranchPoint) -> bool:
+    """True if the condition raises StopIteration, or the like, while the loop asks its iterator for an item."""
+    tree = sources.function(point.file, point.guard.line) if loop.guard.in_header else None
+    return tree is not None and raises(tree, point.guard.line)
 
 
 def _is_alike_in_each_round(loop: BranchPoint, condition: BranchPoint) -> bool:
@@ -115,14 +126,24 @@ def _awaited(gap: Gap) -> bool:
     return any(token is not None and token.stack and not is_library(token.stack[0]) for token in (gap.mine, gap.theirs))
 
 
-def _exceptions_in_own_arm(case: Case, gap: Gap, culprits: tuple[int, ...]) -> list[BranchPoint]:
-    """The tries that can have kept the culprits from the call in their own arm of a condition.
+def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoint]:
+    """What can have kept the culprits from the call in their own arm of a condition: tries around it, and what leads to
+    the arms of both sides.
 
-    The condition that chooses between the arms is not the reason, since the other arm has such a call as well.
+    The condition that chooses between the arms is not the reason, since the other arm has such a call as well. Example:
+    of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`.
     """
-    sides = (stack_of(case, gap.mine, culprits), gap.token.stack)
-    found = diverging_guards(case.sources, case.values, sides, (culprits, culprits))
-    return [p for p in found if p.guard.kind == "try"]
+    mine = stack_of(case, gap.mine, ranks[0])
+    own = diverging_guards(case.sources, case.values, (mine, gap.token.stack), (ranks[0], ranks[0]))
+    theirs = gap.theirs.stack if gap.theirs is not None else ()
+    both = {_identity(p) for p in diverging_guards(case.sources, case.values, (mine, gap.token.stack), ranks)}
+    around = diverging_guards(case.sources, case.values, (mine, theirs), ranks)
+    conditions = [p for p in around if _identity(p) in both and not p.uneven and _can_explain(case, gap, p, ranks)]
+    return [p for p in own if p.guard.kind == "try"] + [p for p in conditions if p.guard.kind != "try"]
+
+
+def _identity(point: BranchPoint) -> tuple[str, tuple[int, str], bool, int]:
+    return point.file, point.guard.place, point.guard.taken, point.guarded
 
 
 # Which candidates are dropped
@@ -222,6 +243,18 @@ def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks)
     return before.site == gap.theirs.site and _can_explain(case, gap, loop, ranks)
 
 
+def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:
+    """``possible``; if it begins with a library's loop, the innermost of these that has a test of its own comes first.
+
+    Example: [`for epoch in range(self.epochs)`, `for batch in loader`, `while True`] → `for batch in loader` first.
+    """
+    if not possible or not (possible[0].of_library and possible[0].uneven):
+        return possible
+    loops = [p for p in possible if p.of_library and p.uneven]
+    first = max(loops, key=lambda p: (bool(p.guard.names), p.level, p.guard.depth))
+    return [first, *(p for p in possible if p is not first)]
+
+
 def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
     """``possible`` with the conditions in front of the loop first, where the culprits made no call in the loop.
 
@@ -244,23 +277,28 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
     `if` first.
     """
-    skipped = skipped_round(possible) if possible and possible[0].uneven else None
+    skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
     if skipped is None:
         return possible
     better = (
-        gap.past
+        (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
-        or _skips_within_round(case, gap, possible[0], skipped, alignment)
+        or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
 
 
-def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, skipped: BranchPoint, alignment: Alignment) -> bool:
-    """True if the ranks outside had begun the round, and the condition skips the call without leaving the loop."""
+def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:
+    """True unless the side outside of the loop has made no call in it since: then it has left the loop for good."""
+    token = (gap.mine, gap.theirs)[1 - loop.guarded]
+    program = case.programs.get(token.rank) if token is not None else None
+    if token is None or program is None or token.order < 0:
+        return True
+    return any(is_inside(each, loop) for each in program.tokens[token.order :])
+
+
+def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
+    """True if the ranks outside had begun the round, in which the condition skipped the call."""
     ranks = (alignment.culprits, others_in(alignment))
-    tree = case.sources.function(loop.file, loop.guard.line)
-    out = {line for line, _ in ways_out(tree, loop.guard.line)} if tree is not None else set()
-    within = (skipped.file, skipped.function) == (loop.file, loop.function)
-    leaves = within and skipped.guard.line in out
-    return not leaves and began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
+    return began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))

@@ -16,7 +16,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap, crossed_before
 from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.stacks import Site
@@ -126,6 +126,21 @@ def partner_aside(alignment: Alignment) -> Alignment:
     if not _one_function(gap.token, theirs) or _one_function(gap.token, mine):
         return alignment
     return replace(alignment, gaps=(replace(gap, token=mine, mine=mine, theirs=theirs),))
+
+
+def before_its_end(alignment: Alignment) -> Alignment:
+    """The alignment with the gap moved from the culprits' end to an earlier call of theirs, if that one was paired with
+    a call that they make themselves.
+
+    A rank that leaves a loop early goes on to the calls behind it, which pair with those of the loop on the others; at
+    last it ends. Example: culprits [A, A, X, end], others [A, A, A, A] → the third A is missing.
+    """
+    gap = _only_gap(alignment)
+    own = crossed_before(alignment) if gap is not None and gap.mine is not None and gap.mine.op == END else None
+    theirs = alignment.history.at(gap.theirs.rank, own.sequence) if own and gap is not None and gap.theirs else None
+    if gap is None or own is None or theirs is None:
+        return alignment
+    return replace(alignment, gaps=(replace(gap, kind="insert", token=theirs, mine=own, theirs=theirs),))
 
 
 def next_call_pairs(alignment: Alignment, gap: Gap) -> bool:

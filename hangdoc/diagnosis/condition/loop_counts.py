@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
@@ -23,7 +24,7 @@ from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
@@ -54,10 +55,12 @@ def _programs(case: Case, ranks: tuple[int, ...]) -> list[RankProgram]:
 
 
 def is_inside(token: Token, point: BranchPoint) -> bool:
-    """True if the call was made in the body of the guard's statement, or in a function called from there."""
+    """True if the call was made in the body of the guard's statement, or in a function called from there; in the header
+    as well, where each round of the loop begins with a call there."""
     first, last = point.guard.span
+    first += not point.guard.in_header
     return any(
-        f.file == point.file and plain(f.function) == point.function and first < f.line <= last for f in token.stack
+        f.file == point.file and plain(f.function) == point.function and first <= f.line <= last for f in token.stack
     )
 
 
@@ -248,6 +251,34 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
     # Executions with nothing in between look like one.
     cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
     return bool(cut) and all(cut)
+
+
+def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) -> bool:
+    """True if the loop's counter on the rank of ``call`` shows more rounds than calls from that line.
+
+    Example: in `for i, batch in enumerate(loader):`, i is 23 and the rank has made 6 calls → True: a call needs several
+    rounds. Calls of sizes that repeat, as a backward pass makes them, count once for each repetition.
+    """
+    program = case.programs.get(call.rank)
+    if program is None or not _is_complete(program):
+        return False
+    counts = [case.values.of(loop.file, loop.function, name).get(call.rank, "") for name in loop.guard.rounds]
+    sizes = [t.sizes for t in _until(program.tokens, call) if t.site == call.site]
+    steps = len(sizes) // (period(sizes) or 1)
+    return any(count.isdigit() and int(count) + 1 > steps for count in counts)
+
+
+def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
+    """The condition at which a side left the loop, where its source shows no other way out.
+
+    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once.
+    Example: `while True: ⏎ if done: ⏎ break` → `if done:`.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line)
+    out = way_out_guards(tree, loop.guard.line) if tree is not None else []
+    if tree is None or len(out) != 1 or not (ends_alike(tree, loop.guard.line) or loop.guard.in_header):
+        return None
+    return replace(loop, guard=out[0], uneven=False)
 
 
 def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:

@@ -18,6 +18,8 @@ TRY_BODY = 0.6
 """A try body that the other side left: an exception is only one way out of it."""
 PER_LEVEL = 0.01
 """More for each level further in."""
+OF_LIBRARY = -1.0
+"""Less for what a library decides: its code is the same everywhere, and the user's own condition says more."""
 _CONDITION = 1.0
 """Any condition, to begin with."""
 _ON_RANK = 5.0

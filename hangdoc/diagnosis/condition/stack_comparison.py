@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import Guard, Sources, guards, guards_in_expression
-from hangdoc.diagnosis.source.queries import evaluated_before
+from hangdoc.diagnosis.source.queries import evaluated_before, is_generator
 from hangdoc.model.process import Frame, Stack
 
 
@@ -48,21 +49,25 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, st
 _WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})
 """Functions whose line is within a statement of their caller (since Python 3.12, comprehensions have no frame)."""
 
-Callees = dict[int, frozenset[str]]
-"""Identity of a user frame → plain names of what it calls, down to the next user frame."""
+Callees = dict[int, tuple[frozenset[str], Frame | None]]
+"""Identity of a frame → (plain names of what it calls, down to the next user frame; the frame that it calls)."""
+
+
+def readable(sources: Sources, stack: Stack) -> Stack:
+    """The frames whose source can be read: the user's, captured or not, and those of a library that was captured."""
+    return tuple(f for f in stack if not is_library(f) or sources.function(f.file, f.line) is not None)
 
 
 def callees_of(stack: Stack) -> Callees:
-    """What each user frame of the stack calls.
+    """What each frame of the stack calls.
 
     Example: main → (library) fit → step: main calls fit and step, step calls nothing.
     """
     found: Callees = {}
     names: set[str] = set()
-    users = {id(frame) for frame in user_stack(stack)}
-    for frame in stack:
-        if id(frame) in users:
-            found[id(frame)] = frozenset(names)
+    for at, frame in enumerate(stack):
+        found[id(frame)] = frozenset(names), stack[at - 1] if at else None
+        if not is_library(frame):
             names.clear()
         names.add(plain(frame.function))
     return found
@@ -80,9 +85,18 @@ def guards_of(sources: Sources, frame: Frame, callees: Callees) -> list[Guard]:
     tree = sources.function(frame.file, frame.line)
     if tree is None:
         return []
-    called = callees.get(id(frame), frozenset())
-    within = plain(frame.function) in _WITHIN_A_STATEMENT
-    return guards_in_expression(tree, frame.line, called) if within else guards(tree, frame.line, called)
+    called, inner = callees.get(id(frame), (frozenset(), None))
+    if plain(frame.function) in _WITHIN_A_STATEMENT:
+        return guards_in_expression(tree, frame.line, called)
+    return guards(tree, frame.line, called, iterating=inner is not None and _makes_items(sources, inner))
+
+
+def _makes_items(sources: Sources, frame: Frame) -> bool:
+    """True if the frame makes an iterator's next item: it is `__next__`, or the body of a generator."""
+    if plain(frame.function) in ("__next__", "__anext__"):
+        return True
+    tree = sources.function(frame.file, frame.line)
+    return tree is not None and is_generator(tree, frame.line)
 
 
 def has_returned(sources: Sources, chain: Stack, other: Stack, at: int) -> bool:

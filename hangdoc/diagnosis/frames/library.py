@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
 from hangdoc.diagnosis.frames.names import names
@@ -34,6 +35,14 @@ class LibraryFrame(Frame):
 def is_library(frame: Frame) -> bool:
     """True for library code: standard, installed or generated."""
     return isinstance(frame, LibraryFrame) or _by_path(frame.file)
+
+
+def package_of(file: str) -> str:
+    """The installed package that a file belongs to: 'ignite' of '…/site-packages/ignite/engine/engine.py'; else its
+    name without the ending."""
+    parts = PurePosixPath(file).parts
+    at = next((i for i in reversed(range(len(parts))) if parts[i] in ("site-packages", "dist-packages")), -2)
+    return PurePosixPath(parts[at + 1] if 0 <= at < len(parts) - 1 else file).stem
 
 
 @lru_cache(maxsize=65536)

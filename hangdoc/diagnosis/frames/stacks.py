@@ -89,11 +89,20 @@ class Fork:
         return self.frames if self.frames is not None and same_function(*self.frames) else None
 
 
+def every_frame(stack: Stack) -> Stack:
+    """The stack itself, where ``user_stack`` would leave out the library's frames."""
+    return stack
+
+
 def fork(
-    stack: Stack, other: Stack, *, same: Callable[[Frame, Frame], bool] = same_place, with_library: bool = False
+    stack: Stack,
+    other: Stack,
+    *,
+    same: Callable[[Frame, Frame], bool] = same_place,
+    frames_of: Callable[[Stack], Stack] = user_stack,
 ) -> Fork:
-    """Where the user's frames of two stacks diverge, from the outermost on; ``with_library``: all frames."""
-    ways = [tuple(reversed(each if with_library else user_stack(each))) for each in (stack, other)]
+    """Where two stacks diverge, from the outermost frame on, by those of their frames that ``frames_of`` keeps."""
+    ways = [tuple(reversed(frames_of(each))) for each in (stack, other)]
     pairs = zip(*ways, strict=False)
     common = next((i for i, (a, b) in enumerate(pairs) if not same(a, b)), min(map(len, ways)))
     return Fork(ways[0], ways[1], common)

@@ -16,7 +16,6 @@ the guards are the loop at 1, `if batch is None:` at 2 (not taken), `if rank == 
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -50,7 +49,8 @@ class Guard:
     ``kind``: 'if', 'loop', 'try', 'match', 'expression', 'decorator', or 'return' for an earlier `if …: return` that
     was not taken. ``names`` are the plain and dotted names it tests; ``span`` is (first, last line of the statement);
     ``depth`` is how many guards are further out. ``counters`` are the names that a loop sets or adds to, and ``rounds``
-    those that count its rounds, from the same start on every rank.
+    those that count its rounds, from the same start on every rank. ``in_header``: the line is not in the loop's body,
+    but asks it for another round: `for batch in loader:` while the loader makes the next batch, the test of a `while`.
     """
 
     kind: str
@@ -62,6 +62,7 @@ class Guard:
     depth: int = 0
     counters: tuple[str, ...] = field(default=())
     rounds: tuple[str, ...] = field(default=())
+    in_header: bool = field(default=False, compare=False)
 
     @property
     def place(self) -> tuple[int, str]:
@@ -131,6 +132,10 @@ class Sources:
             }
         )
 
+    def files(self) -> list[str]:
+        """The files of which any source was captured."""
+        return list(self._by_file)
+
     def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
         """Every captured piece of the file that parses."""
         for text in self._by_file.get(file, ()):
@@ -141,27 +146,71 @@ class Sources:
 
 @lru_cache(maxsize=4096)
 def _parse(text: SourceText) -> ast.AST | None:
+    # A method is indented, the end of its scrubbed docstring is not: it is no text to be dedented.
+    indented = text.text[:1] in (" ", "\t")
     try:
-        tree = ast.parse(textwrap.dedent(text.text))
+        tree = ast.parse(f"if True:\n{text.text}" if indented else text.text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
-    ast.increment_lineno(tree, text.first_line - 1)
+    if indented and isinstance(tree.body[0], ast.If):
+        tree.body = tree.body[0].body
+    ast.increment_lineno(tree, text.first_line - 1 - indented)
     return tree
 
 
-def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset()) -> list[Guard]:
+def guards(tree: ast.AST, line: int, called: frozenset[str] = frozenset(), *, iterating: bool = False) -> list[Guard]:
     """The guards of ``line``, outermost first.
 
     ``called``: names of the functions that are being called from it, to pick the call among several on the line.
-    Example: line 3 of `for x in xs: ⏎ if x: ⏎ f(x)` → the loop at 1, the `if` at 2.
+    ``iterating``: what is being called makes the next item of an iterator. Example: line 3 of `for x in xs: ⏎ if x: ⏎
+    f(x)` → the loop at 1, the `if` at 2.
     """
     node: ast.AST = enclosing_function(tree, line)
     found = _decorators(node)
     while True:
         inner = _step(node, line, found, called)
         if inner is None:
-            return found
+            return found + _of_header(node, line, called, len(found), iterating=iterating)
         node = inner
+
+
+def way_out_guards(tree: ast.AST, line: int) -> list[Guard]:
+    """The conditions of the `break` and `return` in the loop at that line, as guards that were not taken inside of it.
+
+    Example: `for x in xs: ⏎ if x > 9: ⏎ break` → `if x > 9:` of kind 'return'.
+    """
+    loop = next((node for node in ast.walk(tree) if isinstance(node, LOOPS) and node.lineno == line), None)
+    found: list[Guard] = []
+
+    def visit(node: ast.AST, inner: bool) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, FUNCTIONS):
+                continue
+            if isinstance(child, ast.If):
+                for taken, last in ((False, child.body[-1]), (True, child.orelse[-1] if child.orelse else None)):
+                    if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
+                        found.append(_guard("return", child, f"if {text_of(child.test)}:", taken, child.test, 0))
+            visit(child, inner or isinstance(child, LOOPS))
+
+    if loop is not None:
+        visit(loop, False)
+    return found
+
+
+def _of_header(node: ast.AST, line: int, called: frozenset[str], depth: int, *, iterating: bool) -> list[Guard]:
+    """The guards of a line in the header of a statement: the loop that it begins a round of, conditions in its test.
+
+    Example: in `while ready and sync():`, of the call of sync → the loop itself, and `ready`.
+    """
+    if not isinstance(node, ast.If | ast.While | ast.For | ast.AsyncFor):
+        return []
+    test = node.test if isinstance(node, ast.If | ast.While) else node.iter
+    if not holds(test, line):
+        return []
+    # The iterable of a `for` is computed once, before the loop; its items are made in each round.
+    loops = isinstance(node, ast.While) or (isinstance(node, ast.For | ast.AsyncFor) and iterating)
+    found = [replace(_loop(node, depth), in_header=True)] if loops else []
+    return found + ([] if isinstance(node, ast.For | ast.AsyncFor) else _in_expression(test, line, depth, called))
 
 
 def _decorators(node: ast.AST) -> list[Guard]:
@@ -318,8 +367,8 @@ def _leaves(statement: ast.stmt) -> bool:
     return isinstance(statement, _JUMPS)
 
 
-def _in_expression(statement: ast.stmt, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
-    """The conditions and loops inside one statement: `x and call()`, `call() if x else None`, `[call() for …]`.
+def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[str]) -> list[Guard]:
+    """The conditions and loops inside a statement or test: `x and call()`, `call() if x else None`, `[call() for …]`.
 
     ``called``: names of the functions that are being called, if they are known.
     """
@@ -347,11 +396,12 @@ def _around_arm(node: ast.IfExp, calls: set[ast.Call], depth: int) -> list[Guard
 
 
 def _before_operand(node: ast.BoolOp, calls: set[ast.Call], depth: int) -> list[Guard]:
-    """The first operand of `x and call()`, which decides whether the others are evaluated."""
-    first, *others = node.values
-    if all(calls.isdisjoint(ast.walk(value)) for value in others):
+    """The operands before the call in `x and y and call()`, which decide whether it is evaluated."""
+    at = next((i for i, value in enumerate(node.values) if not calls.isdisjoint(ast.walk(value))), 0)
+    if not at:
         return []
-    return [_guard("expression", node, text_of(first), isinstance(node.op, ast.And), first, depth)]
+    before = node.values[0] if at == 1 else ast.BoolOp(node.op, node.values[:at])
+    return [_guard("expression", node, text_of(before), isinstance(node.op, ast.And), before, depth)]
 
 
 def _dotted_end(node: ast.AST) -> str:

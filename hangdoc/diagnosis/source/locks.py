@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.syntax import dotted, holds
 from hangdoc.model.process import Frame, Process, Stack, Thread
@@ -37,14 +38,14 @@ def wanted(where: Frame | None, sources: Sources) -> frozenset[str]:
 
 def holders(process: Process, where: Frame | None, sources: Sources) -> list[Holder]:
     """The threads of the process that hold a lock that the line acquires, the main thread last."""
-    names = wanted(where, sources)
-    if not names or where is None or process.last is None:
+    locks = wanted(where, sources)
+    if not locks or where is None or process.last is None:
         return []
     return [
         Holder(name, thread, frame)
         for thread in (*process.last.threads[1:], *process.last.threads[:1])
         for name, frame in held(thread.frames, sources)
-        if any(_one_lock((name, frame), (want, where)) for want in names)
+        if any(_one_lock((name, frame), (want, where)) for want in locks)
     ]
 
 
@@ -79,6 +80,29 @@ def held(stack: Stack, sources: Sources) -> list[tuple[str, Frame]]:
         taken = _taken(tree, frame.line) if tree is not None else ()
         found += [(name, replace(frame, line=line)) for name, line in taken]
     return found
+
+
+def held_since(where: Frame, holder: Frame, sources: Sources) -> bool:
+    """True if ``where`` is at the head of a `with` in whose body ``holder`` is, both in one function.
+
+    Example: in `with Lock(path): ⏎ dist.barrier()`, one rank is at the `with` and another at the barrier.
+    """
+    tree = sources.function(where.file, where.line) if same_function(where, holder) else None
+    return tree is not None and any(
+        isinstance(node, ast.With)
+        and any(holds(item.context_expr, where.line) for item in node.items)
+        and any(holds(statement, holder.line) for statement in node.body)
+        for node in ast.walk(tree)
+    )
+
+
+def polls_for_lock(stack: Stack, sources: Sources) -> bool:
+    """True if the innermost user function tries to take a lock file: it calls flock, or creates a file that must be
+    new."""
+    where = next(iter(user_stack(stack)), None)
+    tree = sources.function(where.file, where.line) if where is not None else None
+    words = (getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(tree)) if tree is not None else ()
+    return any(word in names("takes_file_lock") for word in words)
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
@@ -37,21 +37,7 @@ def ways_out(tree: ast.AST, line: int) -> list[tuple[int, str]]:
 
     Example: `for x in xs: ⏎ if x > 9: ⏎ break` → [(2, 'if x > 9:')]; a `break` of an inner loop does not count.
     """
-    loop = _loop_at(tree, line)
-    found: list[tuple[int, str]] = []
-
-    def visit(node: ast.AST, inner: bool) -> None:
-        for child in ast.iter_child_nodes(node):
-            if isinstance(child, FUNCTIONS):
-                continue
-            last = child.body[-1] if isinstance(child, ast.If) else None
-            if isinstance(last, ast.Return) or (isinstance(last, ast.Break) and not inner):
-                found.append((child.lineno, f"if {text_of(child.test)}:"))  # type: ignore[attr-defined]
-            visit(child, inner or isinstance(child, LOOPS))
-
-    if loop is not None:
-        visit(loop, False)
-    return found
+    return [(guard.line, guard.condition) for guard in way_out_guards(tree, line)]
 
 
 def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
@@ -60,8 +46,26 @@ def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
     DDP's and Accelerate's no_sync and FSDP2's set_requires_gradient_sync do that.
     """
     loop = _loop_at(tree, line)
-    nodes = ast.walk(loop) if loop is not None else ()
-    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in nodes)
+    return loop is not None and turns_quiet(loop)
+
+
+def turns_quiet(tree: ast.AST) -> bool:
+    """True if the code names what turns the synchronisation of gradients off."""
+    return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in ast.walk(tree))
+
+
+def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
+    """(line, text) of the first condition that turns the synchronisation of gradients off in one of its arms.
+
+    Example: `with nullcontext() if last else model.no_sync():` → 'if last'.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If | ast.IfExp):
+            continue
+        arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
+        if any(turns_quiet(each) for arm in arms for each in arm):
+            return node.lineno, f"if {text_of(node.test)}" + (":" if isinstance(node, ast.If) else "")
+    return None
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
@@ -178,6 +182,18 @@ def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
     if statement is not None:
         visit(statement)
     return order.count(first) == order.count(second) == 1 and order.index(first) < order.index(second)
+
+
+def is_generator(tree: ast.AST, line: int) -> bool:
+    """True if the function around the line yields, so that its body runs when its next item is asked for."""
+    function = enclosing_function(tree, line)
+    inner = {
+        each
+        for node in ast.walk(function)
+        if isinstance(node, FUNCTIONS) and node is not function
+        for each in ast.walk(node)
+    }
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) and n not in inner for n in ast.walk(function))
 
 
 def leads_to(tree: ast.AST, line: int, function: str) -> bool:

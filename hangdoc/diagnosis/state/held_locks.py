@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token
 from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Sources
-from hangdoc.diagnosis.source.locks import held, holders, one_owner, wanted
+from hangdoc.diagnosis.source.locks import held, held_since, holders, one_owner, polls_for_lock, wanted
 from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
@@ -59,6 +60,20 @@ def holds_for_all(rank: Process, activity: Activity, others: dict[int, Process],
         and any(
             name in names and one_owner(name, frame, where) for name, frame in held(process.last.main.frames, sources)
         )
+    )
+
+
+def holds_entered(rank: Process, activity: Activity, others: dict[int, Process], sources: Sources) -> frozenset[int]:
+    """The ranks in the body of a `with` at whose head this rank tries again and again to take a lock file."""
+    main = rank.last.main if rank.last is not None else None
+    if main is None or activity.kind != ActivityKind.SLEEPING or not polls_for_lock(main.frames, sources):
+        return frozenset()
+    mine = user_stack(main.frames)
+    mains = {n: p.last.main.frames for n, p in others.items() if p.last is not None and p.last.main is not None}
+    return frozenset(
+        number
+        for number, stack in mains.items()
+        if any(held_since(frame, other, sources) for frame in mine for other in user_stack(stack))
     )
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from secret_corpus import ARGUMENTS, HARMLESS_ARGUMENTS, HARMLESS_LINES, LINES, PEM, SOURCE, SOURCE_SECRETS, VARIABLES
 
-from hangdoc.capture.read.sources import scrub
+from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.model.masking import HIDDEN, Place, mask_lines, mask_named, mask_text, mask_words
 
 FUNCTION = f"def f():\n{SOURCE}"

@@ -8,7 +8,7 @@ import pytest
 
 from hangdoc.capture.read import blocked_calls
 from hangdoc.capture.read.blocked_calls import Call, lock_holders, parse_call
-from hangdoc.model.process import Thread
+from hangdoc.model.process import Frame, Local, Thread
 
 READ = {"x86_64": 0, "aarch64": 63}.get(platform.machine(), -1)
 
@@ -62,3 +62,19 @@ def test_files_on_which_a_process_holds_a_lock(tmp_path):
         assert blocked_calls.locked_files([os.getpid()]) == {}
         fcntl.flock(file, fcntl.LOCK_EX)
         assert blocked_calls.locked_files([os.getpid()]) == {os.getpid(): (str(path),)}
+
+
+def test_lock_files_that_locals_name(tmp_path):
+    path = tmp_path / "cache.lock"
+    os.mkfifo(tmp_path / "queue.lock")
+    names = [Local(name, f'"{tmp_path}/{name}.lock"') for name in ("cache", "queue", "gone")]
+    frames = (Frame("/job/train.py", 3, "f", (*names, Local("n", "7"))),)
+    assert blocked_calls.named_locks(os.getpid(), frames) == ()
+    path.touch()
+    os.utime(path, (5, 5))
+    (found,) = blocked_calls.named_locks(os.getpid(), frames)
+    assert (found.target, found.peers, found.changed) == (str(path), (), 5.0)
+    with path.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        (found,) = blocked_calls.named_locks(os.getpid(), frames)
+        assert found.peers == (os.getpid(),)

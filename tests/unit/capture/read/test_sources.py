@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture.read import sources
-from hangdoc.capture.read.sources import Witness, collect, scrub
+from hangdoc.capture.read.scrubbing import scrub
+from hangdoc.capture.read.sources import Witness, collect
 from hangdoc.capture.safe.open_files import User, user_of
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText, Unavailable
@@ -264,3 +265,35 @@ def test_scrubbed_code_still_parses_with_the_same_lines() -> None:
 def test_strings_stay_on_request(tmp_path: Path) -> None:
     (text,), _ = collect([(Frame(write(tmp_path), 7, "path"),)], [me()], keep_strings=True)
     assert "/home/me/secret" in text.text
+
+
+LIBRARY = """
+class Engine:
+    def stop(self):
+        self.halted = True
+
+    def run(self, step):
+        while not self.halted:
+            step()
+"""
+
+
+def test_libraries_between_the_users_frames_and_who_stops_their_loops(tmp_path: Path) -> None:
+    library = tmp_path / "site-packages" / "engine" / "core.py"
+    library.parent.mkdir(parents=True)
+    library.write_text(LIBRARY)
+    (tmp_path / "hooks.py").write_text(
+        "def watch(engine, loss):\n    if loss < 1:\n        engine.stop()\n\n\ndef idle(): ...\n"
+    )
+    main = tmp_path / "main.py"
+    main.write_text(
+        "import hooks\nfrom engine.core import Engine\n\n\ndef step():\n    reduce()\n\n\nEngine().run(step)\n"
+    )
+    stack = (Frame(str(main), 6, "step"), Frame(str(library), 8, "Engine.run"), Frame(str(main), 9, "<module>"))
+    texts, missing = collect([stack], [me()])
+    found = {(Path(text.file).name, text.function, text.first_line) for text in texts}
+    users = {("main.py", "step", 5), ("main.py", "<module>", 1), ("hooks.py", "watch", 1)}
+    assert found == users | {("core.py", "run", 6), ("core.py", "stop", 3)}
+    assert missing == ()
+    library.unlink()
+    assert collect([stack], [me()])[1] == ()

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangdoc.capture.read import stacks
+from hangdoc.capture.read.stacks import is_lock_path
 from hangdoc.model.process import Frame, Local, ProcessState, Thread
 from hangdoc.model.snapshot import Unavailable
 
@@ -200,3 +201,18 @@ def test_py_spy_talks_rubbish(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     found = dump_with(monkeypatch, fake_py_spy(tmp_path, "echo hello"))
     assert isinstance(found, Unavailable)
     assert "could not be read" in found.why
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"/data/cache/.index.lock"', True),
+        ("'run/data.lck'", True),
+        ('"/tmp/lock file with words"', False),
+        ('"/data/blocks/7.bin"', False),
+        ('"lock"', False),
+        ('"/home/me/secret"', False),
+    ],
+)
+def test_the_path_of_a_lock_file_is_kept(text: str, found: bool) -> None:
+    assert is_lock_path(text) is found

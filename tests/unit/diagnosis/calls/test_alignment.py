@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.calls.alignment import Alignment, repairs
+from hangdoc.diagnosis.calls.alignment import Alignment, repairs, shifted
 from hangdoc.diagnosis.calls.history import GroupHistory, histories, merged, programs
 from hangdoc.diagnosis.calls.replay import completing
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -243,3 +243,24 @@ def test_a_call_in_place_of_another_is_one_divergence_though_both_sides_went_on(
         ("insert", "c", "b"),
     ]
     assert alignment.culprits == (1,)
+
+
+def test_an_extra_call_that_met_the_others_next_one():
+    history = history_of(job("a@1 barrier@9 barrier@2", "a@1 barrier@2 barrier@2 barrier@2*"))
+    assert repairs(history) == []
+    found = shifted(history)
+    assert found is not None
+    assert told([found]) == [[("delete", (0,), "barrier@9")]]
+
+
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        ("a@1 barrier@9 barrier@2", "a@1 barrier@8 barrier@2*"),  # two arms of one condition
+        ("a@1 barrier@9", "a@1 barrier@2 barrier@2*"),  # nothing follows it
+        ("a@1 barrier@9 barrier@2", "a@1 barrier@2 barrier@2 barrier@9*"),  # the others make it as well
+        ("a@1 barrier@2", "a@1 barrier@2 barrier@2*"),
+    ],
+)
+def test_unlike_sites_alone_are_no_extra_call(ranks):
+    assert shifted(history_of(job(*ranks))) is None

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import Sources, guards, guards_in_expression
+from hangdoc.diagnosis.source.guards import Sources, guards, guards_in_expression, way_out_guards
 from hangdoc.diagnosis.source.queries import (
     assignments,
     called_methods,
@@ -15,6 +15,8 @@ from hangdoc.diagnosis.source.queries import (
     evaluated_before,
     first_assigned_value,
     fixed_rounds,
+    is_generator,
+    quiet_condition,
     ways_out,
 )
 from hangdoc.model.snapshot import SourceText
@@ -231,7 +233,49 @@ def test_statements_over_several_lines():
 
 def test_the_condition_itself_is_not_under_its_if():
     assert under("def f(x):\n    if agree(x):  # here\n        log()") == []
-    assert under("def f(x):\n    while agree(x):  # here\n        log()") == []
+    assert under("def f(x):\n    while agree(x):  # here\n        log()") == [("loop", "while agree(x):", True)]
+
+
+def test_the_header_of_a_loop_is_inside_only_while_its_iterator_makes_an_item():
+    tree = ast.parse("def f(xs):\n    for x in load(xs):\n        log(x)\n    else:\n        pass")
+    assert guards(tree, 2) == []
+    (loop,) = guards(tree, 2, iterating=True)
+    assert (loop.kind, loop.condition, loop.in_header) == ("loop", "for x in load(xs):", True)
+    (body,) = guards(tree, 3)
+    assert body == loop
+    assert not body.in_header
+
+
+def test_operands_before_the_call_decide_it():
+    assert under("def f(x, rank):\n    x and rank == 0 and save(x)  # here") == [
+        ("expression", "x and rank == 0", True)
+    ]
+    assert under("def f(x):\n    if x and agree(x):  # here\n        log()") == [("expression", "x", True)]
+    assert under("def f(x):\n    return agree(x) and x  # here") == []
+
+
+def test_conditions_that_leave_a_loop():
+    tree = ast.parse(
+        "def f(xs):\n"
+        "    for x in xs:\n"
+        "        if x > 9:\n"
+        "            break\n"
+        "        if x:\n"
+        "            log(x)\n"
+        "        else:\n"
+        "            return x\n"
+        "        for y in x:\n"
+        "            if y:\n"
+        "                break\n"
+    )
+    found = [(guard.line, guard.condition, guard.taken) for guard in way_out_guards(tree, 2)]
+    assert found == [(3, "if x > 9:", False), (5, "if x:", True)]
+
+
+def test_a_generator_yields_in_its_own_body():
+    tree = ast.parse("def f():\n    def g():\n        yield 1\n    return g()")
+    assert not is_generator(tree, 4)
+    assert is_generator(tree, 3)
 
 
 def test_async_code():
@@ -350,3 +394,15 @@ def test_a_comprehension_has_only_the_guards_of_its_statement():
 )
 def test_order_within_a_line(text: str, first: str, second: str, expected: bool) -> None:
     assert evaluated_before(ast.parse(text), 1, first, second) is expected
+
+
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("with nullcontext() if last else model.no_sync():\n    pass", (1, "if last")),
+        ("if last:\n    step()\nelse:\n    with model.no_sync():\n        step()", (1, "if last:")),
+        ("with model.no_sync():\n    step()", None),
+    ],
+)
+def test_the_condition_that_turns_synchronisation_off(source, found):
+    assert quiet_condition(ast.parse(source)) == found

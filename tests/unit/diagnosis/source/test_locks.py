@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.source.guards import Sources
-from hangdoc.diagnosis.source.locks import held, one_owner, wanted
+from hangdoc.diagnosis.source.locks import held, held_since, one_owner, polls_for_lock, wanted
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 
@@ -64,3 +64,25 @@ def test_two_objects_of_one_name_are_not_one_lock() -> None:
     assert not one_owner("self.lock", mine, Frame(FILE, 7, "Cache.add"))
     assert not one_owner("lock", mine, Frame("/job/other.py", 7, "add"))
     assert one_owner("lock", mine, Frame(FILE, 7, "add"))
+
+
+FILES = Sources(
+    (
+        SourceText(FILE, "main", 1, "def main():\n    with Lock(path):\n        build()\n    done()"),
+        SourceText(
+            FILE, "take", 6, "def take(path):\n    while True:\n        if make(path, os.O_EXCL):\n            break"
+        ),
+        SourceText(FILE, "wait", 11, "def wait(path):\n    while not ready(path):\n        sleep(1)"),
+    )
+)
+
+
+@pytest.mark.parametrize(("at", "holder", "holds"), [(2, 3, True), (2, 4, False), (3, 3, False), (2, 2, False)])
+def test_who_is_in_the_body_of_a_with_has_what_its_head_waits_for(at: int, holder: int, holds: bool) -> None:
+    assert held_since(Frame(FILE, at, "main"), Frame(FILE, holder, "main"), FILES) is holds
+    assert not held_since(Frame(FILE, at, "main"), Frame("/job/other.py", holder, "main"), FILES)
+
+
+def test_a_function_that_tries_to_take_a_lock_file() -> None:
+    assert polls_for_lock((Frame(FILE, 8, "take"), Frame(FILE, 2, "main")), FILES)
+    assert not polls_for_lock((Frame(FILE, 13, "wait"), Frame(FILE, 2, "main")), FILES)

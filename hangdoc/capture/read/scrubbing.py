@@ -1,0 +1,135 @@
+"""Python source without what may be secret: string literals and comments are taken out, lines stay where they are."""
+
+from __future__ import annotations
+
+import keyword
+import re
+import tokenize
+
+from hangdoc.capture.read import procfs
+from hangdoc.model.masking import mask_text
+from hangdoc.model.secret_names import Kind, kind_of_name
+
+# Common words of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
+_HARMLESS = procfs.ENVIRONMENT_NAMES | {
+    "__main__",
+    "gloo",
+    "nccl",
+    "mpi",
+    "cpu",
+    "cuda",
+    "train",
+    "eval",
+    "val",
+}
+_SHORT_NUMBER = re.compile(r"\d{1,3}")
+_LONGEST_COUNT = 6
+"""Characters of a number that is shown beside a name of secrets: a longer one may be a key. Judgement."""
+_OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
+
+
+def scrub(text: str, *, keep_strings: bool = False) -> str:
+    """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
+
+    Names that every job uses (RANK, __main__, gloo) and short numbers stay, but not where they are given to a name
+    that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
+    tokenize.TokenError or SyntaxError for a text that is no Python.
+    """
+    # One branch for each kind of token; nested strings of an f-string share the state.
+    lines = [f"{line}\n" for line in text.split("\n")]
+    replacements: list[tuple[tuple[int, int], tuple[int, int], str]] = []
+    names = _Names()
+    depth, opened = 0, None
+    for token in tokenize.generate_tokens(iter([*lines, ""]).__next__):
+        kind = tokenize.tok_name[token.type]
+        if kind in ("FSTRING_START", "TSTRING_START"):
+            opened = token if depth == 0 else opened
+            depth += 1
+        elif kind in ("FSTRING_END", "TSTRING_END"):
+            depth -= 1
+            if depth == 0 and opened is not None:
+                whole = _between(lines, opened.start, token.end)
+                if not keep_strings or names.speak_of_a_secret or mask_text(whole) != whole:
+                    hidden = _hidden(opened.string + "\n" * (token.end[0] - opened.start[0]) + token.string)
+                    replacements.append((opened.start, token.end, hidden))
+        elif depth:
+            continue
+        elif kind == "STRING":
+            if names.speak_of_a_secret:
+                replacements.append((token.start, token.end, _hidden(token.string, always=True)))
+            elif not keep_strings or mask_text(token.string) != token.string:
+                replacements.append((token.start, token.end, _hidden(token.string)))
+            names.add_text(token.string)
+        elif kind == "COMMENT":
+            replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
+        elif kind == "NUMBER":
+            if names.speak_of_a_secret and len(token.string) > _LONGEST_COUNT:
+                replacements.append((token.start, token.end, "..."))
+        else:
+            names.add(kind, token.string)
+    return _replace(lines, replacements)
+
+
+class _Names:
+    """What is being given a value, while the tokens of a program go by."""
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+        self._given = False
+        self._depth = 0
+
+    @property
+    def speak_of_a_secret(self) -> bool:
+        """True if a password or another secret is set to, or compared with, the next literal."""
+        return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
+
+    def add(self, kind: str, text: str) -> None:
+        """A token that is no literal."""
+        if text in _OPENING or text in _CLOSING:
+            self._depth = max(0, self._depth + (1 if text in _OPENING else -1))
+        # `user, password = "me", "x"` gives all of them something.
+        if kind == "NEWLINE" or text in ("(", "{", ";") or (text == "," and self._depth) or keyword.iskeyword(text):
+            self._names, self._given = [], False
+        elif kind == "NAME":
+            self._names.append(text)
+        elif text in ("=", ":", "==", "!=", ":="):
+            self._given = True
+
+    def add_text(self, literal: str) -> None:
+        """A literal, which may be a key: ``{"password": …}``."""
+        self._names.append(literal)
+
+
+def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
+    if start[0] == end[0]:
+        return lines[start[0] - 1][start[1] : end[1]]
+    return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
+
+
+def _hidden(literal: str, *, always: bool = False) -> str:
+    """The literal with its content gone and its prefix, quotes and number of lines kept."""
+    prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
+    body = literal[len(prefix) :]
+    quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
+    content = body[len(quotes) : len(body) - len(quotes)]
+    if not content or (not always and (content in _HARMLESS or _SHORT_NUMBER.fullmatch(content))):
+        return literal
+    newlines = content.count("\n")
+    if newlines and len(quotes) == 1:
+        quotes *= 3  # a literal that was continued with backslashes
+    return f"{prefix}{quotes}{'...' if 'b' in prefix.lower() else '…'}" + "\n" * newlines + quotes
+
+
+def _replace(lines: list[str], replacements: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
+    parts: list[str] = []
+    row, column = 1, 0
+    for (start_row, start), (end_row, end), new in replacements:
+        while row < start_row:
+            parts.append(lines[row - 1][column:])
+            row, column = row + 1, 0
+        parts.append(lines[row - 1][column:start])
+        parts.append(new)
+        row, column = end_row, end
+    parts.append(lines[row - 1][column:])
+    parts.extend(lines[row:])
+    return "".join(parts)[:-1]

@@ -1,0 +1,87 @@
+"""HD102 of a loop that a library runs for the user: `trainer.fit(…)` ended early on some ranks."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
+from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library, package_of
+from hangdoc.diagnosis.source.stopped_by import Stop, stops_of
+from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.process import Frame, Stack
+
+_MOST_STOPS = 3
+"""Lines of the user's that may have ended the loop; chosen by hand."""
+
+
+@cause("HD102", explains=Diverged, order=167)
+def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD102: a loop of a library ended on one side, and the other is still in it.
+
+    Example: rank 1's callback called `trainer.stop()`, so that `fit()` returned; rank 0 waits in the next step.
+    """
+    loop, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or loop is None or not (loop.uneven and loop.of_library):
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    early = loop.guarded == 1  # the others' call is the one inside the loop
+    left, inside = (culprits, others) if early else (others, culprits)
+    token = gap.theirs if early else gap.mine
+    ran = _run_at(token.stack if token is not None else (), loop)
+    library = package_of(loop.file)
+    stops = [stop for stop in stops_of(case.sources, _frame(loop)) if stop.guard is not None][:_MOST_STOPS]
+    other = round_without_call(case, blame, loop, gap)
+    what: Message = (
+        f"left {library}'s loop early" if early else [Verb(culprits, "is", "are"), f" in {library}'s loop longer"]
+    )
+    return Finding(
+        "HD102",
+        sentence(
+            [Ranks(culprits), " ", what, [" (", line_of(ran), ")"] if ran else ""],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [
+                [f"{library}'s loop ", cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on "],
+                [Ranks(inside), call_counts(case, blame)],
+            ],
+            other.why,
+            _stopped(left, stops),
+        ),
+        [_fix(stops, library), other.fix],
+        other.doubt,
+    )
+
+
+def _frame(loop: BranchPoint) -> Frame:
+    return Frame(loop.file, loop.guard.line, loop.function)
+
+
+def _run_at(stack: Stack, loop: BranchPoint) -> Frame | None:
+    """The user's line that runs the loop: the next user frame outside of the library's."""
+    places = [(frame.file, plain(frame.function)) for frame in stack]
+    at = next((i for i, each in enumerate(places) if each == (loop.file, loop.function)), len(stack))
+    return next((frame for frame in stack[at:] if not is_library(frame)), None)
+
+
+def _stopped(left: tuple[int, ...], stops: list[Stop]) -> Message:
+    """'rank 1 may have ended it at `if loss < best:` (hooks.py:9), which calls `stop()`'; '' where nothing does."""
+    said: list[Message] = []
+    for stop in stops:
+        assert stop.guard is not None
+        how = f"calls `{stop.name}()`" if stop.calls else f"sets `{stop.name}`"
+        said.append([Condition(stop.guard.condition, stop.file, stop.guard.line), ", which ", how])
+    return [Ranks(left), " may have ended it at ", Joined(said, " or ")] if said else ""
+
+
+def _fix(stops: list[Stop], library: str) -> str:
+    count = "give every rank the same number of batches (DistributedSampler(drop_last=True), or agree on the count)"
+    if not stops:
+        return f"{count}, and let all ranks agree before anything stops {library}'s loop"
+    condition = stops[0].guard.condition.removeprefix("if ").removesuffix(":") if stops[0].guard else ""
+    return f"let all ranks agree on `{condition}` (all_reduce it) before anybody stops the loop; or {count}"

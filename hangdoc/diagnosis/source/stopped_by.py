@@ -1,0 +1,47 @@
+"""Where the user's code ends a library's loop: the lines that set what the loop tests."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, Sources, guards
+from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.model.process import Frame
+from hangdoc.model.stop_flags import flags, leaving_tests, set_at, setters
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A line that ends a library's loop, and the condition around it.
+
+    Example: `if loss < best: ⏎ trainer.stop()` → line 2, name 'stop', that `if`.
+    """
+
+    file: str
+    line: int
+    name: str
+    """The flag that it sets, or the method that it calls."""
+    calls: bool
+    guard: Guard | None
+
+
+def stops_of(sources: Sources, loop: Frame) -> list[Stop]:
+    """The user's lines that end the library's loop around the line ``loop``, by file and line."""
+    tree = sources.function(loop.file, loop.line)
+    if tree is None:
+        return []
+    pieces = [each.body for _, each in sources.trees(loop.file) if isinstance(each, ast.Module)]
+    library = ast.Module([statement for body in pieces for statement in body], [])
+    names = flags(leaving_tests(enclosing_function(tree, loop.line)), library)
+    methods = setters(library, names)
+    found: dict[tuple[str, int], Stop] = {}
+    for file in sources.files():
+        if is_library(Frame(file, 0, "")):
+            continue
+        for _, each in sources.trees(file):
+            for line, name in set_at(each, names, methods):
+                tests = [guard for guard in guards(each, line) if guard.kind in CONDITIONS]
+                found.setdefault((file, line), Stop(file, line, name, name in methods, tests[-1] if tests else None))
+    return [found[key] for key in sorted(found)]
