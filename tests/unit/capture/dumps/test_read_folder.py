@@ -182,6 +182,49 @@ def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
     assert "replica_0/rank_0: there is another dump of rank 0 here" in told(found)
 
 
+def on_hosts(where: Path, names: list[str], **groups: list[list[int]]) -> None:
+    """Two dumps on each of three hosts, whose ranks are 0 and 1, 2 and 3, 4 and 5; rank 5's has a third call.
+    ``groups``: further groups of each host's ranks."""
+    for host, name in enumerate(names):
+        for local in range(2):
+            rank = 2 * host + local
+            calls = [at(n, rank * 10**6) for n in range(1, 4 if rank == 5 else 3)]
+            mine = {f"{key}{host}": each[host] for key, each in groups.items()}
+            write(where / name.format(local=local), dump(*calls, pg_config=config(6, **mine)))
+
+
+@pytest.mark.parametrize("name", ["node{}/trace_{{local}}", "trace_gpu-{}_rank{{local}}", "{}/7/rank_{{local}}.pkl"])
+def test_names_of_the_rank_on_the_host_are_joined_in_the_order_of_the_hosts(tmp_path: Path, name: str) -> None:
+    on_hosts(tmp_path, [name.format(host) for host in range(3)])
+    found = read_dump_folder(tmp_path)
+    assert {rank: len(journal.calls) for rank, journal in found.journals.items()} == dict.fromkeys(range(5), 2) | {5: 3}
+    assert [note.what for note in found.unavailable] == ["rank"]
+    assert "the ranks on their hosts alone; the hosts were put in the order of their numbers" in told(found)
+
+
+def test_the_groups_in_the_dumps_say_which_host_comes_first(tmp_path: Path) -> None:
+    on_hosts(tmp_path, ["c/trace_{local}", "a/trace_{local}", "b/trace_{local}"], tp=[[0, 1], [2, 3], [4, 5]])
+    found = read_dump_folder(tmp_path)
+    assert {rank: len(journal.calls) for rank, journal in found.journals.items()} == dict.fromkeys(range(5), 2) | {5: 3}
+    assert not found.unavailable
+
+
+def test_hosts_in_no_known_order_are_refused(tmp_path: Path) -> None:
+    on_hosts(tmp_path, ["red/trace_{local}", "blue/trace_{local}", "green/trace_{local}"])
+    found = read_dump_folder(tmp_path)
+    assert not found.journals
+    assert "6 dumps were left out (" in told(found) and "nothing says which host comes first" in told(found)
+    assert "rename them to <prefix><rank in the job>" in found.unavailable[0].remedy
+
+
+def test_copies_of_dumps_are_no_other_host(tmp_path: Path) -> None:
+    for folder in ("node0", "node1"):
+        for rank in range(2):
+            write(tmp_path / folder / f"trace_{rank}", dump(at(1, rank), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1] and "there is another dump of rank 0 here" in told(found)
+
+
 def test_a_dump_of_active_calls_alone_is_marked(tmp_path: Path) -> None:
     waits = {"state": "scheduled", "retired": False}
     write(tmp_path / "trace_0", dump(nccl(900, record_id=899, **waits), pg_config=config(2)))
