@@ -99,9 +99,11 @@ def _with_ranks(
     members = []
     notes = []
     sets: dict[int, frozenset[int]] = {}
+    shapes = {files[number].shape for number in dumps}
     for number, file in enumerate(files):
         if number in failed:
-            likely = next((n for n in file.numbers() if n < MOST_RANKS), None)
+            named = not shapes or file.shape in shapes
+            likely = next((n for n in file.numbers() if n < MOST_RANKS), None) if named else None
             notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
         elif number in dumps:
             member = member_of(dumps[number], file, sets)

@@ -177,7 +177,7 @@ def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
             content = dump(at(1, replica * 10**9), pg_config=config(2))
             write(tmp_path / f"replica_{replica}" / f"rank_{rank}", content)
     found = read_dump_folder(tmp_path)
-    assert found.journals[0].calls[0].created_ns == 10**18 + 2 * 10**9
+    assert found.journals[0].call_issued_ns(0) == 10**18 + 2 * 10**9
     assert [note.rank for note in found.unavailable] == [0, 1]
     assert "replica_0/rank_0: there is another dump of rank 0 here" in told(found)
 
@@ -250,7 +250,31 @@ def test_ranks_of_one_behaviour_share_their_calls(tmp_path: Path) -> None:
     assert [call.group for call in other.calls] == ["row_1"] * 5 + ["0"]
     assert [call.thread_id for call in other.calls] == [1, 1, 1, 1, 1, 2]
     # Of what a group waits for, and of the last call, each rank keeps its own time.
-    assert (one.calls[-1].created_ns, other.calls[-1].created_ns) == (10**18 + 6, 10**18 + 7)
+    assert (one.call_issued_ns(5), other.call_issued_ns(5)) == (10**18 + 6, 10**18 + 7)
+
+
+def test_calls_and_messages_of_ranks_of_one_behavior_stay_in_their_order(tmp_path: Path) -> None:
+    """Rank 2 did what rank 0 did, half a second later: its call comes before its second message all the same."""
+    waits = {"state": "scheduled", "retired": False}
+    for rank in (0, 2):
+        begun = 10**18 + rank * 250_000_000
+        group = f"pair_{rank}"
+        members = {"pair": {"name": group, "desc": "pair", "ranks": str([rank, rank + 1])}}
+        sends = [
+            nccl(n, is_p2p=True, profiling_name="nccl:send 0->1", process_group=(group, "pair"), p2p_seq_id=number,
+                 time_created_ns=begun + n * 10**6, **(waits if number > 1 else {}))
+            for number, n in enumerate((1, 3, 4), 1)
+        ]  # fmt: skip
+        call = nccl(2, time_created_ns=begun + 2 * 10**6, **waits)
+        content = dump(sends[0], call, *sends[1:], pg_config={**config(4), group: members["pair"]})
+        write(tmp_path / f"trace_{rank}", content)
+    journals = read_dump_folder(tmp_path).journals
+    assert journals[0].calls[0] is journals[2].calls[0]
+    for journal in journals.values():
+        times = [m.created_ns for m in journal.point_to_points]
+        assert times[0] < journal.calls[0].created_ns < times[1] < times[2]
+    assert journals[2].call_issued_ns(0) - journals[0].call_issued_ns(0) == 500_000_000
+    assert journals[2].message_issued_ns(1) - journals[0].message_issued_ns(1) == 500_000_000
 
 
 def test_equal_dumps_cost_one(tmp_path: Path) -> None:
