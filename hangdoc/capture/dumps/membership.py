@@ -12,6 +12,8 @@ from hangdoc.capture.read.recorder_groups import MOST_RANKS
 _SLACK_NS = 60 * 10**9
 """Between the last call of one dump and the first one of another of the same run: the hosts' clocks differ, and a rank
 may be slow to start. A job that is started again begins later, as its dumps were written after a time-out."""
+_LONGEST_WAIT_NS = 3600 * 10**9
+"""From the last call to the dump: twice the longer of torch's default time-outs. A file that is younger was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,12 @@ def one_of_each_rank(members: list[Member]) -> tuple[list[Member], list[Member]]
     return [taken[rank] for rank in sorted(taken)], twice
 
 
+def _was_written_after(member: Member, moment: int) -> bool:
+    """True if the file was written by the job itself, and after that time (Unix ns)."""
+    written = int(member.file.written * 1e9)
+    return moment < written < _end(member) + _LONGEST_WAIT_NS
+
+
 def _newest(series: list[Member]) -> tuple[int, int]:
     return max(map(_end, series)), len(series)
 
@@ -86,7 +94,8 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
     same time.
 
     A rank may have stood still for longer than the others' rings reach back. So where they have forgotten how the run
-    began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too.
+    began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too. Hosts' clocks
+    may be minutes apart; but a run that is started again begins after the dumps of the one before were written.
     """
     found: list[Member] = []
     earlier: list[Member] = []
@@ -95,7 +104,7 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
     for member in sorted(members, key=_end, reverse=True):
         if found and _end(member) + _SLACK_NS < begun:
             old = member.file.written + _SLACK_NS / 1e9 < written
-            if remembered or member.rank in ranks or old:
+            if member.rank in ranks or ((remembered or old) and not _was_written_after(member, begun)):
                 earlier.append(member)
                 continue
         begun = min(begun, _begin(member)) if found else _begin(member)

@@ -171,6 +171,23 @@ def test_a_rank_that_stood_still_for_an_hour_belongs_to_the_run(tmp_path: Path) 
     assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
 
 
+def test_hosts_whose_clocks_are_minutes_apart_are_of_one_run(tmp_path: Path) -> None:
+    """Rank 1's clock is 200 s ahead. The dumps are written after 600 s, before any other run can begin."""
+    for rank in range(2):
+        content = dump(at(1, rank * 200 * 10**9), at(2, rank * 200 * 10**9), pg_config=config(2))
+        path = write(tmp_path / f"trace_{rank}", content)
+        written = 10**9 + 602 + rank * 200
+        os.utime(path, (written, written))
+    assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
+
+
+def test_a_dump_left_over_that_was_written_before_the_run_began_is_not_mixed_in(tmp_path: Path) -> None:
+    for rank, begun in ((0, 0), (1, 700)):
+        path = write(tmp_path / f"trace_{rank}", dump(at(1, begun * 10**9), pg_config=config(2)))
+        os.utime(path, (10**9 + begun + 600, 10**9 + begun + 600))
+    assert sorted(read_dump_folder(tmp_path).journals) == [1]
+
+
 def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
     for replica in range(2):
         for rank in range(2):
