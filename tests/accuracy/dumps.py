@@ -77,7 +77,9 @@ def look(scenario: Scenario, keep: Path | None) -> Result | None:
         document = json.loads(said.stdout) if said.stdout.startswith("{") else {}
         result = judge(copied, document)
         if keep is not None:
-            shutil.copytree(folder, keep / scenario.name)
+            (keep / scenario.name).mkdir(parents=True, exist_ok=True)
+            shutil.copy(copied.path, keep / scenario.name)
+            shutil.copytree(raw, keep / scenario.name / "dumps", dirs_exist_ok=True)
     code = (document.get("cause") or {}).get("code", "-")
     found = f"{document.get('outcome', said.stderr.strip()[:80])} {document.get('culprits', [])} {code}"
     print(f"{result.name:26s} {result.answer:14s} {document.get('confidence', '')!s:9s} {found}", flush=True)

@@ -12,7 +12,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 
 
-@cause("HD202", "HD201", "HD101", "HD106", explains=LeftOwnLoop, order=295)
+@cause("HD202", "HD201", "HD101", "HD102", "HD106", explains=LeftOwnLoop, order=295)
 def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     """HD202 of a message, HD101 of a collective that is missing or one too many, HD106 of one in another's place."""
     found = blame.found
@@ -25,6 +25,8 @@ def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     if found.what == "swapped":
         what = [what, " before ", _named(found.usual)]
     both = found.usual.is_message and found.found.is_message
+    if found.what == "after the loop":
+        return _left_the_loop(case, found)
     code = "HD106" if found.what in ("changed", "swapped") else "HD101"
     if odd.is_message:
         code = "HD201" if found.what == "swapped" and both else "HD202"
@@ -42,6 +44,20 @@ def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
         ),
         fix,
         "" if found.what != "changed" else "what it issued next was not seen",
+    )
+
+
+def _left_the_loop(case: Case, found: LeftOwnLoop) -> Finding:
+    """HD102 of a rank whose next call comes after its loop, by its line."""
+    others = tuple(r for r in sorted(case.seen) if r != found.rank)
+    return Finding(
+        "HD102",
+        sentence(
+            [f"rank {found.rank} left the loop of ", _named(found.usual), " early"], where_they_wait(case, others)
+        ),
+        [f"rank {found.rank} is at ", _named(found.found), ", which comes after it"],
+        "give every rank the same number of iterations (agree on the count before the loop)",
+        "the loop was not read: a call at the end of one of its rounds looks the same",
     )
 
 
