@@ -40,7 +40,7 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
         return []
     taken = set(_concerned(found))
     further: list[Further] = []
-    left = strays(case.programs)
+    left = strays(case.programs) if case.streams else {}
     for history in sorted(case.histories, key=lambda h: (-len(h.members), h.key)):
         if taken.isdisjoint(history.members) and len(further) < _MOST:
             for each in (*_of_group(case, history), *_strayed(history, left)):
@@ -98,7 +98,8 @@ def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further
     if differing is not None:
         blamed = blamed_by_precedent(case, differing)
         yield Further(blamed.culprits, differing.what, differing.tokens[blamed.culprits[0]], history.label)
-    if unlike_calls_paired(history):
+    # Without a device to run ahead of, few calls follow: what one group repairs may belong to another's fault.
+    if case.streams and unlike_calls_paired(history):
         candidates = repairs(history)
         if len(candidates) == 1:
             gap: Gap | None = candidates[0].first

@@ -85,12 +85,16 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 @cause("HD102", explains=Diverged, order=142)
 def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD102 where no source is there to read: by their lines, one side's calls come after a loop that the other is in.
+    """HD102 of devices where no source is there to read: by their lines, one side's calls come after a loop that the
+    other is in.
 
     Before the rules that name the call alone: what the loop's end looks like from there is a call left out.
     """
     gap = blame.found.gap
-    if gap is None or blame.found.branch_points or gap.token.op == END:
+    if not case.streams or gap is None or blame.found.branch_points or gap.token.op == END:
+        return None
+    frames = [token.frame for token in (gap.mine, gap.theirs) if token is not None and token.frame is not None]
+    if any(case.sources.function(frame.file, frame.line) is not None for frame in frames):
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     mine = gap.mine or (gap.token if gap.kind == "delete" else None)
