@@ -27,8 +27,8 @@ from guide_pages import DUMPS, put_on_page
 
 from hangdoc.scenarios import Scenario
 
-RIGHT, AMONG, NOBODY, WRONG = "right", "among several", "nobody", "wrong"
-ANSWERS = (RIGHT, AMONG, NOBODY, WRONG)
+RIGHT, AMONG, NOBODY, WRONG, NO_DUMPS = "right", "among several", "nobody", "wrong", "no dumps"
+ANSWERS = (RIGHT, AMONG, NOBODY, WRONG, NO_DUMPS)
 _WAIT = 12.0
 """Seconds between the end of all movement and the dumps: longer than these programs ever pause by themselves."""
 
@@ -50,7 +50,9 @@ def judge(scenario: Scenario, document: dict[str, Any]) -> Result:
     culprits = sorted(document.get("culprits", []))
     guilty = sorted(scenario.culprits or ())
     sure = document.get("confidence")
-    if culprits == guilty and culprits:
+    if not document:
+        answer = NO_DUMPS
+    elif culprits == guilty and culprits:
         answer = RIGHT
     elif guilty in [sorted(each) for each in document.get("alternatives", [])] and (not culprits or sure == "possible"):
         answer = AMONG
@@ -93,6 +95,7 @@ def table(results: Sequence[Result]) -> str:
     cells = [len(results), sum(r.hang for r in results), *counts, f"{sum(causes)}/{len(causes)}",
              sum(r.certain_and_wrong for r in results)]  # fmt: skip
     head = ["programs", "told a hang", "right ranks", "right ranks among several", "nobody named", "wrong ranks",
+            "no dumps were left",
             "cause, where the ranks are right", "certain but wrong"]  # fmt: skip
     return "\n".join(f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), cells))
 
