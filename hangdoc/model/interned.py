@@ -120,12 +120,6 @@ class _CallTable:
     def runs(self, calls: SharedCalls, number: int) -> Runs:
         """Where the calls of that group are, those that are new at the end."""
         rows = calls.parts[number].rows
-        if any(calls.order.groups[place] == number for place in calls.times):
-            own = list(rows.calls)
-            for place in calls.times:
-                if calls.order.groups[place] == number:
-                    own[calls.order.within[place]] = calls[place]
-            return tuple(_runs(map(self._row, own)))
         if rows not in self._known:
             self._known[rows] = tuple(_runs(map(self._row, rows.calls)))
         return self._known[rows]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import repeat
@@ -18,7 +18,6 @@ from typing import overload
 from hangdoc.model.journal import Call
 
 _FIELDS = Call.__match_args__
-_NO_TIMES: Mapping[int, int] = {}
 
 
 class Rows:
@@ -91,13 +90,11 @@ class GroupCalls:
 class SharedCalls(Sequence[Call]):
     """The calls of one rank, in the order they were issued; equal to a tuple of them."""
 
-    __slots__ = ("order", "parts", "times")
+    __slots__ = ("order", "parts")
 
-    def __init__(self, parts: tuple[GroupCalls, ...], order: Order, times: Mapping[int, int] = _NO_TIMES) -> None:
-        """``times``: place → when this rank issued the call, where its rows say when another one did."""
+    def __init__(self, parts: tuple[GroupCalls, ...], order: Order) -> None:
         self.parts = parts
         self.order = order
-        self.times = times
 
     @classmethod
     def of(cls, calls: Sequence[Call]) -> SharedCalls:
@@ -113,21 +110,14 @@ class SharedCalls(Sequence[Call]):
 
     @property
     def rows(self) -> Iterator[Call]:
-        """The calls, in which the names of groups and the rank's own times mean nothing."""
+        """The calls, in which the names of groups mean nothing."""
         following = [iter(part.rows.calls).__next__ for part in self.parts]
         return (following[group]() for group in self.order.groups)
 
     @property
     def created_ns(self) -> list[int]:
-        """When this rank issued them, group after group."""
-        found: list[int] = []
-        first = []
-        for part in self.parts:
-            first.append(len(found))
-            found += part.rows.created_ns
-        for place, created_ns in self.times.items():
-            found[first[self.order.groups[place]] + self.order.within[place]] = created_ns
-        return found
+        """When they were issued, group after group."""
+        return [created_ns for part in self.parts for created_ns in part.rows.created_ns]
 
     def row(self, place: int) -> Call:
         """The one of them at that place."""
@@ -147,22 +137,13 @@ class SharedCalls(Sequence[Call]):
 
     def __iter__(self) -> Iterator[Call]:
         following = [iter(part.all).__next__ for part in self.parts]
-        for place, group in enumerate(self.order.groups):
-            call = following[group]()
-            yield call if place not in self.times else _issued_at(call, self.times[place])
+        return (following[group]() for group in self.order.groups)
 
     def _at(self, place: int) -> Call:
-        call = self.parts[self.order.groups[place]][self.order.within[place]]
-        return call if place not in self.times else _issued_at(call, self.times[place])
+        return self.parts[self.order.groups[place]][self.order.within[place]]
 
     def __eq__(self, other: object) -> bool:
         return tuple(self) == tuple(other) if isinstance(other, (tuple, SharedCalls)) else NotImplemented
 
     def __hash__(self) -> int:
         return hash(tuple(self))
-
-
-def _issued_at(call: Call, created_ns: int) -> Call:
-    """The call of a rank that issued it then; its kernel began as much later or earlier."""
-    started = call.started_ns + created_ns - call.created_ns if call.started_ns else 0
-    return replace(call, created_ns=created_ns, started_ns=started)

@@ -12,7 +12,7 @@ from typing import Any
 
 from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
 from hangdoc.capture.read.flight_recorder import Recorded, is_active_only, to_global_rank
-from hangdoc.model.journal import Journal, PointToPoint, ProcessGroup
+from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.shared_calls import GroupCalls, Order, SharedCalls
 from hangdoc.model.shared_calls import Rows as SharedRows
@@ -200,7 +200,7 @@ class Folding:
         calls = _columns(CALLS, numbers, answer["calls"])
         messages = _columns(MESSAGES, numbers, answer["messages"])
         parts = tuple(_plain(answer[name]) for name in ("gave_up", "unsure_numbers", "places", "times"))
-        key = (_same(calls), _same(messages), parts)
+        key = (_same(calls), _same(messages), parts, tuple(answer["order"]))
         known = self._bodies.get(key)
         if known is None:
             if self._rows > _MOST_ROWS // 2:
@@ -262,13 +262,10 @@ class _Journals:
     def _journal(self, dump: Dump, written: float) -> Journal:
         members = {group.name: group.members for group in dump.groups}
         both = self._columns[id(dump.body)]
-        messages = self._messages(both[1], dump.names, members)
-        times: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
-            times[not is_call][place - both[not is_call].dropped] = created
+        calls, messages = self._calls(both[0], dump.names), self._messages(both[1], dump.names, members)
         recorded = Recorded(
-            calls=self._calls(both[0], dump.names, times[0]),
-            point_to_points=_with_times(messages, times[1]),
+            calls=calls,
+            point_to_points=messages,
             groups=dump.groups,
             counters=dump.counters,
             forgotten=dump.forgotten + sum(columns.dropped for columns in both),
@@ -279,7 +276,16 @@ class _Journals:
             unsure_numbers=tuple(dump.names[group] for group in dump.body.unsure_numbers),
             active_only=dump.active_only,
         )
-        return recorded.as_journal(self._stacks, written)
+        return replace(recorded.as_journal(self._stacks, written), issued_at=self._issued_at(dump, calls, messages))
+
+    def _issued_at(self, dump: Dump, calls: SharedCalls, messages: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``Journal.issued_at``: the calls and messages keep one rank's times, as their order goes by these."""
+        found = []
+        for (is_call, at), created in zip(dump.body.times, dump.own, strict=True):
+            place = at - self._columns[id(dump.body)][not is_call].dropped
+            if place >= 0 and (calls.row(place) if is_call else messages[place]).created_ns != created:
+                found.append(("call" if is_call else "message", place, created))
+        return tuple(found)
 
     def _rows(self, columns: Columns) -> tuple[Order, list[tuple[int, SharedRows]]]:
         """(the order of those calls, the rows of each group by its number)."""
@@ -288,15 +294,13 @@ class _Journals:
         order = Order([part_of[self._templates[number][1]] for number in columns.templates])
         return order, [(group, SharedRows(self._make(columns, own, "", ()))) for group, own in places.items()]
 
-    def _calls(self, columns: Columns, names: tuple[str, ...], times: dict[int, int]) -> SharedCalls:
-        """Those calls, in groups of these names; ``times``: place → when this rank issued the call."""
+    def _calls(self, columns: Columns, names: tuple[str, ...]) -> SharedCalls:
+        """Those calls, in groups of these names."""
         order, rows = self._shared[id(columns)]
         key = order, names
         if key not in self._bases:
             self._bases[key] = SharedCalls(tuple(self._part(names[group], own) for group, own in rows), order)
-        base = self._bases[key]
-        others = {place: at for place, at in times.items() if place >= 0 and base.row(place).created_ns != at}
-        return SharedCalls(base.parts, order, others) if others else base
+        return self._bases[key]
 
     def _part(self, group: str, rows: SharedRows) -> GroupCalls:
         """One for all members of the group."""
@@ -357,16 +361,3 @@ def _same(columns: Columns) -> tuple[Any, ...]:
 
 def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list) else value
-
-
-def _with_times(calls: tuple[PointToPoint, ...], times: dict[int, int]) -> tuple[PointToPoint, ...]:
-    """The messages with those issued at other times; itself where nothing changes."""
-    others = {place: created for place, created in times.items() if place >= 0 and calls[place].created_ns != created}
-    if not others:
-        return calls
-    found = list(calls)
-    for place, created in others.items():
-        call = found[place]
-        started = call.started_ns + created - call.created_ns if call.started_ns else 0
-        found[place] = replace(call, created_ns=created, started_ns=started)
-    return tuple(found)

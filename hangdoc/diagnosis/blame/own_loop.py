@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop, step
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
@@ -42,6 +43,7 @@ class Event:
     """Of messages."""
     group: str
     created_ns: int
+    step: Step
     frame: Frame | None
 
     @property
@@ -56,7 +58,7 @@ class LeftOwnLoop(Explanation):
 
     rank: int
     what: str
-    """'left out', 'added', 'changed' or 'swapped' with the next one."""
+    """'left out', 'added', 'changed', 'swapped' with the next one, or 'after the loop'."""
     usual: Event
     """What comes there in its other rounds."""
     found: Event
@@ -102,7 +104,8 @@ def _events(journal: Journal) -> list[Event]:
     for place, call in enumerate(journal.calls):
         stack = journal.stack(call.stack)
         key = (call.group, call.op, call.input_sizes, site_of(stack))
-        found.append((call.created_ns, place, Event(key, call.op, (), call.group, call.created_ns, _first(stack))))
+        event = Event(key, call.op, (), call.group, call.created_ns, step(key, stack), _first(stack))
+        found.append((call.created_ns, place, event))
     batches: dict[tuple[str, int], list[PointToPoint]] = {}
     for message in journal.point_to_points:
         number = (message.group, message.batch) if message.batch else ("", -len(batches) - 1)
@@ -113,7 +116,8 @@ def _events(journal: Journal) -> list[Event]:
         ways = tuple(sorted((m.op, m.peer) for m in messages))
         op = first.op if len(messages) == 1 else "batch_isend_irecv"
         peers = tuple(sorted({m.peer for m in messages}))
-        event = Event((first.group, ways, site_of(stack)), op, peers, first.group, first.created_ns, _first(stack))
+        what = (first.group, ways, site_of(stack))
+        event = Event(what, op, peers, first.group, first.created_ns, step(what, stack), _first(stack))
         found.append((first.created_ns, len(found), event))
     return [event for _, _, event in sorted(found, key=lambda each: each[:2])]
 
@@ -138,9 +142,19 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
         fits["swapped"] = 1 + _agree(keys[at + 2 :], keys[at - length + 2 :])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
-    if not fits[what]:
-        what = "changed"
+    if leaves_loop([event.step for event in events], at, events[at - length].step):
+        what = "after the loop"
+    elif not fits[what]:
+        what = _alone(keys, at, events[at], events[at - length])
     return LeftOwnLoop(rank, what, events[at - length], events[at])
+
+
+def _alone(keys: list[int], at: int, found: Event, usual: Event) -> str:
+    """What an event is behind which nothing is known: one that came before follows what was left out, another one of
+    the same line is another call there, and one of a line that was never seen was added."""
+    if keys[at] in keys[:at]:
+        return "left out"
+    return "changed" if found.frame is None or found.frame == usual.frame else "added"
 
 
 def _round(keys: list[int]) -> tuple[int, int]:

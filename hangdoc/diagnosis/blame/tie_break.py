@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.exchanged import is_one_too_many
+from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
@@ -332,8 +332,10 @@ def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: To
         return True  # others are in that very call: it is not one too many
     if points:
         return points[0].guarded == 1
-    if is_one_too_many(case.programs, mine, theirs):
-        return False  # the culprits go on with that very call
+    more = len(calls_from(case.programs, theirs, mine.group)) > 1
+    if is_one_too_many(case.programs, mine, theirs) and (more or not _made_by_others(case, alignment, mine)):
+        # The culprits go on with that very call. It may be that of their next round, unless the others go on, too.
+        return False
     if is_past(case.sources, theirs.stack, mine.stack) == "certainly":
         return False  # a rank that is still before the others' call has left nothing out
     return _made_by_others(case, alignment, mine) or _went_by(case, mine, theirs)

@@ -181,8 +181,6 @@ class _Issued:
         """When a rank issued its last call."""
         if not isinstance(calls, SharedCalls):
             return self._add(list(map(_created, calls)))
-        if calls.times:
-            return self._add(calls.created_ns)
         key = tuple([part.rows for part in calls.parts])
         if key not in self._latest:
             self._latest[key] = self._add(calls.created_ns)
@@ -198,8 +196,10 @@ class _Issued:
 def _latest(program: RankProgram, issued: _Issued) -> float:
     """The latest time in the dump."""
     journal = program.journal
-    sent = max((m.created_ns for m in journal.point_to_points), default=0)
-    return max(journal.latest_ns, issued.latest_ns(journal.calls), sent) / 1e9
+    of_calls = issued.latest_ns(journal.calls)
+    if journal.latest_ns:
+        return journal.latest_ns / 1e9
+    return max(of_calls, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
 
 
 def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | None:
@@ -207,8 +207,10 @@ def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | No
     front = streams.fronts.get(program.rank)
     if front is not None:
         return front.created_ns / 1e9, front.timeout_ms / 1000
-    calls = [program.journal.calls[place] for place in program.recording.pending[:1]]
-    return (calls[0].created_ns / 1e9, calls[0].timeout_ms / 1000) if calls else None
+    place = next(iter(program.recording.pending), None)
+    if place is None:
+        return None
+    return program.journal.call_issued_ns(place) / 1e9, program.journal.calls[place].timeout_ms / 1000
 
 
 def _are_of_the_dumps(

@@ -52,8 +52,12 @@ class Pairing:
         together = a.sequence == b.sequence
         stuck = together and a.pending and b.pending
         if a.op != b.op:
-            return _IMPOSSIBLE if END in (a.op, b.op) or stuck else _OPERATION
+            # On a device, the root of a broadcast is done with it though the others are in another call.
+            never = stuck or (together and (a.pending or b.pending) and bool(a.state and b.state))
+            return _IMPOSSIBLE if END in (a.op, b.op) or never else _OPERATION
         sizes_agree = a.sizes == b.sizes and (a.sizes is None or a.dtypes == b.dtypes)
+        if stuck and here != there and a.dtypes and b.dtypes and a.dtypes != b.dtypes:
+            return _IMPOSSIBLE  # also where sizes may differ, as in all_to_all
         if here == there:
             return 0 if sizes_agree or (together and not stuck) else _SIZES
         if together and sizes_agree and a.sizes is not None and not stuck and _one_library_call(a, b):

@@ -173,17 +173,25 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
 
 
 def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:
-    """True if the culprits' extra call is one that the others make as well, and these have issued nothing behind the
-    call that they wait in: they may come to it next, in another order.
+    """True if the culprits' call is one that the others make as well, and these have issued nothing behind the call
+    that they wait in: they may come to it next, in another order.
 
-    Example: on devices, culprits [A, B, B, A], others [A, B, A] → True for the second B.
+    Example: on devices, culprits [A, B, B, A], others [A, B, A] → True for the second B, which may be one too many or
+    follow an A that was left out.
     """
-    if not case.streams or gap.kind != "delete" or gap.theirs is None or not gap.theirs.pending:
+    mine, theirs = gap.mine, gap.theirs
+    if not case.streams or mine is None or theirs is None or not theirs.pending:
         return False
-    program = case.programs.get(gap.theirs.rank)
-    if program is None or any(t.group == gap.token.group for t in program.tokens[gap.theirs.order + 1 :]):
+    own, program = case.programs.get(mine.rank), case.programs.get(theirs.rank)
+    if own is None or program is None or any(t.group == mine.group for t in program.tokens[theirs.order + 1 :]):
         return False
-    return any((t.site, t.op, t.sizes) == (gap.token.site, gap.token.op, gap.token.sizes) for t in program.tokens)
+    if gap.kind != "delete" and not any(_alike(t, theirs) for t in own.tokens[mine.order + 1 :]):
+        return False
+    return any(_alike(t, mine) for t in program.tokens)
+
+
+def _alike(one: Token, other: Token) -> bool:
+    return (one.site, one.op, one.sizes) == (other.site, other.op, other.sizes)
 
 
 def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:

@@ -105,9 +105,11 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
     swapped = _may_be_exchanged(alignment.gaps) and is_swapped(case.programs, gap.mine, gap.theirs)
     if not swapped and not _is_exchanged(alignment.gaps):
         return None
-    mine, theirs = gap.mine, gap.theirs
-    if mine is None or theirs is None or (mine.op, mine.sizes) == (theirs.op, theirs.sizes):
+    # An exchange has two places, of which either may come first by the clocks of two hosts.
+    unlike = next((each for each in (gap, *alignment.gaps) if _are_unlike(each)), None)
+    if unlike is None or unlike.mine is None or unlike.theirs is None:
         return None
+    mine, theirs = unlike.mine, unlike.theirs
     calls: Message = [
         [Does(blame.culprits, "calls", "call"), " ", _named(case, mine), " where "],
         [Does(others_of(case, blame), "calls", "call"), " ", _named(case, theirs)],
@@ -128,6 +130,14 @@ def other_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         no_condition(case, blame, gap),
         "issue the same operation, in the same order, on every rank of the group",
     )
+
+
+def _are_unlike(gap: Gap) -> bool:
+    """True if the two calls at the gap could never match."""
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None:
+        return False
+    return (mine.op, mine.sizes, mine.dtypes) != (theirs.op, theirs.sizes, theirs.dtypes)
 
 
 def _is_exchanged(gaps: tuple[Gap, ...]) -> bool:

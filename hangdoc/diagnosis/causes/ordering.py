@@ -13,7 +13,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import fork, same_function
+from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import item_loop, leads_to, shared_item_loop
 from hangdoc.model.message import Condition, Does, Ranks, joined, sentence
@@ -92,9 +92,17 @@ def _uses(case: Case, rank: int, call: Token) -> bool:
     return program is not None and any(t.group == call.group and t.op == call.op for t in program.tokens)
 
 
+def _at_one_line(case: Case, gap: Gap) -> bool:
+    """True if devices are in two operations that one line of the user's called, by one way."""
+    if not case.streams or gap.mine is None or gap.theirs is None:
+        return False
+    return bool(user_stack(gap.mine.stack)) and lines_of(gap.mine.site) == lines_of(gap.theirs.site)
+
+
 @cause("HD106", explains=Diverged, order=210)
 def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them."""
+    """HD106: one condition, a different operation in each of its arms; or one loop, whose items choose between them; or
+    one line."""
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
         return None
@@ -102,7 +110,7 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     others = others_of(case, blame)
     loop = _items_differ(case, blame, gap)
-    if loop is None and (point is None or not point.both_arms):
+    if loop is None and (point is None or not point.both_arms) and not _at_one_line(case, gap):
         return None
     culprits = blame.culprits
     return Finding(

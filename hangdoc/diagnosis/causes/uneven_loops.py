@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from itertools import takewhile
 
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import skipped_round
 from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
+from hangdoc.diagnosis.condition.loop_exit import is_after_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
@@ -105,6 +106,63 @@ def _asks_own_iterator(loop: BranchPoint, stack: Stack) -> bool:
     """
     at = next((i for i, f in enumerate(stack) if (f.file, f.line) == (loop.file, loop.line)), 0)
     return loop.guard.in_header and loop.guard.condition.startswith("for ") and at > 0 and not is_library(stack[at - 1])
+
+
+@cause("HD102", explains=Diverged, order=142)
+def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD102 of devices where no source is there to read: by their lines, one side's calls come after a loop that the
+    other is in.
+
+    Before the rules that name the call alone: what the loop's end looks like from there is a call left out.
+    """
+    gap = blame.found.gap
+    if not case.streams or gap is None or blame.found.branch_points or gap.token.op == END:
+        return None
+    frames = [token.frame for token in (gap.mine, gap.theirs) if token is not None and token.frame is not None]
+    if any(case.sources.function(frame.file, frame.line) is not None for frame in frames):
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    mine = gap.mine or (gap.token if gap.kind == "delete" else None)
+    theirs = _calls_of_others(case, gap, others)
+    if mine is None:
+        return None
+    early = next((t for t in theirs if is_after_loop(case, mine, t)), None)
+    late = next((t for t in theirs if is_after_loop(case, t, mine)), None) if early is None else None
+    at = early or late
+    if at is None:
+        return None
+    inside, outside = (at, mine) if early is not None else (mine, at)
+    left, still = (culprits, others) if early is not None else (others, culprits)
+    how = _how_it_differs(culprits, early is not None, RoundWithoutCall())
+    return Finding(
+        "HD102",
+        sentence(
+            [
+                Ranks(culprits),
+                " ",
+                _how_it_differs(culprits, early is not None, RoundWithoutCall()),
+                " of ",
+                call_at(inside),
+            ],
+            where_they_wait(case, others),
+        ),
+        [
+            [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
+            [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
+            _compared(_calls_from(case, blame, blame.found.alignment.history, inside)),
+        ],
+        "give every rank the same number of iterations (agree on the count first; for batches of data: "
+        "DistributedSampler(drop_last=True))",
+        "the loop was not read: a call at the end of one of its rounds looks the same",
+    )
+
+
+def _calls_of_others(case: Case, gap: Gap, others: tuple[int, ...]) -> list[Token]:
+    """The call that the others made where the sides diverged; or what their devices are at, in other groups."""
+    if gap.theirs is not None and gap.theirs.frame is not None:
+        return [gap.theirs]
+    fronts = (case.streams.fronts.get(rank) for rank in others)
+    return list({f.call.site: f.call for f in fronts if f is not None and f.call is not None}.values())
 
 
 def _how_it_differs(culprits: tuple[int, ...], early: bool, other: RoundWithoutCall) -> Message:

@@ -3,11 +3,12 @@
     two_ranks.py healthy|skip|operation|behind-a-kernel
 
 NCCL refuses two ranks on one device of one host; each gives itself another host here, over plain sockets. The calls
-are asynchronous to the CPU: rank 1's fault lies in step 3, while both ranks stand in synchronize() at the end.
+are asynchronous to the CPU: rank 1's fault lies in step 3, while rank 0 stands in synchronize() at the end.
 """
 
 import os
 import sys
+import time
 from datetime import timedelta
 
 import torch
@@ -40,6 +41,8 @@ def main(way):
         step(way, number, numbers)
     torch.cuda.synchronize()
     print("rank", RANK, "is done", flush=True)
+    if way != "healthy":
+        time.sleep(600)  # who is through stays, and leaves a dump when the other's call times out
     dist.destroy_process_group()
 
 

@@ -1,0 +1,82 @@
+"""Whether a call comes after a loop that other ranks are still in, where no source is there to read: by the lines.
+
+The calls of a loop come again and again, from lines that lie above what follows it. A loop ends between two rounds: the
+call before the exit is the last one of its round, so that in other rounds the next call comes from a line above it.
+
+Example: main:10 and main:12 ten times, then main:20, while the other ranks are at main:10 again → main:20 is after the
+loop.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.model.process import Stack
+
+_LEAST_ROUNDS = 3
+"""Times that a call was made before it counts as a loop's; chosen by hand: two calls of one line may be two steps."""
+Path = tuple[tuple[str, str, int], ...]
+"""(file, function, line) of the user's frames, the outermost first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A call of a rank's program, or a batch of messages. ``kind``: what makes two of them the same."""
+
+    kind: Hashable
+    path: Path
+
+
+def step(kind: Hashable, stack: Stack) -> Step:
+    """The step that was issued with that stack."""
+    return Step(kind, tuple((f.file, plain(f.function), f.line) for f in reversed(user_stack(stack))))
+
+
+def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
+    """True if the rank of ``call`` made it after the loop in which ``inside``, another rank's call, lies.
+
+    Where that rank makes the same call next, no round is missing but the one call: it was left out, or comes later.
+    """
+    program, other = case.programs.get(call.rank), case.programs.get(inside.rank)
+    if program is None or other is None or min(call.order, inside.order) < 0:
+        return False
+    if [_step(token).kind for token in other.tokens[inside.order + 1 :][:1]] == [_step(call).kind]:
+        return False
+    return leaves_loop(list(map(_step, program.tokens)), call.order, _step(inside))
+
+
+def leaves_loop(steps: Sequence[Step], at: int, inside: Step) -> bool:
+    """True if the step at that place comes after the loop that ``inside`` is of."""
+    here, there = steps[at].path, inside.path
+    level = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
+    if level is None or here[level][:2] != there[level][:2]:
+        return False
+    often = Counter(each.kind for each in steps[:at])
+    paths = [s.path for s in steps[:at] if often[s.kind] >= _LEAST_ROUNDS and len(s.path) > level]
+    loop = [path for path in paths if (path[:level], path[level][:2]) == (here[:level], here[level][:2])]
+    if often[inside.kind] < _LEAST_ROUNDS or not loop:
+        return False
+    if any(path[level][2] >= here[level][2] for path in loop):
+        return False
+    return not any(often[s.kind] >= _LEAST_ROUNDS for s in steps[at + 1 :]) and _begins_round(there, loop)
+
+
+def _begins_round(path: Path, loop: list[Path]) -> bool:
+    """True if a new round begins with that path after the last one of ``loop``: its line lies above, or is the same.
+
+    Between two functions that one line calls, no line tells: then it must be what the first round began with.
+    """
+    differing = next((pair for pair in zip(path, loop[-1], strict=False) if pair[0] != pair[1]), None)
+    if differing is not None and differing[0][:2] != differing[1][:2]:
+        return path == loop[0]
+    return differing is None or differing[0][2] < differing[1][2]
+
+
+def _step(token: Token) -> Step:
+    return step((token.group, token.op, token.site), token.stack)
