@@ -140,7 +140,7 @@ def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [
                 Ranks(culprits),
                 " ",
-                _how_it_differs(culprits, early is not None, RoundWithoutCall()),
+                how,
                 " of ",
                 call_at(inside),
             ],
