@@ -16,7 +16,14 @@ from operator import attrgetter, not_
 
 from hangdoc.diagnosis.calls.courses import Track
 from hangdoc.diagnosis.calls.folding import Recording, record
-from hangdoc.diagnosis.calls.recorded_tokens import ProgramTokens, RecordedTokens, last_number, pending_numbers
+from hangdoc.diagnosis.calls.recorded_tokens import (
+    ProgramTokens,
+    RecordedTokens,
+    first_number,
+    last_number,
+    pending_numbers,
+    since,
+)
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Site, call_site
@@ -169,8 +176,8 @@ class RankProgram:
 
     @cached_property
     def tokens(self) -> Sequence[Token]:
-        """All calls; made when somebody asks for them, as only a few ranks' are needed."""
-        return ProgramTokens(self)
+        """All calls. Of a job that dumps show, each is made when somebody asks for it."""
+        return ProgramTokens(self) if self.recording.course is not None else self.all_tokens()
 
     def all_tokens(self) -> list[Token]:
         """The same, made at once."""
@@ -330,24 +337,29 @@ class _SharedTokens:
     """Lists of tokens, one for all ranks that issue the same calls in a group."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, RecordedTokens] = {}
+        self._known: dict[Hashable, Sequence[Token]] = {}
 
-    def tokens(self, history: GroupHistory, program: RankProgram, group: str, track: Track) -> RecordedTokens:
+    def tokens(self, history: GroupHistory, program: RankProgram, group: str, track: Track) -> Sequence[Token]:
         """The program's calls in the group."""
         # Ranks that differ elsewhere alone issue the same here: the rows of a mesh in their columns, say.
         content = program.recording.content_of(group)
         key = id(history), content if content is not None else program.recording
         if key not in self._known:
-            pending = program.recording.pending_of(group)
-            self._known[key] = RecordedTokens(program, group, track.places, track.numbers, pending)
+            self._known[key] = self._new(program, group, track)
         return self._known[key]
+
+    @staticmethod
+    def _new(program: RankProgram, group: str, track: Track) -> Sequence[Token]:
+        if program.recording.course is None:
+            return program.tokens_at(group, track.places)
+        return RecordedTokens(program, group, track.places, track.numbers, program.recording.pending_of(group))
 
 
 def _cut_to_common_memory(history: GroupHistory) -> None:
     """Drop the calls before the first one that all ranks still have: rings drop old calls at different points."""
     lists = {id(calls): calls for calls in history.tokens.values()}
-    history.first = max((calls.numbers[0] for calls in lists.values() if isinstance(calls, RecordedTokens)), default=1)
-    cut = {key: calls.since(history.first) for key, calls in lists.items() if isinstance(calls, RecordedTokens)}
+    history.first = max(map(first_number, lists.values()), default=1)
+    cut = {key: since(calls, history.first) for key, calls in lists.items()}
     for rank, calls in history.tokens.items():
         history.tokens[rank] = cut[id(calls)]
 

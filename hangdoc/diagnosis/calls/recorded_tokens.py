@@ -73,7 +73,7 @@ class RecordedTokens(ProgramTokens):
         return self[at] if at < len(self) and self.numbers[at] == number else None
 
     def since(self, first: int) -> RecordedTokens:
-        """Those from that number on, and those that a device has not completed; the last one where there is none."""
+        """As ``since``."""
         if not self.numbers or self.numbers[0] >= first:
             return self
         waiting = frozenset(self.pending)
@@ -84,6 +84,18 @@ class RecordedTokens(ProgramTokens):
         ] or [len(self) - 1]
         places, numbers = ([column[at] for at in kept] for column in (self._places, self.numbers))
         return RecordedTokens(self._program, self._group, places, numbers, sorted(waiting.intersection(numbers)))
+
+
+def since(calls: Sequence[Token], first: int) -> Sequence[Token]:
+    """The calls from that number on, and those that a device has not completed; the last one where there is none."""
+    if isinstance(calls, RecordedTokens):
+        return calls.since(first)
+    return [t for t in calls if t.sequence >= first or (t.pending and t.state)] or calls[-1:]
+
+
+def first_number(calls: Sequence[Token]) -> int:
+    """The number of the first call."""
+    return calls.numbers[0] if isinstance(calls, RecordedTokens) else calls[0].sequence
 
 
 def last_number(calls: Sequence[Token]) -> int:
