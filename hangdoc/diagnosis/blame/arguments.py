@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, pending_numbers, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
+from hangdoc.diagnosis.calls.recorded_tokens import pending_numbers
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user

@@ -82,11 +82,8 @@ class Recording:
         return self.course.contents[self._part_of[group]], self.by_group[group]
 
     def pending_of(self, group: str) -> list[int]:
-        """The numbers of the group's calls that have not completed, in their order."""
-        if self.course is not None:
-            return self.course.pending_of.get(self._part_of[group], [])
-        calls = [self._journal.calls[place] for place in self.pending]
-        return sorted(call.sequence for call in calls if call.group == group)
+        """The numbers of the group's calls that have not completed, in their order, where dumps show the rank."""
+        return self.course.pending_of.get(self._part_of[group], []) if self.course is not None else []
 
     def fits(self, journal: Journal, course: Course | None) -> bool:
         """Are the journal's calls these? Their number and stack indices are known to be equal."""

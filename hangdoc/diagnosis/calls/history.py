@@ -7,17 +7,23 @@ way through the library below it: of a trainer all calls come from one user line
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import repeat
 from operator import attrgetter, not_
-from typing import overload
 
 from hangdoc.diagnosis.calls.courses import Track
 from hangdoc.diagnosis.calls.folding import Recording, record
+from hangdoc.diagnosis.calls.recorded_tokens import (
+    ProgramTokens,
+    RecordedTokens,
+    first_number,
+    last_number,
+    pending_numbers,
+    since,
+)
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Site, call_site
@@ -143,20 +149,6 @@ def _numbers_under_way(history: GroupHistory) -> set[int]:
     return found
 
 
-def last_number(calls: Sequence[Token]) -> int:
-    """The number of the last call; 0 where there is none."""
-    if isinstance(calls, RecordedTokens):
-        return calls.numbers[-1] if calls else 0
-    return calls[-1].sequence if calls else 0
-
-
-def pending_numbers(calls: Sequence[Token]) -> Sequence[int]:
-    """The numbers of the calls that have not completed, in their order."""
-    if isinstance(calls, RecordedTokens):
-        return calls.pending
-    return [call.sequence for call in calls if call.pending]
-
-
 def group_label(name: str, description: str) -> str:
     """The group's name for people: its description if torch gave it one ('default_pg'), else 'group 3'."""
     if description and description != "undefined":
@@ -184,8 +176,8 @@ class RankProgram:
 
     @cached_property
     def tokens(self) -> Sequence[Token]:
-        """All calls; made when somebody asks for them, as only a few ranks' are needed."""
-        return _ProgramTokens(self)
+        """All calls. Of a job that dumps show, each is made when somebody asks for it."""
+        return ProgramTokens(self) if self.recording.course is not None else self.all_tokens()
 
     def all_tokens(self) -> list[Token]:
         """The same, made at once."""
@@ -201,8 +193,9 @@ class RankProgram:
 
     def threads(self, group: str) -> int:
         """How many of the program's own threads issued calls of the group, as far as they are known."""
-        track = self.recording.by_group.get(group)
-        calls = [self.journal.calls[place] for place in track.places] if track is not None else []
+        track, course = self.recording.by_group.get(group), self.recording.course
+        issued = course.calls if course is not None else self.journal.calls
+        calls = [issued[place] for place in track.places] if track is not None else []
         return len({call.thread_id for call in calls if not serves_another_thread(call.thread_name)} - {0})
 
     def key(self, group: str) -> GroupKey:
@@ -278,80 +271,6 @@ class RankProgram:
         )
 
 
-class _ProgramTokens(Sequence[Token]):
-    """Calls of a program, each of them made when somebody asks for it: of thousands of ranks and groups, most are never
-    looked at."""
-
-    __slots__ = ("_all", "_places", "_program")
-
-    def __init__(self, program: RankProgram, places: Sequence[int] | None = None) -> None:
-        """``places``: where they are in the program; None: all of it."""
-        self._program = program
-        self._places = range(len(program.journal.calls)) if places is None else places
-        self._all: list[Token] | None = None
-
-    def _made(self) -> list[Token]:
-        return self._program.all_tokens()
-
-    def __len__(self) -> int:
-        return len(self._places)
-
-    def __iter__(self) -> Iterator[Token]:
-        if self._all is None:
-            self._all = self._made()
-        return iter(self._all)
-
-    @overload
-    def __getitem__(self, at: int) -> Token: ...
-    @overload
-    def __getitem__(self, at: slice) -> list[Token]: ...
-    def __getitem__(self, at: int | slice) -> Token | list[Token]:
-        if self._all is not None:
-            return self._all[at]
-        if isinstance(at, slice):
-            return [self._program.token(place) for place in self._places[at]]
-        return self._program.token(self._places[at])
-
-
-class RecordedTokens(_ProgramTokens):
-    """The calls of a program in one group, in order of their numbers."""
-
-    __slots__ = ("_group", "numbers", "pending")
-
-    def __init__(
-        self, program: RankProgram, group: str, places: Sequence[int], numbers: Sequence[int], pending: Sequence[int]
-    ) -> None:
-        """``pending``: which of the numbers have not completed."""
-        super().__init__(program, places)
-        self._group = group
-        self.numbers, self.pending = numbers, pending
-
-    def _made(self) -> list[Token]:
-        return self._program.tokens_at(self._group, self._places)
-
-    def numbered(self, number: int) -> Token | None:
-        """The call with that number."""
-        if not self.numbers:
-            return None
-        at = number - self.numbers[0]
-        if not (0 <= at < len(self) and self.numbers[at] == number):
-            at = bisect_left(self.numbers, number)
-        return self[at] if at < len(self) and self.numbers[at] == number else None
-
-    def since(self, first: int) -> RecordedTokens:
-        """Those from that number on, and those that a device has not completed; the last one where there is none."""
-        if not self.numbers or self.numbers[0] >= first:
-            return self
-        waiting = frozenset(self.pending)
-        kept = [
-            at
-            for at, number in enumerate(self.numbers)
-            if number >= first or (number in waiting and self[at].pending and self[at].state)
-        ] or [len(self) - 1]
-        places, numbers = ([column[at] for at in kept] for column in (self._places, self.numbers))
-        return RecordedTokens(self._program, self._group, places, numbers, sorted(waiting.intersection(numbers)))
-
-
 def programs(job: JobSnapshot) -> dict[int, RankProgram]:
     """Every rank's program, for ranks whose journal was read."""
     journals = {r.rank: r.journal for r in job.ranks if r.journal is not None}
@@ -418,24 +337,29 @@ class _SharedTokens:
     """Lists of tokens, one for all ranks that issue the same calls in a group."""
 
     def __init__(self) -> None:
-        self._known: dict[Hashable, RecordedTokens] = {}
+        self._known: dict[Hashable, Sequence[Token]] = {}
 
-    def tokens(self, history: GroupHistory, program: RankProgram, group: str, track: Track) -> RecordedTokens:
+    def tokens(self, history: GroupHistory, program: RankProgram, group: str, track: Track) -> Sequence[Token]:
         """The program's calls in the group."""
         # Ranks that differ elsewhere alone issue the same here: the rows of a mesh in their columns, say.
         content = program.recording.content_of(group)
         key = id(history), content if content is not None else program.recording
         if key not in self._known:
-            pending = program.recording.pending_of(group)
-            self._known[key] = RecordedTokens(program, group, track.places, track.numbers, pending)
+            self._known[key] = self._new(program, group, track)
         return self._known[key]
+
+    @staticmethod
+    def _new(program: RankProgram, group: str, track: Track) -> Sequence[Token]:
+        if program.recording.course is None:
+            return program.tokens_at(group, track.places)
+        return RecordedTokens(program, group, track.places, track.numbers, program.recording.pending_of(group))
 
 
 def _cut_to_common_memory(history: GroupHistory) -> None:
     """Drop the calls before the first one that all ranks still have: rings drop old calls at different points."""
     lists = {id(calls): calls for calls in history.tokens.values()}
-    history.first = max((calls.numbers[0] for calls in lists.values() if isinstance(calls, RecordedTokens)), default=1)
-    cut = {key: calls.since(history.first) for key, calls in lists.items() if isinstance(calls, RecordedTokens)}
+    history.first = max(map(first_number, lists.values()), default=1)
+    cut = {key: since(calls, history.first) for key, calls in lists.items()}
     for rank, calls in history.tokens.items():
         history.tokens[rank] = cut[id(calls)]
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from hangdoc.diagnosis.calls.alignment import all_repairs
 from hangdoc.diagnosis.calls.history import RankProgram, histories, programs
 from hangdoc.diagnosis.calls.same_program import strays
 from hangdoc.model.journal import Call, Journal, ProcessGroup
@@ -56,3 +59,12 @@ def test_calls_that_are_made_together_are_those_that_are_made_one_by_one() -> No
             one_by_one = RankProgram(rank, found[rank].journal, found[rank].recording, found[rank]._sites)
             expected = [replace(one_by_one.token(place), rank=history.tokens[rank][0].rank) for place in range(STEPS)]
             assert list(history.tokens[rank]) == expected
+
+
+def test_calls_of_groups_that_agree_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = programs(job(stray=5, source="dump"))
+    agreeing = [history for history in histories(found) if 5 not in history.members]
+    monkeypatch.setattr(RankProgram, "token", lambda *_: pytest.fail("a call was made"))
+    monkeypatch.setattr(RankProgram, "tokens_at", lambda *_: pytest.fail("calls were made"))
+    assert agreeing and not any(all_repairs(history) for history in agreeing)
+    assert len({id(program.recording.course) for program in found.values()}) == 2
