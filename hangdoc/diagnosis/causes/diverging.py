@@ -167,7 +167,9 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return "which line issued the call was not seen"
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
-    if not any(case.sources.function(f.file, f.line) for t in (gap.mine, gap.theirs) for f in user_stack(t.stack)):
+    sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
+    lines = [frame for token in (gap.mine, gap.theirs) for frame in user_stack(token.stack)]
+    if sought and not any(case.sources.function(frame.file, frame.line) for frame in lines):
         return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
 

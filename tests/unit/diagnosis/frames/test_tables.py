@@ -7,7 +7,7 @@ import pytest
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_wait
-from hangdoc.diagnosis.frames.stacks import fork, same_line
+from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.tables import table
@@ -57,7 +57,7 @@ def test_library_frames_count_only_where_asked() -> None:
     inner = Frame("/env/lib/python3.11/site-packages/x.py", 1, "x")
     mine, theirs = (inner, *stack(("main", 3))), (Frame(inner.file, 2, "x"), *stack(("main", 3)))
     assert fork(mine, theirs).frames is None
-    assert fork(mine, theirs, with_library=True).frames == (mine[0], theirs[0])
+    assert fork(mine, theirs, frames_of=every_frame).frames == (mine[0], theirs[0])
 
 
 @pytest.mark.parametrize(
