@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import resource
@@ -56,6 +57,26 @@ def raw(folder: Path, name: str, data: bytes) -> Path:
     return folder
 
 
+def shared_by_all(path: Path, ranks: int, calls: int) -> Path:
+    """A snapshot whose ranks all have the same many calls, which are in it once."""
+    rows = {"groups": [], "calls": [[[0, calls]]], "called": ["0"], "order": -1, "point_to_points": [], "stacks": []}
+    of_rank = {"host": "", "identity": "probe", "journal": {"source": "probe"}}
+    job = {"schema": "hangdoc.snapshot/1", "taken": 1.0, "mode": "watch"}
+    call = {"group": "", "op_id": 1, "op": "all_reduce", "stack": -1}
+    document = {
+        "schema": "hangdoc.snapshot/2",
+        "job": {**job, "ranks": [{"rank": rank, **of_rank} for rank in range(ranks)]},
+        "groups": [],
+        "calls": [{**call, "sequence": number} for number in range(calls)],
+        "point_to_points": [],
+        "stacks": [],
+        "orders": [],
+        "journals": [{"rank": rank, **rows} for rank in range(ranks)],
+    }
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    return path
+
+
 def large_lists(_rank: int) -> list[Any]:
     sizes = [[1] * 64] * 64
     return [entry("barrier", input_sizes=sizes, output_sizes=sizes, thread_name="x" * 100_000)] * 300_000
@@ -84,6 +105,10 @@ CASES: dict[str, tuple[Callable[[Path], Path], str]] = {
             900_000,
         ),
         "holds more than 8,000,000 values",
+    ),
+    "30,000 calls of 30,000 ranks": (
+        lambda at: shared_by_all(at / "a.hangdoc", 30_000, 30_000),
+        "unfold to more than 40,000,000 entries",
     ),
     "100,000 members of which two are here": (
         lambda at: dumps(

@@ -56,7 +56,7 @@ def with_every_member(job: JobSnapshot) -> JobSnapshot:
     it runs on another host, or its dump is missing."""
     known = {rank.rank for rank in job.ranks}
     groups = {group.members for rank in job.ranks if rank.journal is not None for group in rank.journal.groups}
-    named = {member for members in groups for member in members if 0 <= member < _MOST_RANKS}
+    named = {member for members in groups for member in members}
     if known:
         named.update(range(min(job.world_size or 0, _MOST_RANKS)))
     if named <= known:

@@ -13,9 +13,7 @@ import pytest
 from published_schema import SCHEMA, faults
 
 from hangdoc import api
-from hangdoc.diagnosis.calls.groups import with_every_member
 from hangdoc.model.diagnosis import Diagnosis
-from hangdoc.model.journal import Journal, ProcessGroup
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.report.terminal import render
 
@@ -144,14 +142,6 @@ def test_gloo_s_smaller_groups_have_those_that_use_them(tmp_path: Path) -> None:
 def test_a_size_that_no_job_has_makes_no_ranks() -> None:
     found = api.diagnose(JobSnapshot(1.0, "dump", world_size=1 << 40, ranks=(RankSnapshot(0, "", "dump"),)))
     assert found.outcome == "blind"
-
-
-def test_members_that_no_job_has_make_no_ranks() -> None:
-    members = (0, -1, *range(1 << 40, (1 << 40) + 1000))
-    journal = Journal("dump", groups=(ProcessGroup("0", members, "default_pg"),))
-    found = with_every_member(JobSnapshot(1.0, "dump", ranks=(RankSnapshot(0, "", "dump", journal=journal),)))
-    assert [rank.rank for rank in found.ranks] == [0]
-    assert api.diagnose(found).outcome in ("blind", "healthy")
 
 
 def test_the_command_says_so_and_exits_with_3(tmp_path: Path) -> None:
