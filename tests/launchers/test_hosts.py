@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import namespaces
 import pytest
-from namespaces import Host
+from hosts import Host, why_not
 from two_host_job import PROGRAM, Job, running
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,7 +22,7 @@ import slurm
 
 pytestmark = pytest.mark.timeout(240)
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-_MISSING = namespaces.missing() or ("" if SSHD else "no sshd: apt-get install openssh-server")
+_MISSING = why_not() or ("" if SSHD else "no sshd: apt-get install openssh-server")
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +110,7 @@ def test_a_host_without_sshd_is_named(job: Job) -> None:
 @pytest.fixture
 def slurm_job(tmp_path: Path) -> Iterator[tuple[Job, str]]:
     """(a job of two nodes with two ranks each that hangs, its number)."""
-    why = namespaces.missing() or slurm.missing()
+    why = why_not() or slurm.missing()
     if why:
         pytest.skip(why)
     with running(tmp_path, by_srun) as found:

@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import namespaces
 import pytest
+from hosts import why_not
 from two_host_job import HANGDOC, Job, running
 
 from hangdoc.model.codec import load_snapshot
 
-_MISSING = namespaces.missing()
+_MISSING = why_not()
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
 
 

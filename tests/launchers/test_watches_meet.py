@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
-from helpers import hosts as namespaces
+from hosts import Hosts, why_not
 
-WHY_NOT = namespaces.why_not()
+WHY_NOT = why_not()
 pytestmark = [
     pytest.mark.timeout(280),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
@@ -32,7 +32,7 @@ class Job:
         self.folder = folder
         plain = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
         self.environment = {**plain, MARK: mark, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "140"}
-        self.hosts = namespaces.Hosts("hosta", "hostb", environment=self.environment)
+        self.hosts = Hosts("hosta", "hostb", environment=self.environment)
         self.watches: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(self, mode: str, *options: str, steps: int = 100_000, env: Mapping[str, str] | None = None) -> None:
