@@ -190,6 +190,9 @@ class Announcer:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
             if tell:
                 say(f"hangdoc: saved. Show it again: {_again(path)}\n")
+                if _is_a_part(snapshot):
+                    others = "FILE_OF_EACH_OTHER_HOST"
+                    say(f"hangdoc: each host keeps its own part; all together: {_again(path)} {others}\n")
         except (HangdocError, OSError) as error:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
@@ -251,6 +254,15 @@ def say(text: str) -> None:
                 data = data[os.write(descriptor, data[: select.PIPE_BUF]) :]
     except (OSError, ValueError):
         pass
+
+
+def _is_a_part(snapshot: JobSnapshot) -> bool:
+    """True if ranks run on hosts whose watches were not met, or have fallen silent: they keep files of their own."""
+    from hangdoc.model.same_job import HOSTS, OTHER_HOSTS
+
+    unseen = any(rank.process is None and rank.exit is None and rank.identity == "elsewhere" for rank in snapshot.ranks)
+    notes = {note.what for note in snapshot.unavailable}
+    return OTHER_HOSTS in notes or (unseen and HOSTS in notes)
 
 
 def _again(path: Path) -> str:
