@@ -192,6 +192,7 @@ def test_the_lead_waits_for_hosts_that_work_and_for_no_longer_than_it_may(watch:
 def test_a_member_leaves_it_to_the_lead_as_long_as_that_does_something(watch: Watch) -> None:
     assert watch.holds(31.0, MemberView("lead", "a"))
     assert not watch.holds(31.0, MemberView("lead", "a", silent=True))
+    assert not watch.holds(31.0, MemberView("lead", "a", refused=True))
     assert not watch.holds(60.0, MemberView("lead", "a"))
     assert watch.holds(60.0, MemberView("lead", "a", waiting=True))
     watch.quiet(60.0)
