@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -31,10 +31,19 @@ def barrier(seconds):
 class PlayedJob:
     """Two ranks on each host; rank ``culprit`` calls a barrier when ``hang`` is called, the others an all_reduce.
 
-    ``first``: on which of the hosts rank 0 and the store are.
+    The store, without which the ranks do not start (``served`` False: they need none), is on the first host.
     """
 
-    def __init__(self, folder: Path, hosts: Hosts, environment: dict[str, str], *, run: str = "run", port: int = 29400):
+    def __init__(
+        self,
+        folder: Path,
+        hosts: Hosts,
+        environment: dict[str, str],
+        *,
+        run: str = "run",
+        port: int = 29400,
+        served: bool = True,
+    ):
         self.folder = folder
         self.hosts = hosts
         self.environment = environment
@@ -42,7 +51,7 @@ class PlayedJob:
         self.culprit = self.world - 1
         self.watches: dict[str, subprocess.Popen[bytes]] = {}
         self.store: subprocess.Popen[bytes] | None = None
-        self._run, self._at = run, (hosts.address(hosts.names[0]), port)
+        self._run, self._at = run, (hosts.address(hosts.names[0]), port) if served else None
         package = folder / "site-packages" / "torch" / "distributed"
         package.mkdir(parents=True)
         for path in (package.parent / "__init__.py", package / "__init__.py"):
@@ -51,19 +60,31 @@ class PlayedJob:
 
     def serve(self) -> None:
         """Start the job's store on the first host."""
+        assert self._at is not None
         line = [sys.executable, str(_PROGRAMS / "a_store.py"), self._at[0], str(self._at[1])]
         self.store = self.hosts[self.hosts.names[0]].start(line, self.folder / "store", self.environment)
         self._await(self.folder / "store", "up")
 
-    def watch(self, *names: str, options: tuple[str, ...] = (), ranks: tuple[int, ...] = (), world: int = 0) -> None:
-        """Start the ranks of these hosts, each host under a watch of its own."""
+    def watch(self, *names: str, options: Sequence[str] = (), **changes: Any) -> None:
+        """Start the ranks of these hosts, each host under a watch of its own. A name 'forger@hostc' is another watch on
+        hostc. ``changes``: of what the ranks are told."""
         for name in names:
-            first = 2 * self.hosts.names.index(name)
-            play: dict[str, Any] = {"folder": str(self.folder), "store": self._at, "world": world or self.world}
-            play |= {"ranks": ranks or (first, first + 1), "culprit": self.culprit, "run": self._run, "launches": True}
-            line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", "5", "--run-dir", str(self.run_dir(name))]
+            host = name.rpartition("@")[2]
+            first = 2 * self.hosts.names.index(host)
+            play = {"folder": str(self.folder), "store": self._at, "run": self._run, "world": self.world}
+            play |= {"ranks": [first, first + 1], "culprit": self.culprit, "launches": True, **changes}
+            line = [
+                sys.executable,
+                "-m",
+                "hangdoc",
+                "watch",
+                "--stall-after",
+                "5",
+                "--run-dir",
+                str(self.run_dir(name)),
+            ]
             line += [*options, "--", sys.executable, str(_PROGRAMS / "played_ranks.py"), json.dumps(play)]
-            self.watches[name] = self.hosts[name].start(line, self._log(name), self.environment, self.folder)
+            self.watches[name] = self.hosts[host].start(line, self._log(name), self.environment, self.folder)
 
     def hang(self) -> None:
         """From now on the ranks hang."""

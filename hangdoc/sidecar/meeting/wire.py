@@ -71,7 +71,11 @@ def placed_elsewhere(snapshot: JobSnapshot, hosts: dict[int, str]) -> JobSnapsho
             return rank
         return dataclasses.replace(rank, identity=ELSEWHERE, host=hosts[rank.rank])
 
-    return dataclasses.replace(snapshot, ranks=tuple(map(placed, snapshot.ranks)))
+    # A launcher's environment promises the ranks of its own host, and no others.
+    missing = hosts.keys() - {rank.rank for rank in snapshot.ranks}
+    added = [RankSnapshot(rank, hosts[rank], ELSEWHERE, snapshot.world_size) for rank in missing]
+    ranks = sorted([*map(placed, snapshot.ranks), *added], key=lambda rank: rank.rank)
+    return dataclasses.replace(snapshot, ranks=tuple(ranks))
 
 
 def _unseen(rank: RankSnapshot) -> bool:

@@ -22,8 +22,11 @@ if not PLAY["launches"]:
 def main() -> None:
     if PLAY["launches"]:
         launch()
+    rank = int(os.environ["RANK"])
+    if PLAY["store"] is None:
+        train(rank)
     with socket.create_connection(PLAY["store"], timeout=60):
-        train(int(os.environ["RANK"]))
+        train(rank)
 
 
 def train(rank: int) -> None:
@@ -39,8 +42,9 @@ def train(rank: int) -> None:
 def launch() -> None:
     """Start the ranks of this host, as torchrun does, and end with them."""
     ranks = PLAY["ranks"]
-    host, port = PLAY["store"]
-    common = {"MASTER_ADDR": host, "MASTER_PORT": str(port), "WORLD_SIZE": str(PLAY["world"])}
+    common = {"WORLD_SIZE": str(PLAY["world"])}
+    if PLAY["store"] is not None:
+        common |= {"MASTER_ADDR": PLAY["store"][0], "MASTER_PORT": str(PLAY["store"][1])}
     common |= {"LOCAL_WORLD_SIZE": str(len(ranks)), "TORCHELASTIC_RUN_ID": PLAY["run"]}
     children = []
     for local, rank in enumerate(ranks):
