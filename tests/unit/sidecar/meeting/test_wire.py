@@ -111,8 +111,9 @@ def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
 
 
 def test_a_rank_of_a_silent_host_lives_elsewhere(program: str) -> None:
-    placed = placed_elsewhere(host("a", 0, program), {0: "x", 1: "b"})
+    placed = placed_elsewhere(host("a", 0, program), {0: "x", 1: "b", 2: "c"})  # 2: nothing here promised it
     assert [(rank.rank, rank.identity, rank.host) for rank in placed.ranks] == [
         (0, "probe", "a"),
         (1, "elsewhere", "b"),
+        (2, "elsewhere", "c"),
     ]
