@@ -42,6 +42,8 @@ class Announcer:
         """A hang or a crash was diagnosed, and written to every ``--report`` file."""
         self._last: tuple[Diagnosis | None, Path | None] = (None, None)
         """The latest diagnosis, and the path of its snapshot; each None if there is none."""
+        self._heard: str = ""
+        """What another host's watch has concluded since, as it was printed."""
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -87,15 +89,17 @@ class Announcer:
 
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         """Print the verdict that another host's watch has come to, if it is new, and where the report is."""
-        news = (conclusion.outcome, conclusion.sentence)
-        if conclusion.outcome not in (*_FAILURES, "blind") or news == self._said:
+        if conclusion.outcome not in (*_FAILURES, "blind"):
             return
-        self._said = news
         from hangdoc.report.terminal import heard_for
 
-        say(f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}")
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
-        say(harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n")
+        self._heard = f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
+        self._heard += harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n"
+        news = (conclusion.outcome, conclusion.sentence)
+        if news != self._said:
+            self._said = news
+            say(self._heard)
 
     def on_alone(self, why: str) -> None:
         """Say that a report is not of all hosts."""
@@ -133,6 +137,9 @@ class Announcer:
                 f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
                 f"see `ps -o stat,wchan {pids}`\n"
             )
+        if self._heard:
+            say(self._heard)
+            return
         diagnosis, path = self._last
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
@@ -148,6 +155,7 @@ class Announcer:
     def _conclude(self, snapshot: JobSnapshot, name: str) -> str:
         from hangdoc.diagnosis import diagnose
 
+        self._heard = ""
         try:
             diagnosis = diagnose(snapshot)
             printed = self._print(diagnosis)

@@ -7,13 +7,15 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hosts import Hosts, why_not
 from played_job import environment_of
+
+from hangdoc.sidecar.meeting.slurm import step_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm
@@ -24,8 +26,6 @@ pytestmark = [
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
 ]
 PROGRAM = Path(__file__).parent / "programs" / "without_a_store.py"
-STEPS_SECONDS = 4.0
-"""For which the ranks work, so that the watches meet before they hang."""
 
 
 @dataclass
@@ -45,20 +45,29 @@ class Place:
         """What the watch of rank 0 and that of rank 1 have written."""
         return [(self.folder / f"log-{rank}").read_text() for rank in range(2)]
 
-    def hang(self) -> None:
-        """Let the ranks hang once they have worked for a while."""
-        deadline = time.monotonic() + 120
-        while not (self.folder / "store").exists():
+    def hang_once_they_have_met(self, met: Callable[[], bool]) -> None:
+        """Let the ranks, which work until then, hang."""
+        deadline = time.monotonic() + 150
+        while not met():
             assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.2)
-        time.sleep(STEPS_SECONDS)
+            time.sleep(0.5)
         (self.folder / "hang").touch()
+
+    def has_come_to(self, port: int) -> bool:
+        """True if somebody on the second host keeps a connection to that port of the first, for a second at least."""
+        line = f"ss -Htn state established '( dport = :{port} )'"
+        before = self.hosts.run("hostb", line)
+        time.sleep(1.0)
+        return bool(before and self.hosts.run("hostb", line))
 
     def is_one_verdict(self) -> None:
         """Both watches tell the verdict that the first has come to from both hosts."""
         for log in self.logs():
-            assert re.search(r"Rank 1 alone calls barrier|[Rr]ank 1 waits in barrier", log), self.logs()
+            assert re.search(
+                r"Rank 1 alone calls barrier at without_a_store.py:\d+ main\(\); rank 0 waits in all_reduce", log
+            ), self.logs()
             assert "this report is of" not in log, self.logs()
+            assert log.count("Rank 1 ") == 2, self.logs()  # and again after the abort
         assert "the watch on hosta has the whole report" in self.logs()[1]
         reports = [json.loads(path.read_text()) for path in self.folder.glob("run-*/stall-*.json")]
         (found,) = [report for report in reports if report["outcome"] == "hang"]
@@ -78,15 +87,16 @@ def place(tmp_path: Path, mark: str) -> Iterator[Place]:
 
 @pytest.mark.parametrize("meet", ["hosta:29600", "DIR"])
 def test_they_meet_where_they_are_told(place: Place, meet: str) -> None:
-    (place.folder / "meet").mkdir()
-    meet = str(place.folder / "meet") if meet == "DIR" else meet
+    folder = place.folder / "meet"
+    folder.mkdir()
+    meet = str(folder) if meet == "DIR" else meet
     watches = []
     for rank, host in enumerate(place.hosts):
         variables = {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
         line = place.watch("--meet", meet, "--run-dir", str(place.folder / f"run-{rank}"))
         log = place.folder / f"log-{rank}"
         watches.append(host.start(line, log, {**place.environment, **variables}, place.folder))
-    place.hang()
+    place.hang_once_they_have_met(lambda: any(folder.glob("*/beat__*")) or place.has_come_to(29600))
     assert [watch.wait(120) for watch in watches] == [124, 124], place.logs()
     place.is_one_verdict()
 
@@ -101,6 +111,9 @@ def test_slurms_variables_are_a_place(place: Place) -> None:
     script = f"exec {shlex.join(place.watch('--run-dir', 'RUN'))}".replace("RUN", f"{place.folder}/run-$SLURM_PROCID")
     line = ["srun", "-N", "2", "--ntasks-per-node", "1", f"--output={place.folder}/log-%t", "sh", "-c", script]
     step = first.start(line, place.folder / "srun", environment, place.folder)
-    place.hang()
+    # The first job of a Slurm of its own, and its first step.
+    found = step_of({"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0", "SLURM_JOB_NODELIST": "hosta,hostb"}, "hosta")
+    assert found is not None
+    place.hang_once_they_have_met(lambda: place.has_come_to(found.port))
     assert step.wait(150) == 124, place.logs()
     place.is_one_verdict()

@@ -60,6 +60,9 @@ class Meeting:
         self._thread: threading.Thread | None = None
         self._began = 0.0
         self._closing = False
+        self._step = step_of(os.environ, host_name())
+        self.late_by = _LATE_SECONDS if self._step is not None else 0.0
+        """Seconds by which the others may come later than usual."""
 
     @property
     def view(self) -> View:
@@ -165,7 +168,7 @@ class Meeting:
             self._meet,
             wishes.standing,
             leads=0 in wishes.standing.ranks,
-            step=step_of(os.environ, host_name()),
+            step=self._step,
             late=late,
         )
         try:

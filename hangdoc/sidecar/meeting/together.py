@@ -79,7 +79,7 @@ class Together:
         if self._lacking_since is None or self._options.meet == "off":
             return False
         view = self._meeting.view
-        coming = now - self._lacking_since < _MEETING_SECONDS
+        coming = now - self._lacking_since < _MEETING_SECONDS + self._meeting.late_by
         if isinstance(view, LeadView):
             if quiet >= self._options.give_up_after:
                 return False

@@ -28,6 +28,7 @@ class Played:
         self.view: View = AloneView()
         self.verdict: Verdict | None = None
         self.begun = False
+        self.late_by = 0.0
         self.asked: list[tuple[str, ...]] = []
         self.published: list[Verdict] = []
         self.answers: list[tuple[int, bytes]] = []
