@@ -34,6 +34,8 @@ class Transport:
     words: tuple[str, ...]
     through_shell: bool = False
     """True if it hands the remote command to a shell as one text, as ssh does."""
+    between_hosts: bool = False
+    """True if hosts may reach each other in the same way."""
 
     def command(self, host: str, remote: Sequence[str]) -> list[str]:
         """The command line that runs ``remote`` on ``host``."""
@@ -44,7 +46,7 @@ class Transport:
 def ssh(connect_seconds: float) -> Transport:
     """ssh that never asks a question: keys, users and jump hosts are those of ~/.ssh/config."""
     options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(connect_seconds))}")
-    return Transport("ssh", ("ssh", *options, "--", _PLACE), through_shell=True)
+    return Transport("ssh", ("ssh", *options, "--", _PLACE), through_shell=True, between_hosts=True)
 
 
 def rsh(template: str) -> Transport:
@@ -55,7 +57,7 @@ def rsh(template: str) -> Transport:
         raise UsageError(f"--rsh cannot be read: {error}", "Quote it as for a shell: --rsh 'ssh {host}'.") from None
     if not words or not any(_PLACE in word for word in words):
         raise UsageError("--rsh has no place for the host", "Write {host} where its name belongs: --rsh 'ssh {host}'.")
-    return Transport("the command of --rsh", words)
+    return Transport("the command of --rsh", words, between_hosts=True)
 
 
 def host_names(text: str) -> list[str]:

@@ -112,6 +112,15 @@ def attach(
             envvar=environment_variable("host_timeout"),
         ),
     ] = 30.0,
+    fan_out: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many hosts are asked from here. Where there are more, each of N asks some of the others.",
+            envvar=environment_variable("fan_out"),
+        ),
+    ] = 64,
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
@@ -121,7 +130,7 @@ def attach(
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     # Long because typer reads the options from the parameters.
-    asked = HostOptions(hosts, rsh, slurm, kubectl, namespace, selector, job, remote_hangdoc, host_timeout)
+    asked = HostOptions(hosts, rsh, slurm, kubectl, namespace, selector, job, remote_hangdoc, host_timeout, fan_out)
     check(asked)
     if pid is None and not asked.given:
         _list()

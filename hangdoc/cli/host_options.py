@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hangdoc.errors import UsageError
 
 if TYPE_CHECKING:
-    from hangdoc.capture.remote import HostsRequest
+    from hangdoc.capture.asking import HostsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,7 @@ class HostOptions:
     job: str | None = None
     remote_hangdoc: str | None = None
     seconds: float = 30.0
+    fan_out: int = 64
 
     @property
     def given(self) -> bool:
@@ -57,8 +58,8 @@ def check(options: HostOptions) -> None:
 def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source: bool) -> HostsRequest:
     """The request. Asks Slurm or Kubernetes for the hosts. Raises ``UsageError`` and ``CannotLook``."""
     from hangdoc.capture import transports
+    from hangdoc.capture.asking import HostsRequest
     from hangdoc.capture.find.job_key import parse_key
-    from hangdoc.capture.remote import HostsRequest
     from hangdoc.capture.request import CaptureOptions
 
     variables: Mapping[str, str] = parse_key(options.job) if options.job is not None else {}
@@ -77,6 +78,7 @@ def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source
         variables={**dict(nodes.variables), **variables},
         seconds=options.seconds,
         options=CaptureOptions(inject=inject, ask_dumps=ask_dumps, native=True, no_source=no_source),
+        at_once=options.fan_out,
     )
 
 
