@@ -95,4 +95,7 @@ def _failed(done: ToolResult, request: HostsRequest) -> SilentError:
         return SilentError(clean(lines[own].removeprefix("hangdoc: "), _LONGEST), clean(remedy, _LONGEST))
     words = clean(lines[-1].strip(), _LONGEST) if lines else f"{request.transport.name} exits with {done.status}"
     missing = done.status in _NOT_FOUND or "No module named hangdoc" in words or "not found" in words
-    return SilentError(words, "say how hangdoc is started there: --remote-hangdoc 'CMD'" if missing else "")
+    if not missing:
+        return SilentError(words)
+    bring = "; or bring it along: --debug-image IMAGE --container NAME" if request.transport.name == "kubectl" else ""
+    return SilentError(words, f"say how hangdoc is started there: --remote-hangdoc 'CMD'{bring}")

@@ -142,8 +142,12 @@ def slurm(job: str) -> Nodes:
     return Nodes(tuple(hosts), Transport("srun", ("srun", *options, f"--nodelist={_PLACE}")), variables)
 
 
-def kubectl(selector: str, namespace: str = "") -> Nodes:
-    """The running pods that a label selector names. Raises ``CannotLook`` where there are none."""
+def kubectl(selector: str, namespace: str = "", container: str = "", image: str = "") -> Nodes:
+    """The running pods that a label selector names. Raises ``CannotLook`` where there are none.
+
+    ``container``: of each pod; '' its default one. With ``image``, hangdoc runs in an ephemeral container made from it,
+    which sees the processes of ``container``.
+    """
     where = [f"--namespace={namespace}"] if namespace else []
     line = ["kubectl", "get", "pods", *where, f"--selector={selector}", "--field-selector=status.phase=Running"]
     remedy = f"See what runs: {shlex.join(['kubectl', 'get', 'pods', *where, '--show-labels'])}"
@@ -151,7 +155,12 @@ def kubectl(selector: str, namespace: str = "") -> Nodes:
     pods = tuple(name.removeprefix("pod/") for name in listed.split())
     if not pods:
         raise CannotLook(f"kubectl shows no running pod with {clean(selector, 100)}", remedy)
-    return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, _PLACE, "--")))
+    if image:
+        # The profile lets it look into processes of other containers: CAP_SYS_PTRACE.
+        options = (f"--image={image}", f"--target={container}", "--profile=general", "--quiet", "--stdin")
+        return Nodes(pods, Transport("kubectl", ("kubectl", "debug", *where, *options, _PLACE, "--")))
+    chosen = [f"--container={container}"] if container else []
+    return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, *chosen, _PLACE, "--")))
 
 
 def _listed(line: list[str], remedy: str) -> str:

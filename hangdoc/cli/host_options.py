@@ -27,6 +27,8 @@ class HostOptions:
     remote_hangdoc: str | None = None
     seconds: float = 30.0
     fan_out: int = 64
+    container: str | None = None
+    debug_image: str | None = None
 
     @property
     def given(self) -> bool:
@@ -46,10 +48,13 @@ def check(options: HostOptions) -> None:
         raise UsageError(f"{' and '.join(ways)} name the hosts twice", "Give one of them.")
     if options.rsh is not None and options.hosts is None:
         raise UsageError("--rsh needs the names of the hosts", "Add --hosts node0,node1.")
-    if (options.selector is not None or options.namespace is not None) and not options.kubectl:
-        raise UsageError("a selector and a namespace name pods", "Add --kubectl.")
+    of_pods = (options.selector, options.namespace, options.container, options.debug_image)
+    if any(option is not None for option in of_pods) and not options.kubectl:
+        raise UsageError("a selector, a namespace, a container and its image are about pods", "Add --kubectl.")
     if options.kubectl and not options.selector:
         raise UsageError("--kubectl needs to know which pods", "Add their labels: -l training.kubeflow.org/job-name=X.")
+    if options.debug_image and not options.container:
+        raise UsageError("--debug-image needs to know whose processes to look at", "Add --container NAME.")
     if not options.given and (options.job is not None or options.remote_hangdoc is not None):
         name = "--job" if options.job is not None else "--remote-hangdoc"
         raise UsageError(f"{name} needs hosts to ask", "Add --hosts, --slurm or --kubectl.")
@@ -66,7 +71,9 @@ def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source
     if options.slurm is not None:
         nodes = transports.slurm(options.slurm)
     elif options.kubectl:
-        nodes = transports.kubectl(options.selector or "", options.namespace or "")
+        nodes = transports.kubectl(
+            options.selector or "", options.namespace or "", options.container or "", options.debug_image or ""
+        )
     else:
         names = tuple(transports.host_names(options.hosts or ""))
         how = transports.rsh(options.rsh) if options.rsh is not None else transports.ssh(options.seconds)
