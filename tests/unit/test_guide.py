@@ -69,6 +69,26 @@ def test_the_commands_of_the_page_on_hosts_are_understood() -> None:
     assert {word for word in parameters if word not in shown} == set()
 
 
+@pytest.mark.parametrize("name", ["ssh", "slurm", "kubernetes", "ray"])
+def test_each_command_of_a_page_is_run_by_a_test_or_marked(name: str) -> None:
+    """Above each block of commands stands which test runs it, with all its options, or why none does."""
+    page = resources.files("hangdoc").joinpath("guide", f"{name}.md").read_text(encoding="utf-8")
+    assert "\n## What is opened, to whom, and how to turn it off\n" in page
+    blocks = re.findall(r"(?:^<!-- (.+) -->\n\n|\n)((?:^    .+\n)+)", page, re.MULTILINE)
+    assert len(blocks) > 2
+    for mark, commands in blocks:
+        if re.fullmatch(r"not run: \S.+", mark):
+            continue
+        found = re.fullmatch(r"run by (tests/[\w/]+\.py)::(\w+)", mark)
+        assert found is not None, commands
+        file, test = found.groups()
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in source, mark
+        options = {word.partition("=")[0] for word in re.findall(r"(?<=\s)--[a-z][\w-]*", commands)}
+        helpers = (ROOT / "tests" / "helpers" / "two_host_job.py").read_text(encoding="utf-8")
+        assert {option for option in options if option not in source + helpers} == set(), mark
+
+
 def test_the_contributors_page_names_what_exists() -> None:
     page = (ROOT / ".github" / "CONTRIBUTING.md").read_text(encoding="utf-8")
     named = re.findall(r"(?<![.\w])(?:hangdoc|tests)/[\w./]*\w", page)
