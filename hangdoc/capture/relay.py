@@ -11,6 +11,7 @@ import base64
 import binascii
 import json
 import math
+import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +65,11 @@ def ask_part(request: HostsRequest, part: Sequence[str]) -> Answers:
 def hand_over(token: str, options: CaptureOptions, variables: Mapping[str, str], own: Callable[[], bytes]) -> bytes:
     """On the first host of a part: ``own``, its own snapshot, and the answers of the hosts in the token, framed.
 
-    Raises ``UsageError`` for a token that `hangdoc attach` has not made.
+    Raises ``UsageError`` for a token that `hangdoc attach` has not made, and under sudo: who may only capture as root
+    must not come to run other commands as root.
     """
+    if "SUDO_UID" in os.environ:
+        raise UsageError("hangdoc asks no other hosts under sudo", "They are asked from where hangdoc attach runs.")
     request = _request(token, options, variables)
     gate = threading.Semaphore(AT_ONCE)
 

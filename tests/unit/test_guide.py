@@ -53,10 +53,12 @@ def test_the_pages_are_shipped_and_linked() -> None:
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
 
 
-def test_the_commands_of_the_page_on_hosts_are_understood() -> None:
-    page = resources.files("hangdoc").joinpath("guide", "hosts.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^    hangdoc attach (.*)$", page, re.MULTILINE)
-    assert len(lines) > 8
+def test_the_commands_of_the_pages_on_hosts_are_understood() -> None:
+    guide = resources.files("hangdoc").joinpath("guide")
+    names = ("hosts", "ssh", "slurm", "kubernetes", "ray")
+    pages = "".join(guide.joinpath(f"{name}.md").read_text(encoding="utf-8") for name in names)
+    lines = re.findall(r"^    hangdoc attach (.*)$", pages, re.MULTILINE)
+    assert len(lines) > 20
     parameters = {word for line in lines for word in shlex.split(line) if word.startswith("-")}
     shown = subprocess.run(
         [sys.executable, "-m", "hangdoc", "attach", "--help"],

@@ -37,9 +37,10 @@ os.write(1, b"Welcome!\\n" + hand_over(sys.argv[-1], CaptureOptions(), {{}}, own
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A host answers with what is in the file of its name. Asked with --relay, it does what the script 'relay' does.
     Each is noted in the file 'asked', with the host that asked it."""
+    monkeypatch.delenv("SUDO_UID", raising=False)
     for name, part in zip("ab", on_two_hosts(JOB, {0, 1}), strict=True):
         dump_snapshot(part, tmp_path / name)
     lines = ['cd "$(dirname "$0")"', "echo $1 ${BY:-us} >> asked", 'case "$*" in *--relay*) exec ./relay "$@" ;; esac']
@@ -136,6 +137,14 @@ def test_a_token_passes_every_shell_and_what_is_none_is_refused(tmp_path: Path) 
     for bad in ("", "x", "é", base64.urlsafe_b64encode(b"[" * 10_000).decode()):
         with pytest.raises(UsageError):
             hand_over(bad, CaptureOptions(), {}, bytes)
+
+
+def test_under_sudo_nothing_is_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    request = HostsRequest(["b"], rsh(f"{folder}/ask {{host}}"), ["hangdoc"])
+    monkeypatch.setenv("SUDO_UID", "1000")
+    with pytest.raises(UsageError, match="under sudo"):
+        hand_over(relay._token(request, ["b"]), CaptureOptions(), {}, bytes)
+    assert not (folder / "asked").exists()
 
 
 def test_a_relay_that_sees_no_job_itself_hands_the_others_over(folder: Path) -> None:
