@@ -168,6 +168,8 @@ class Job:
         if self.watched:
             for process in self._processes:
                 os.kill(_inner(process.pid), signal.SIGSTOP if resting else signal.SIGCONT)
+                if not resting:  # nsenter stops when its child does
+                    os.kill(process.pid, signal.SIGCONT)
 
 
 def _inner(pid: int) -> int:

@@ -104,7 +104,7 @@ def test_srun_starts_a_watch_on_each_node(job: Job) -> None:
     environment = job.environment
     environment |= slurm.start_on([*job.hosts], job.folder / "slurm", environment)
     words = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", "12", "--on-hang", "abort", "--run-dir", "RUN"]
-    words += ["--", sys.executable, "-m", *RANKS.split(), "hang", str(PROGRAM), "hang", "100000"]
+    words += ["--", sys.executable, "-m", *RANKS.split(), "late", str(PROGRAM), "late", "100000"]
     script = f"exec {shlex.join(words)}".replace("RUN", f"{job.folder}/run-$SLURMD_NODENAME")
     line = ["srun", "--nodes", "2", "--ntasks-per-node", "1", f"--output={job.folder}/log-%N", "sh", "-c", script]
     with (job.folder / "srun").open("wb") as log:
