@@ -173,11 +173,10 @@ class Job:
 
 
 def _inner(pid: int) -> int:
-    """The process itself, or the one that its nsenter has started in a host."""
+    """The process itself, or the one that its nsenter has started in a host, once it has."""
     words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    if not words[0].endswith(b"nsenter"):
-        return pid
-    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if words[0].endswith(b"nsenter") and children else pid
 
 
 @contextlib.contextmanager
