@@ -114,19 +114,17 @@ class Announcer:
 
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         """Print the verdict that another host's watch has come to, if it is new, and where the report is."""
-        news = (conclusion.outcome, conclusion.sentence)
-        if conclusion.outcome not in (*_FAILURES, "blind") or news == self._said:
+        if conclusion.outcome not in (*_FAILURES, "blind"):
             return
-        self._said = news
         from hangdoc.report.terminal import heard_for
 
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
-        self._heard = (
-            f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
-            + harmless(f"hangdoc: the watch on {host} has the whole report{where}")
-            + "\n"
-        )
-        say(self._heard)
+        self._heard = f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
+        self._heard += harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n"
+        news = (conclusion.outcome, conclusion.sentence)
+        if news != self._said:
+            self._said = news
+            say(self._heard)
 
     def on_alone(self, why: str) -> None:
         """Say that a report is not of all hosts."""
@@ -258,6 +256,9 @@ class Announcer:
                 self._keep_page(folder / f"{name}.html", diagnosis, snapshot)
             if tell:
                 say(f"hangdoc: saved. Show it again: {_again(path)}\n")
+                if _is_a_part(snapshot):
+                    others = "FILE_OF_EACH_OTHER_HOST"
+                    say(f"hangdoc: each host keeps its own part; all together: {_again(path)} {others}\n")
         except (HangdocError, OSError) as error:
             say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
         if diagnosis is None or diagnosis.outcome not in _FAILURES:
@@ -335,6 +336,15 @@ def say(text: str) -> None:
 
 def _say_line(text: str) -> None:
     say(f"hangdoc: {harmless(mask_text(text))}\n")
+
+
+def _is_a_part(snapshot: JobSnapshot) -> bool:
+    """True if ranks run on hosts whose watches were not met, or have fallen silent: they keep files of their own."""
+    from hangdoc.model.same_job import HOSTS, OTHER_HOSTS
+
+    unseen = any(rank.process is None and rank.exit is None and rank.identity == "elsewhere" for rank in snapshot.ranks)
+    notes = {note.what for note in snapshot.unavailable}
+    return OTHER_HOSTS in notes or (unseen and HOSTS in notes)
 
 
 def _again(path: Path) -> str:

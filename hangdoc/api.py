@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
-    from hangdoc.capture.remote import HostsRequest
+    from hangdoc.capture.asking import HostsRequest
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
     from hangdoc.model.summary import JobSummary

@@ -12,9 +12,13 @@ import signal
 import sys
 import traceback
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, UsageError
 from hangdoc.model.wording import harmless, name_ranks
+
+if TYPE_CHECKING:
+    from hangdoc.model.snapshot import JobSnapshot
 
 _OUR_FAILURE = 125
 _ON = ("1", "true", "yes", "on", "t", "y")
@@ -79,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         default=_is_on("HANGDOC_NO_SOURCE"),
         help="read no source code of the job",
     )
+    parser.add_argument("--relay", metavar="TOKEN", help=argparse.SUPPRESS)  # of attach, where it asks many hosts
     return parser
 
 
@@ -109,15 +114,25 @@ def _run(options: argparse.Namespace) -> int:
         chosen = CaptureOptions(
             inject=options.inject, ask_dumps=options.ask_dumps, native=True, no_source=options.no_source
         )
-        if options.pid is not None:
-            snapshot = capture_found(*find_job(options.pid), chosen)
+        taken: list[JobSnapshot] = []
+        variables = parse_key(options.job) if options.job is not None else {}
+
+        def own() -> bytes:
+            found = capture_found(*find_job(options.pid), chosen) if options.pid else attach_by_key(variables, chosen)
+            taken.append(found)
+            return snapshot_to_bytes(found)
+
+        if options.relay is None:
+            data = own()
         else:
-            snapshot = attach_by_key(parse_key(options.job) if options.job is not None else {}, chosen)
-        data = snapshot_to_bytes(snapshot)
+            from hangdoc.capture.relay import hand_over
+
+            data = hand_over(options.relay, chosen, variables, own)
         output.write(data)
-    seen = [rank.rank for rank in snapshot.ranks if rank.process is not None]
-    host = snapshot.hosts[0].name if snapshot.hosts else "this host"
-    _say(f"hangdoc: captured {name_ranks(seen)} on {host}, {len(data)} bytes\n")
+    for snapshot in taken:
+        seen = [rank.rank for rank in snapshot.ranks if rank.process is not None]
+        host = snapshot.hosts[0].name if snapshot.hosts else "this host"
+        _say(f"hangdoc: captured {name_ranks(seen)} on {host}, {len(data)} bytes\n")
     return 0
 
 

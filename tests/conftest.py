@@ -86,7 +86,7 @@ class OneWorkerForSharedJobs(LoadScopeScheduling):
     """Tests that share the jobs of a module run in one worker, or each worker would start those jobs anew."""
 
     _SHARED = frozenset(f"test_{name}" for name in ("attach", "attach_namespaces", "capture_job", "injection"))
-    _SHARED |= {"test_attach_save", "test_attach_watched"}
+    _SHARED |= {"test_attach_save", "test_attach_watched", "test_hosts", "test_many_hosts", "test_launchers"}
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

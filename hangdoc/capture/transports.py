@@ -38,6 +38,8 @@ class Transport:
     words: tuple[str, ...]
     through_shell: bool = False
     """True if it hands the remote command to a shell as one text, as ssh does."""
+    between_hosts: bool = False
+    """True if hosts may reach each other in the same way."""
 
     def command(self, host: str, remote: Sequence[str]) -> list[str]:
         """The command line that runs ``remote`` on ``host``."""
@@ -48,7 +50,7 @@ class Transport:
 def ssh(connect_seconds: float) -> Transport:
     """ssh that never asks a question: keys, users and jump hosts are those of ~/.ssh/config."""
     options = ("-o", "BatchMode=yes", "-o", f"ConnectTimeout={max(1, int(connect_seconds))}")
-    return Transport("ssh", ("ssh", *options, "--", _PLACE), through_shell=True)
+    return Transport("ssh", ("ssh", *options, "--", _PLACE), through_shell=True, between_hosts=True)
 
 
 def rsh(template: str) -> Transport:
@@ -59,7 +61,7 @@ def rsh(template: str) -> Transport:
         raise UsageError(f"--rsh cannot be read: {error}", "Quote it as for a shell: --rsh 'ssh {host}'.") from None
     if not words or not any(_PLACE in word for word in words):
         raise UsageError("--rsh has no place for the host", "Write {host} where its name belongs: --rsh 'ssh {host}'.")
-    return Transport("the command of --rsh", words)
+    return Transport("the command of --rsh", words, between_hosts=True)
 
 
 def host_names(text: str) -> list[str]:
@@ -146,8 +148,12 @@ def slurm(job: str) -> Nodes:
     return Nodes(hosts, Transport("srun", ("srun", *options, f"--nodelist={_PLACE}")), variables)
 
 
-def kubectl(selector: str, namespace: str = "") -> Nodes:
-    """The running pods that a label selector names. Raises ``CannotLook`` where there are none."""
+def kubectl(selector: str, namespace: str = "", container: str = "", image: str = "") -> Nodes:
+    """The running pods that a label selector names. Raises ``CannotLook`` where there are none.
+
+    ``container``: of each pod; '' its default one. With ``image``, hangdoc runs in an ephemeral container made from it,
+    which sees the processes of ``container``.
+    """
     where = [f"--namespace={namespace}"] if namespace else []
     line = ["kubectl", "get", "pods", *where, f"--selector={selector}", "--field-selector=status.phase=Running"]
     remedy = f"See what runs: {shlex.join(['kubectl', 'get', 'pods', *where, '--show-labels'])}"
@@ -155,7 +161,12 @@ def kubectl(selector: str, namespace: str = "") -> Nodes:
     pods = _names([name.removeprefix("pod/") for name in listed.split()], "kubectl", remedy)
     if not pods:
         raise CannotLook(f"kubectl shows no running pod with {clean(selector, 100)}", remedy)
-    return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, _PLACE, "--")))
+    if image:
+        # The profile lets it look into processes of other containers: CAP_SYS_PTRACE.
+        options = (f"--image={image}", f"--target={container}", "--profile=general", "--quiet", "--stdin")
+        return Nodes(pods, Transport("kubectl", ("kubectl", "debug", *where, *options, _PLACE, "--")))
+    chosen = [f"--container={container}"] if container else []
+    return Nodes(pods, Transport("kubectl", ("kubectl", "exec", *where, *chosen, _PLACE, "--")))
 
 
 def _names(listed: Sequence[str], by: str, remedy: str) -> tuple[str, ...]:

@@ -88,6 +88,16 @@ def attach(
     ] = False,
     namespace: Annotated[str | None, typer.Option("--namespace", "-n", help="Of the pods.")] = None,
     selector: Annotated[str | None, typer.Option("--selector", "-l", help="The labels of the pods.")] = None,
+    container: Annotated[
+        str | None, typer.Option("--container", "-c", help="Of each pod, if not its default container.")
+    ] = None,
+    debug_image: Annotated[
+        str | None,
+        typer.Option(
+            metavar="IMAGE",
+            help="Run hangdoc in an ephemeral container of this image beside --container, by kubectl debug.",
+        ),
+    ] = None,
     job: Annotated[
         str | None,
         typer.Option(
@@ -112,6 +122,15 @@ def attach(
             envvar=environment_variable("host_timeout"),
         ),
     ] = 30.0,
+    fan_out: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="How many hosts are asked from here. Where there are more, each of N asks some of the others.",
+            envvar=environment_variable("fan_out"),
+        ),
+    ] = 64,
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
@@ -121,7 +140,20 @@ def attach(
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     # Long because typer reads the options from the parameters.
-    asked = HostOptions(hosts, rsh, slurm, kubectl, namespace, selector, job, remote_hangdoc, host_timeout)
+    asked = HostOptions(
+        hosts,
+        rsh,
+        slurm,
+        kubectl,
+        namespace,
+        selector,
+        job,
+        remote_hangdoc,
+        host_timeout,
+        fan_out=fan_out,
+        container=container,
+        debug_image=debug_image,
+    )
     check(asked)
     if pid is None and not asked.given:
         _list()

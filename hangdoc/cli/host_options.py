@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hangdoc.errors import UsageError
 
 if TYPE_CHECKING:
-    from hangdoc.capture.remote import HostsRequest
+    from hangdoc.capture.asking import HostsRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,9 @@ class HostOptions:
     job: str | None = None
     remote_hangdoc: str | None = None
     seconds: float = 30.0
+    fan_out: int = 64
+    container: str | None = None
+    debug_image: str | None = None
 
     @property
     def given(self) -> bool:
@@ -45,10 +48,13 @@ def check(options: HostOptions) -> None:
         raise UsageError(f"{' and '.join(ways)} name the hosts twice", "Give one of them.")
     if options.rsh is not None and options.hosts is None:
         raise UsageError("--rsh needs the names of the hosts", "Add --hosts node0,node1.")
-    if (options.selector is not None or options.namespace is not None) and not options.kubectl:
-        raise UsageError("a selector and a namespace name pods", "Add --kubectl.")
+    of_pods = (options.selector, options.namespace, options.container, options.debug_image)
+    if any(option is not None for option in of_pods) and not options.kubectl:
+        raise UsageError("a selector, a namespace, a container and its image are about pods", "Add --kubectl.")
     if options.kubectl and not options.selector:
         raise UsageError("--kubectl needs to know which pods", "Add their labels: -l training.kubeflow.org/job-name=X.")
+    if options.debug_image and not options.container:
+        raise UsageError("--debug-image needs to know whose processes to look at", "Add --container NAME.")
     if not options.given and (options.job is not None or options.remote_hangdoc is not None):
         name = "--job" if options.job is not None else "--remote-hangdoc"
         raise UsageError(f"{name} needs hosts to ask", "Add --hosts, --slurm or --kubectl.")
@@ -57,15 +63,17 @@ def check(options: HostOptions) -> None:
 def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source: bool) -> HostsRequest:
     """The request. Asks Slurm or Kubernetes for the hosts. Raises ``UsageError`` and ``CannotLook``."""
     from hangdoc.capture import transports
+    from hangdoc.capture.asking import HostsRequest
     from hangdoc.capture.find.job_key import parse_key
-    from hangdoc.capture.remote import HostsRequest
     from hangdoc.capture.request import CaptureOptions
 
     variables: Mapping[str, str] = parse_key(options.job) if options.job is not None else {}
     if options.slurm is not None:
         nodes = transports.slurm(options.slurm)
     elif options.kubectl:
-        nodes = transports.kubectl(options.selector or "", options.namespace or "")
+        nodes = transports.kubectl(
+            options.selector or "", options.namespace or "", options.container or "", options.debug_image or ""
+        )
     else:
         names = tuple(transports.host_names(options.hosts or ""))
         how = transports.rsh(options.rsh) if options.rsh is not None else transports.ssh(options.seconds)
@@ -77,6 +85,7 @@ def request_of(options: HostOptions, *, inject: bool, ask_dumps: bool, no_source
         variables={**dict(nodes.variables), **variables},
         seconds=options.seconds,
         options=CaptureOptions(inject=inject, ask_dumps=ask_dumps, native=True, no_source=no_source),
+        at_once=options.fan_out,
     )
 
 

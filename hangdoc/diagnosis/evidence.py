@@ -161,9 +161,11 @@ def _is_joining(case: Case) -> bool:
 
 
 def _store_is_in_a_rank(case: Case, strangers: set[ProcessKey]) -> bool:
-    """True if the launcher does not listen. ``strangers``: the processes that listen and are no ranks."""
-    launcher = case.job.launcher.pid if case.job.launcher else None
-    return not any(key.pid == launcher for key in strangers)
+    """True if no launcher listens. ``strangers``: the processes that listen and are no ranks."""
+    launchers = case.job.launchers
+    return not any(
+        key.pid == launcher.pid and host in ("", key.host) for key in strangers for host, launcher in launchers
+    )
 
 
 def _gloo_groups(case: Case, rank: int) -> int:

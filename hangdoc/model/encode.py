@@ -29,7 +29,7 @@ def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
 
     Raises ``HangdocError`` for a process tree nested deeper than JSON parsers accept (90 levels).
     """
-    roots = [snapshot.launcher, *(rank.process for rank in snapshot.ranks)]
+    roots = [snapshot.launcher, *(host.launcher for host in snapshot.hosts), *(rank.process for rank in snapshot.ranks)]
     if any(root is not None and _is_too_deep(root) for root in roots):
         raise HangdocError(
             "cannot save the snapshot: its process tree is nested too deeply",

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from hangdoc.model.network import Connection, ListeningPort
+from hangdoc.model.process import Process
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
@@ -47,11 +48,7 @@ def merge(snapshots: Sequence[JobSnapshot]) -> JobSnapshot:
         world_size=max((snapshot.world_size or 0 for snapshot in snapshots), default=0) or None,
         ended=all(snapshot.ended for snapshot in snapshots),
         exit_status=_worst(snapshot.exit_status for snapshot in snapshots),
-        launcher=min(
-            (snapshot.launcher for snapshot in snapshots if snapshot.launcher is not None),
-            key=lambda launcher: (launcher.started, repr(launcher)),
-            default=None,
-        ),
+        launcher=_oldest(snapshot.launcher for snapshot in snapshots),
         ranks=_ranks(snapshots),
         hosts=_hosts(snapshots),
         log=_first(snapshot.log for snapshot in snapshots),
@@ -114,6 +111,11 @@ def _first(values: Iterable[_T | None]) -> _T | None:
     return min((value for value in values if value), key=repr, default=None)
 
 
+def _oldest(launchers: Iterable[Process | None]) -> Process | None:
+    known = (launcher for launcher in launchers if launcher is not None)
+    return min(known, key=lambda launcher: (launcher.started, repr(launcher)), default=None)
+
+
 def _worst(statuses: Iterable[int | None]) -> int | None:
     """The exit status of the launchers together: a failure rather than a success, a signal (negative) first."""
     known = [status for status in statuses if status is not None]
@@ -166,7 +168,8 @@ def _one_host(name: str, looks: set[HostSnapshot]) -> HostSnapshot:
     connections = {connection for host in looks for connection in host.connections}
     cpus = max(host.cpu_count for host in looks)
     identity = max(host.identity for host in looks)
-    return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus, identity)
+    launcher = _oldest(host.launcher for host in looks)
+    return HostSnapshot(name, _ordered(listening), _ordered(connections), cpus, identity, launcher)
 
 
 _Socket = TypeVar("_Socket", ListeningPort, Connection)

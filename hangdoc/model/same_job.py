@@ -58,6 +58,7 @@ def fitting(parts: Sequence[Part]) -> tuple[list[Part], list[Foreign], list[Unav
             together.add(facts)
             kept.append(facts.part)
     aligned = with_one_clock([_alone_no_more(part.snapshot) if len(kept) > 1 else part.snapshot for part in kept])
+    aligned = [_with_its_launcher(snapshot) if len(kept) > 1 else snapshot for snapshot in aligned]
     kept = [Part(part.origin, snapshot) for part, snapshot in zip(kept, aligned, strict=True)]
     return kept, foreign, [*notes, *_apart(kept)]
 
@@ -88,6 +89,13 @@ class _Facts:
         """True if ``other`` shows all ranks that this part shows, on the same host, and they may be one job's."""
         same = bool(self.hosts) and self.hosts.items() <= other.hosts.items()
         return same and all(other.variables.get(name, value) == value for name, value in self.variables.items())
+
+
+def _with_its_launcher(snapshot: JobSnapshot) -> JobSnapshot:
+    """A snapshot of one host, with its launcher noted there: of several hosts' one alone is the job's."""
+    if len(snapshot.hosts) != 1 or snapshot.launcher is None or snapshot.hosts[0].launcher is not None:
+        return snapshot
+    return replace(snapshot, hosts=(replace(snapshot.hosts[0], launcher=snapshot.launcher),))
 
 
 def _alone_no_more(snapshot: JobSnapshot) -> JobSnapshot:

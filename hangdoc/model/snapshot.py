@@ -91,6 +91,8 @@ class HostSnapshot:
     identity: str = ""
     """What tells the host from another one of the same name: boot id, pid namespace, network namespace. '' where it was
     not readable, and in snapshots of older versions."""
+    launcher: Process | None = None
+    """The host's own, in a snapshot of several hosts; of a single one it is in ``JobSnapshot.launcher``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ class JobSnapshot:
     exit_status: int | None = None
     """The launcher's, negative for a signal, once it ended."""
     launcher: Process | None = None
+    """Of several hosts' launchers the oldest; ``launchers`` has all."""
     ranks: tuple[RankSnapshot, ...] = ()
     """Sorted by rank; ranks that were expected and never seen have ``process`` None."""
     hosts: tuple[HostSnapshot, ...] = ()
@@ -127,3 +130,11 @@ class JobSnapshot:
     """Folders of library code as the ranks see them, for ``frames.is_library_file``."""
     unavailable: tuple[Unavailable, ...] = ()
     schema: str = SNAPSHOT_SCHEMA
+
+    @property
+    def launchers(self) -> tuple[tuple[str, Process], ...]:
+        """(host, its launcher) of every host; the host is '' where a file of several hosts does not say it."""
+        found = tuple((host.name, host.launcher) for host in self.hosts if host.launcher is not None)
+        if found or self.launcher is None:
+            return found
+        return ((self.hosts[0].name if len(self.hosts) == 1 else "", self.launcher),)

@@ -1,12 +1,13 @@
 """What a watched job pays: an all_reduce of 1 KiB and a small DDP step on 2 gloo ranks, watched against bare.
 
-    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25] [--guide]
+    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25] [--two-hosts] [--guide]
 
 Starts a bare and a watched job side by side, lets them measure in turn (who goes first alternates; the other one, and
 its watcher, stand still meanwhile), and starts two new ones. Each rank has a core of its own for all its threads: how
 fast gloo is depends most on where they lie, which else a job keeps to its end. Prints the median time of one operation
 on rank 0, by the clock and in CPU time of the whole process, and the median of the pairs' ratios with their quartiles.
-The target: 1.02. Takes about six minutes.
+The target: 1.02. Takes about six minutes. With --two-hosts each rank is on a host of its own, made of namespaces (as
+root), under a watch of its own; the two watches have met before anything is measured.
 """
 
 from __future__ import annotations
@@ -26,7 +27,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
+
 from guide_pages import put_figures
+from hosts import Hosts, why_not
 
 JOB = """
 import json, os, statistics, time
@@ -88,6 +92,8 @@ while True:
 dist.destroy_process_group()
 """
 DEADLINE = 60.0
+MEETING_SECONDS = 20.0
+"""For two watches to meet: importing torch for their store takes most of it."""
 
 Times = dict[str, tuple[float, float]]
 """By load, the seconds of one operation: by the clock, of the CPU."""
@@ -96,27 +102,43 @@ Times = dict[str, tuple[float, float]]
 class Job:
     """A job that measures when it is its turn."""
 
-    def __init__(self, folder: Path, seconds: float, *, watched: bool) -> None:
+    def __init__(self, folder: Path, seconds: float, *, watched: bool, hosts: Hosts | None = None) -> None:
         script, turns, results = folder / "job.py", folder / "turns", folder / "results"
         folder.mkdir(parents=True)
         script.write_text(JOB)
         for fifo in (turns, results):
             os.mkfifo(fifo)
-        line = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(script)]
-        if watched:
-            line = [sys.executable, "-m", "hangdoc", "watch", "--quiet", "--run-dir", str(folder / "run"), "--", *line]
         environment = {
             **os.environ,
             "BENCHMARK_SECONDS": str(seconds),
             "BENCHMARK_TURNS": str(turns),
             "BENCHMARK_RESULTS": str(results),
             "OMP_NUM_THREADS": "1",
+            **({"GLOO_SOCKET_IFNAME": "eth0"} if hosts is not None else {}),
         }
         self.watched = watched
-        self._process = subprocess.Popen(line, env=environment, cwd=folder)
+        self._script, self._folder, self._environment = script, folder, environment
+        self._processes = (
+            [self._started()] if hosts is None else [self._started_on(host.enter, hosts) for host in hosts]
+        )
         # Both ends of a FIFO: to open one never waits for the other side.
         self._turns = os.fdopen(os.open(turns, os.O_RDWR), "w")
         self._results = os.fdopen(os.open(results, os.O_RDWR))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        return self._start([], ["--standalone", "--nproc-per-node", "2"], "run")
+
+    def _started_on(self, enter: list[str], hosts: Hosts) -> subprocess.Popen[bytes]:
+        port = 29500 + self.watched
+        words = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-id", f"run{port}"]
+        return self._start(enter, [*words, "--rdzv-endpoint", f"{hosts.names[0]}:{port}"], enter[1].lstrip("-"))
+
+    def _start(self, enter: list[str], words: list[str], run: str) -> subprocess.Popen[bytes]:
+        line = [sys.executable, "-m", "torch.distributed.run", *words, str(self._script)]
+        if self.watched:
+            watch = [sys.executable, "-m", "hangdoc", "watch", "--quiet", "--run-dir", str(self._folder / run), "--"]
+            line = [*watch, *line]
+        return subprocess.Popen([*enter, *line], env=self._environment, cwd=self._folder)
 
     def turn(self) -> Times:
         """Measure once."""
@@ -133,33 +155,48 @@ class Job:
         self._rest(False)
         with contextlib.suppress(OSError):
             print("end", file=self._turns, flush=True)
-        try:
-            self._process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
+        for process in self._processes:
+            try:
+                process.wait(DEADLINE)
+            except subprocess.TimeoutExpired:
+                process.kill()
         self._turns.close()
         self._results.close()
 
     def _rest(self, resting: bool) -> None:
         """The job waits for its turn by itself; its watcher is held."""
         if self.watched:
-            os.kill(self._process.pid, signal.SIGSTOP if resting else signal.SIGCONT)
+            for process in self._processes:
+                os.kill(_inner(process.pid), signal.SIGSTOP if resting else signal.SIGCONT)
+                if not resting:  # nsenter stops when its child does
+                    os.kill(process.pid, signal.SIGCONT)
+
+
+def _inner(pid: int) -> int:
+    """The process itself, or the one that its nsenter has started in a host, once it has."""
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(children[0]) if words[0].endswith(b"nsenter") and children else pid
 
 
 @contextlib.contextmanager
-def two_jobs(folder: Path, seconds: float) -> Iterator[tuple[Job, Job]]:
+def two_jobs(folder: Path, seconds: float, *, two_hosts: bool) -> Iterator[tuple[Job, Job]]:
     """A bare one and a watched one, ready to measure."""
     bare = watched = None
+    hosts = Hosts("hosta", "hostb", environment={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}) if two_hosts else None
     try:
-        bare = Job(folder / "bare", seconds, watched=False)
+        bare = Job(folder / "bare", seconds, watched=False, hosts=hosts)
         bare.turn()
-        watched = Job(folder / "watched", seconds, watched=True)
-        watched.turn()
+        watched = Job(folder / "watched", seconds, watched=True, hosts=hosts)
+        for _ in range(int(MEETING_SECONDS / (2 * seconds)) if two_hosts else 1):  # of both loads
+            watched.turn()
         yield bare, watched
     finally:
         for job in (bare, watched):
             if job is not None:
                 job.end()
+        if hosts is not None:
+            hosts.close()
 
 
 ROWS = {
@@ -167,6 +204,9 @@ ROWS = {
     "small DDP step": "a small DDP step on 2 ranks, watched against bare, by the clock / in CPU time",
 }
 """The rows of the guide's page, by load."""
+ROW_OF_TWO_HOSTS = (
+    "all_reduce of 1 KiB on 2 hosts whose watches have met, watched against bare, by the clock / in CPU time"
+)
 
 
 def main() -> None:
@@ -175,13 +215,16 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=6)
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.25)
+    parser.add_argument("--two-hosts", action="store_true")
     parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
+    if options.two_hosts and (why := why_not()):
+        raise SystemExit(why)
     figures: dict[str, list[str]] = {}
     pairs: list[tuple[Times, Times]] = []
     with tempfile.TemporaryDirectory() as folder:
         for start in range(options.starts):
-            with two_jobs(Path(folder) / str(start), options.seconds) as (bare, watched):
+            with two_jobs(Path(folder) / str(start), options.seconds, two_hosts=options.two_hosts) as (bare, watched):
                 for number in range(options.pairs):
                     order = (bare, watched) if (start + number) % 2 == 0 else (watched, bare)
                     times = {job: job.turn() for job in order}
@@ -198,7 +241,8 @@ def main() -> None:
                 f"{load:20} {clock:5} {bare_time:10.1f} {watched_time:12.1f}   {middle:.3f} ({low:.3f} to {high:.3f})"
             )
     if options.guide:
-        put_figures({ROWS[load]: " / ".join(both) for load, both in figures.items()})
+        rows = {"all_reduce of 1 KiB": ROW_OF_TWO_HOSTS} if options.two_hosts else ROWS
+        put_figures({row: " / ".join(figures[load]) for load, row in rows.items()})
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import namespaces
 from conftest import MARK, end_all
-from namespaces import Host
+from hosts import Host, Hosts
 
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 HANGDOC = [sys.executable, "-m", "hangdoc"]
@@ -27,7 +26,7 @@ Starter = Callable[[Sequence[Host], Path, dict[str, str]], list[tuple[Host, list
 class Job:
     """The hung job: rank 1, on the first host, waits in a barrier and ranks 0, 2 and 3 in an all_reduce."""
 
-    hosts: tuple[Host, Host]
+    hosts: Sequence[Host]
     pids: dict[int, int]
     """By rank; each as its own host counts."""
     folder: Path
@@ -78,7 +77,8 @@ def running(folder: Path, how: Starter | None = None) -> Iterator[Job]:
     mark = f"hosts-{os.getpid()}-{time.monotonic_ns()}"
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")}
     environment = {**clean, MARK: mark, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "eth0", "COLUMNS": "200"}
-    hosts = namespaces.two_hosts(("alpha", "beta"), environment)
+    namespaces = Hosts("alpha", "beta", environment=environment)
+    hosts = [*namespaces]
     try:
         lines = (how or _by_torchrun)(hosts, marks, environment)
         launchers = [
@@ -89,7 +89,7 @@ def running(folder: Path, how: Starter | None = None) -> Iterator[Job]:
         yield Job(hosts, pids, folder, environment)
     finally:
         end_all(mark)
-        namespaces.end(hosts)
+        namespaces.close()
 
 
 def _by_torchrun(hosts: Sequence[Host], marks: Path, environment: dict[str, str]) -> list[tuple[Host, list[str]]]:

@@ -20,11 +20,14 @@ import pytest
 from hangdoc.capture.find.job_store import JobStore
 from hangdoc.capture.find.store_protocol import LARGEST_VALUE, StoreConnection
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.sidecar.meeting import boards, place
+from hangdoc.sidecar.meeting import boards, meeting, place
 from hangdoc.sidecar.meeting import helper as helper_module
 from hangdoc.sidecar.meeting.boards import PART, Board, FolderBoard, StoreBoard, put_parts, take_parts
 from hangdoc.sidecar.meeting.helper import StoreHelper
+from hangdoc.sidecar.meeting.lead import LeadView
+from hangdoc.sidecar.meeting.member import MemberView
 from hangdoc.sidecar.meeting.own_folder import OwnFolder
+from hangdoc.sidecar.meeting.slurm import Step
 from hangdoc.sidecar.meeting.wishes import Standing
 
 pytestmark = pytest.mark.timeout(120)
@@ -56,8 +59,12 @@ def board(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Board]:
         yield made
 
 
-def standing(rank: int = 0) -> Standing:
-    where = (("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_RUN_ID", secrets.token_hex(4)))
+def standing(rank: int = 0, run: str = "") -> Standing:
+    where = (
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "29500"),
+        ("TORCHELASTIC_RUN_ID", run or os.urandom(4).hex()),
+    )
     return Standing((RankTarget(rank, os.getpid(), "environment", 2, environment=where),))
 
 
@@ -303,3 +310,70 @@ def test_an_address_of_ones_own(free_port: int) -> None:
         member.close()
     finally:
         lead.close()
+
+
+# --- Slurm's variables ----------------------------------------------------------------------------------------------
+
+
+def step(port: int, *, leads: bool) -> Step:
+    return Step("localhost", "127.0.0.1", port, "7-0", leads)
+
+
+def test_without_a_store_the_hosts_of_a_slurm_step_meet_on_its_first(free_port: int) -> None:
+    first, second = standing(0, "run"), standing(1, "run")
+    opens, joins = step(free_port, leads=True), step(free_port, leads=False)
+    with pytest.raises(place.NoPlaceError, match="do not show a store"):
+        place.open_place("auto", first, leads=True, step=opens)  # it may still come
+    with pytest.raises(place.NoPlaceError, match=f"localhost, port {free_port}, where Slurm's variables lead: .*refus"):
+        place.open_place("auto", second, leads=False, step=joins)
+    lead = place.open_place("auto", first, leads=True, step=opens, late=True)
+    try:
+        assert (lead.leads, lead.by_slurm) == (True, True)
+        lead.board.put("lead", b"hello")
+        for leads in (False, True):  # also the watch beside rank 0, if that came last and is on another host
+            member = place.open_place("auto", second, leads=leads, step=joins, late=True)
+            assert (member.leads, member.by_slurm) == (False, True)
+            assert member.board.get("lead") == b"hello"
+            member.close()
+        with pytest.raises(place.NoPlaceError, match="no key of this job's"):
+            place.open_place("auto", standing(1, "another run in the step"), leads=False, step=joins)
+        with pytest.raises(place.NoPlaceError, match="failed to start"):
+            place.open_place("auto", first, leads=True, step=opens, late=True)  # the port is taken
+    finally:
+        lead.close()
+
+
+def test_the_jobs_store_comes_before_slurms_variables(
+    helper: StoreHelper, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    monkeypatch.setattr(place, "job_store", lambda targets: JobStore("127.0.0.1", helper.port, "127.0.0.1"))
+    ranks = standing()
+    lead = place.open_place("auto", ranks, leads=True, step=step(free_port, leads=True), late=True)
+    with contextlib.closing(lead):
+        assert (lead.leads, lead.by_slurm) == (True, False)
+        member = place.open_place("auto", ranks, leads=False, step=step(free_port, leads=False), late=True)
+        with contextlib.closing(member):
+            assert not member.by_slurm
+
+
+def test_a_lead_whom_nobody_joins_goes_where_the_others_meet(
+    helper: StoreHelper, monkeypatch: pytest.MonkeyPatch, free_port: int
+) -> None:
+    """The first host's ranks came to the job's store late; by then the watch beside rank 0 had called a meeting."""
+    monkeypatch.setattr(meeting, "_LOOK_BACK_SECONDS", 0.2)
+    monkeypatch.setattr(meeting, "_LATE_SECONDS", 0.0)
+    monkeypatch.setattr(meeting, "step_of", lambda *_: step(free_port, leads=True))
+    alone = meeting.Meeting("auto")
+    alone.tell(standing(1, "run"))
+    alone.begin()
+    try:
+        assert isinstance(alone.wait_for(lambda view: isinstance(view, LeadView), 60.0), LeadView)
+        monkeypatch.setattr(place, "job_store", lambda targets: JobStore("127.0.0.1", helper.port, "127.0.0.1"))
+        with contextlib.closing(place.open_place("auto", standing(0, "run"), leads=True)) as lead:
+            lead.board.put("lead", b"{}")
+            view = alone.wait_for(lambda view: not isinstance(view, LeadView), 30.0)
+            assert not isinstance(view, LeadView)
+            assert not isinstance(view, MemberView)  # such a lead is none
+            assert "no member in the orders" in getattr(view, "why", "")
+    finally:
+        alone.close(20.0)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from namespaces import Host
+from hosts import Host
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 START_SECONDS = 40.0

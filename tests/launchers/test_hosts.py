@@ -13,9 +13,8 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import namespaces
 import pytest
-from namespaces import Host
+from hosts import Host, why_not
 from two_host_job import PROGRAM, Job, running
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -23,7 +22,7 @@ import slurm
 
 pytestmark = pytest.mark.timeout(240)
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-_MISSING = namespaces.missing() or ("" if SSHD else "no sshd: apt-get install openssh-server")
+_MISSING = why_not() or ("" if SSHD else "no sshd: apt-get install openssh-server")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +94,23 @@ def test_the_command_that_a_look_at_one_host_prints_sees_the_whole_job(job: Job)
     assert {rank["rank"]: rank["pid"] for rank in document["ranks"]} == job.pids
 
 
+def test_where_hosts_are_many_one_asks_the_others(job: Job) -> None:
+    alpha, beta = job.hosts
+    ssh = f"{job.folder}/ssh/bin/ssh {{host}}"
+    accepted = lambda: (job.folder / "ssh" / "beta.log").read_text().count(f"from {alpha.address} ")  # noqa: E731
+    before = accepted()
+    done = job.attach("--hosts", f"{alpha.address},{beta.address}", "--fan-out", "1", "--rsh", ssh, "--json", at=beta)
+    assert (done.returncode, done.stderr) == (1, "")
+    document = json.loads(done.stdout)
+    _is_the_verdict(document)
+    assert {rank["rank"]: rank["pid"] for rank in document["ranks"]} == job.pids
+    assert accepted() > before, "beta was not asked by alpha"
+    # Where hosts cannot reach each other, as alpha has no key of its own, all are asked from here.
+    names = ["--hosts", f"{alpha.address},{beta.address}", "--fan-out", "1", "--json"]
+    document = json.loads(job.attach(*names, at=beta).stdout)
+    _is_the_verdict(document)
+
+
 def test_a_host_without_sshd_is_named(job: Job) -> None:
     done = job.attach(
         str(job.pids[0]), "--hosts", "10.77.0.2,10.77.0.9", "--host-timeout", "8", "--json", at=job.hosts[0]
@@ -111,7 +127,7 @@ def test_a_host_without_sshd_is_named(job: Job) -> None:
 @pytest.fixture
 def slurm_job(tmp_path: Path) -> Iterator[tuple[Job, str]]:
     """(a job of two nodes with two ranks each that hangs, its number)."""
-    why = namespaces.missing() or slurm.missing()
+    why = why_not() or slurm.missing()
     if why:
         pytest.skip(why)
     with running(tmp_path, by_srun) as found:

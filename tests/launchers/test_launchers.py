@@ -193,3 +193,16 @@ def test_slurm_reaches_the_ranks_by_the_number_of_their_job(job: Running) -> Non
     done = subprocess.run(line, env=environment, capture_output=True, timeout=90, check=False)
     assert done.returncode == 3
     assert b"squeue --me" in done.stderr
+
+
+def test_a_program_that_starts_ray_is_watched(tmp_path: Path, mark: str) -> None:
+    if importlib.util.find_spec("ray") is None:
+        pytest.skip("no ray: pip install ray")
+    line = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", "6", "--on-hang", "abort", "--"]
+    line += [sys.executable, str(WITH_RAY), str(tmp_path), free_port()]
+    environment = {**os.environ, MARK: mark, "OMP_NUM_THREADS": "1", "NO_COLOR": "1"}
+    done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 124, done.stderr
+    assert "Rank 1 alone calls barrier at with_ray.py:28 run(); rank 0 waits in all_reduce" in " ".join(
+        done.stderr.split()
+    )

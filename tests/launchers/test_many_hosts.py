@@ -8,13 +8,13 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import namespaces
 import pytest
+from hosts import why_not
 from two_host_job import HANGDOC, Job, running
 
 from hangdoc.model.codec import load_snapshot
 
-_MISSING = namespaces.missing()
+_MISSING = why_not()
 pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
 
 
@@ -111,12 +111,21 @@ def test_kubectl_reaches_pods(job: Job, monkeypatch: pytest.MonkeyPatch) -> None
         '"get pods --namespace=team --selector=app=llama "*) printf "pod/alpha\\npod/beta\\n" ;;\n'
         '"get pods"*) ;;\n'
         f'"exec --namespace=team "*) shift 2; host=$1; shift 2; exec {job.rsh.removesuffix(" {host}")} $host "$@" ;;\n'
+        f'"debug --namespace=team --image=tools:1 --target=trainer --profile=general --quiet --stdin "*) '
+        f'shift 7; host=$1; shift 2; exec {job.rsh.removesuffix(" {host}")} $host "$@" ;;\n'
         '*) echo "unexpected: $*" >&2; exit 1 ;;\nesac\n'
     )
     kubectl.chmod(0o700)
     monkeypatch.setitem(job.environment, "PATH", f"{folder}:{job.environment['PATH']}")
     words = ["--kubectl", "-n", "team", "-l", "app=llama", "--remote-hangdoc", shlex.join(HANGDOC)]
     done = job.attach(*words, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    _is_the_verdict(json.loads(done.stdout))
+    # The image of the pods has no hangdoc: another image is run beside it.
+    done = job.attach("--kubectl", "-n", "team", "-l", "app=llama", "--remote-hangdoc", "/nowhere/hangdoc")
+    assert done.returncode == 3
+    assert "--debug-image IMAGE --container NAME" in done.stderr
+    done = job.attach(*words, "--debug-image", "tools:1", "-c", "trainer", "--json")
     assert (done.returncode, done.stderr) == (1, "")
     _is_the_verdict(json.loads(done.stdout))
     done = job.attach("--kubectl", "-l", "app=nobody")

@@ -18,19 +18,27 @@ from hangdoc.model.codec import snapshot_from_bytes
 pytestmark = pytest.mark.timeout(240)
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "hangdoc" / "guide" / "hosts.md"
-BARE = [
-    path for name in ("3.11", "3.12", "3.13", "3.14", "3") if (path := shutil.which(f"python{name}", path="/usr/bin"))
-]
+PYTHONS = ("3.10", "3.11", "3.13")
+"""The oldest that hangdoc runs on, and two that hosts and images of today have."""
+
+
+def found(version: str) -> str:
+    """A Python of that version: the system's, one in the path, or one of pyenv's; '' if there is none."""
+    on_path = shutil.which(f"python{version}", path=f"/usr/bin:/usr/local/bin:{os.environ.get('PATH', '')}")
+    if on_path and "/shims/" not in on_path:
+        return os.path.realpath(on_path)
+    folder = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    return next((str(path) for path in sorted(folder.glob(f"{version}.*/bin/python{version}"))), "")
 
 
 @pytest.fixture(scope="module")
 def pyz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not (Path(sys.executable).parent / "shiv").exists():
         pytest.skip("no shiv: pip install shiv")
-    found = re.search(r"<!-- pyz -->\n```bash\n(.*)\n```", PAGE.read_text(encoding="utf-8"))
-    assert found is not None
+    written = re.search(r"<!-- pyz -->\n```bash\n(.*)\n```", PAGE.read_text(encoding="utf-8"))
+    assert written is not None
     folder = tmp_path_factory.mktemp("pyz")
-    words = [str(ROOT) if word == "." else word for word in shlex.split(found[1])]
+    words = [str(ROOT) if word == "." else word for word in shlex.split(written[1])]
     line = [str(Path(sys.executable).parent / words[0]), *words[1:]]
     subprocess.run(line, cwd=folder, check=True, capture_output=True, timeout=200)
     return folder / "hangdoc.pyz"
@@ -51,17 +59,24 @@ def rank() -> Iterator[int]:
         process.stdout.close()
 
 
-@pytest.mark.skipif(not BARE, reason="no Python of the system's")
-@pytest.mark.parametrize("python", sorted({os.path.realpath(path) for path in BARE}))
-def test_it_captures_with_the_py_spy_that_it_carries(python: str, pyz: Path, rank: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", PYTHONS)
+def test_it_captures_with_the_py_spy_that_it_carries(version: str, pyz: Path, rank: int, tmp_path: Path) -> None:
+    python = found(version)
+    if not python:
+        pytest.skip(f"no Python {version}: neither in /usr/bin, nor in PATH, nor in ~/.pyenv/versions (pyenv install)")
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "SHIV_ROOT": str(tmp_path)}
-    line = [python, str(pyz), "capture", str(rank)]
+    bare = [python, "-E", "-S"]  # whatever is installed beside it, it has nothing but its own library
+    without = subprocess.run(
+        [*bare, "-c", "import pydantic"], env=environment, capture_output=True, timeout=90, check=False
+    )
+    assert b"ModuleNotFoundError" in without.stderr
+    line = [*bare, str(pyz), "capture", str(rank)]
     done = subprocess.run(line, env=environment, cwd=tmp_path, capture_output=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
-    (found,) = snapshot_from_bytes(done.stdout).ranks
-    assert found.process is not None
-    assert found.process.last is not None
-    assert [frame.function for frame in found.process.last.threads[0].frames][:1] == ["wait"]
-    done = subprocess.run([python, str(pyz), "attach"], env=environment, capture_output=True, timeout=90, check=False)
+    (shown,) = snapshot_from_bytes(done.stdout).ranks
+    assert shown.process is not None
+    assert shown.process.last is not None
+    assert [frame.function for frame in shown.process.last.threads[0].frames][:1] == ["wait"]
+    done = subprocess.run([*bare, str(pyz), "attach"], env=environment, capture_output=True, timeout=90, check=False)
     assert done.returncode == 125
     assert b"only `hangdoc capture` runs without typer" in done.stderr

@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from conftest import end_all
-from helpers import hosts as namespaces
 from helpers.watched_hosts import WatchedHosts
+from hosts import why_not
 
-WHY_NOT = namespaces.why_not()
+sys.path.insert(0, str(Path(__file__).parent))
+import slurm
+
+WHY_NOT = why_not()
 pytestmark = [
     pytest.mark.timeout(280),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
@@ -28,10 +32,10 @@ RANKS = "torch.distributed.run --nnodes 2 --nproc-per-node 2 --rdzv-backend c10d
 class Job(WatchedHosts):
     """A job on hosta and hostb, started by torchrun."""
 
-    def start(self, mode: str, *options: str, steps: int = 100_000) -> None:
+    def start(self, mode: str, *options: str, steps: int = 100_000, env: Mapping[str, str] | None = None) -> None:
         for name in self.hosts.names:
             command = [sys.executable, "-m", *RANKS.split(), mode, str(PROGRAM), mode, str(steps)]
-            self.launch(name, command, options)
+            self.launch(name, command, options, env)
 
 
 @pytest.fixture
@@ -63,6 +67,26 @@ def test_a_hang_on_one_host_is_one_verdict_on_both(job: Job) -> None:
     assert "was True on rank 3" in job.log("hosta")
     assert "was True on rank 3" not in job.log("hostb")
     assert not (job.folder / "run-hostb").exists()
+
+
+def test_srun_starts_a_watch_on_each_node(job: Job) -> None:
+    if why := slurm.missing():
+        pytest.skip(why)
+    environment = job.environment
+    environment |= slurm.start_on([*job.hosts], job.folder / "slurm", environment)
+    words = [sys.executable, "-m", "hangdoc", "watch", "--stall-after", "12", "--on-hang", "abort", "--run-dir", "RUN"]
+    words += ["--", sys.executable, "-m", *RANKS.split(), "late", str(PROGRAM), "late", "100000"]
+    script = f"exec {shlex.join(words)}".replace("RUN", f"{job.folder}/run-$SLURMD_NODENAME")
+    line = ["srun", "--nodes", "2", "--ntasks-per-node", "1", f"--output={job.folder}/log-%N", "sh", "-c", script]
+    with (job.folder / "srun").open("wb") as log:
+        step = job.hosts.start("hosta", line, environment=environment, cwd=job.folder, log=log)
+    assert step.wait(240) == 124, job.explain("hosta", "hostb")
+    for name in ("hosta", "hostb"):
+        assert re.search(VERDICT, job.log(name)), job.explain("hosta", "hostb")
+    # Rank 0 may be on either node; the watch beside it has the report.
+    documents = [json.loads(path.read_text()) for path in job.folder.glob("run-*/stall-*.json")]
+    assert [(found["outcome"], found["culprits"]) for found in documents] == [("hang", [3])]
+    assert len({rank["host"] for rank in documents[0]["ranks"]}) == 2
 
 
 def test_a_healthy_job_is_quiet_and_a_dead_watch_harms_nobody(job: Job) -> None:

@@ -58,10 +58,12 @@ def test_the_pages_are_shipped_and_linked() -> None:
         assert guide.joinpath(name).read_text(encoding="utf-8").startswith("# ")
 
 
-def test_the_commands_of_the_page_on_hosts_are_understood() -> None:
-    page = resources.files("hangdoc").joinpath("guide", "hosts.md").read_text(encoding="utf-8")
-    lines = re.findall(r"^    hangdoc attach (.*)$", page, re.MULTILINE)
-    assert len(lines) > 8
+def test_the_commands_of_the_pages_on_hosts_are_understood() -> None:
+    guide = resources.files("hangdoc").joinpath("guide")
+    names = ("hosts", "ssh", "slurm", "kubernetes", "ray")
+    pages = "".join(guide.joinpath(f"{name}.md").read_text(encoding="utf-8") for name in names)
+    lines = re.findall(r"^    hangdoc attach (.*)$", pages, re.MULTILINE)
+    assert len(lines) > 20
     parameters = {word for line in lines for word in shlex.split(line) if word.startswith("-")}
     shown = subprocess.run(
         [sys.executable, "-m", "hangdoc", "attach", "--help"],
@@ -103,6 +105,26 @@ def test_the_scripts_of_the_page_on_automation_do_what_it_says(tmp_path: Path) -
     assert re.fullmatch(line, (tmp_path / "hangdoc.prom").read_text())
     named = set(re.findall(r"`(HANGDOC_[A-Z]+)`", page))
     assert named == variables(found, None).keys()
+
+
+@pytest.mark.parametrize("name", ["ssh", "slurm", "kubernetes", "ray"])
+def test_each_command_of_a_page_is_run_by_a_test_or_marked(name: str) -> None:
+    """Above each block of commands stands which test runs it, with all its options, or why none does."""
+    page = resources.files("hangdoc").joinpath("guide", f"{name}.md").read_text(encoding="utf-8")
+    assert "\n## What is opened, to whom, and how to turn it off\n" in page
+    blocks = re.findall(r"(?:^<!-- (.+) -->\n\n|\n)((?:^    .+\n)+)", page, re.MULTILINE)
+    assert len(blocks) > 2
+    for mark, commands in blocks:
+        if re.fullmatch(r"not run: \S.+", mark):
+            continue
+        found = re.fullmatch(r"run by (tests/[\w/]+\.py)::(\w+)", mark)
+        assert found is not None, commands
+        file, test = found.groups()
+        source = (ROOT / file).read_text(encoding="utf-8")
+        assert f"\ndef {test}(" in source, mark
+        options = {word.partition("=")[0] for word in re.findall(r"(?<=\s)--[a-z][\w-]*", commands)}
+        helpers = (ROOT / "tests" / "helpers" / "two_host_job.py").read_text(encoding="utf-8")
+        assert {option for option in options if option not in source + helpers} == set(), mark
 
 
 def test_the_contributors_page_names_what_exists() -> None:
@@ -173,5 +195,5 @@ def test_every_row_that_a_benchmark_measures_is_there() -> None:
     page = (ROOT / guide_pages.COST).read_text(encoding="utf-8")
     rows = re.findall(r"^\| (.+?) \| .+ \|$", page, re.MULTILINE)[1:]
     scripts = "".join(path.read_text() for path in (ROOT / "tests" / "benchmarks").glob("*.py"))
-    assert len(rows) == 16
+    assert len(rows) == 17
     assert [row for row in rows if f'"{row}"' not in scripts] == []

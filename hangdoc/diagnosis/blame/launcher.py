@@ -33,7 +33,7 @@ def waiting_for_nodes(job: JobSnapshot) -> Blame[WaitingForNodes] | None:
     None for any other launcher, and for an agent of a single node: it only passes through the rendezvous, slowly on a
     busy machine.
     """
-    family = [job.launcher, *descendants(job.launcher)] if job.launcher is not None else []
+    family = [process for _, launcher in job.launchers for process in (launcher, *descendants(launcher))]
     agent = next((process for process in family if _in_rendezvous(process)), None)
     nodes = _nodes(agent) if agent is not None else ""
     if agent is None or nodes.split(":")[0] in ("", "0", "1"):
@@ -65,23 +65,35 @@ def stopped_launcher(case: Case) -> Blame[StoppedLauncher] | None:
     torchrun starts its ranks in sessions of their own, so ctrl-Z stops torchrun alone. Example: torchrun is in state T
     and listens on port 29500, ranks 0 and 1 with MASTER_PORT=29500 are in init_process_group → torchrun.
     """
-    launcher = case.job.launcher
-    last = launcher.last if launcher is not None else None
-    if launcher is None or last is None or last.state not in ("T", "t"):
+    stopped = [
+        (host, launcher, launcher.last)
+        for host, launcher in case.job.launchers
+        if launcher.last is not None and launcher.last.state in ("T", "t")
+    ]
+    if not stopped:
         return None
     waiting = tuple(sorted(r for r, a in case.activities.items() if a.kind == ActivityKind.STORE_WAIT))
     asked = {dict(case.ranks[rank].environment).get("MASTER_PORT") for rank in waiting}
-    served = {entry.port for host in case.job.hosts for entry in host.listening if entry.pid == launcher.pid}
-    port = next((port for port in sorted(served) if str(port) in asked), None)
-    if port is None:
+    serving = (
+        (name, launcher, last, entry.port)
+        for name, launcher, last in stopped
+        for host in case.job.hosts
+        if name in ("", host.name)
+        for entry in sorted(host.listening, key=lambda entry: entry.port)
+        if entry.pid == launcher.pid and str(entry.port) in asked
+    )
+    found = next(serving, None)
+    if found is None:
         return None
+    name, launcher, last, port = found
     traced = bool(last.tracer_pid)
+    culprit = CulpritProcess(None, launcher.pid, name or case.ranks[waiting[0]].host, "launcher", case.job.run_id)
     return Blame(
         StoppedLauncher(launcher.pid, port, waiting, traced),
         proved=not traced,
         confidence=Confidence.CERTAIN if set(waiting) == set(case.activities) else Confidence.LIKELY,
         sure=f"seen in the process table (the launcher, state {last.state}) and in its listening sockets",
-        processes=(CulpritProcess(None, launcher.pid, case.ranks[waiting[0]].host, "launcher", case.job.run_id),),
+        processes=(culprit,),
     )
 
 

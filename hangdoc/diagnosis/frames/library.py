@@ -16,7 +16,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.frames import is_library_file
 from hangdoc.model.journal import Journal
 from hangdoc.model.process import Frame, Process, ProcessExit, ProcessState, Stack, Thread
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 
 _MOST_STACKS = 512
 """Ranks whose stacks are searched for folders: all ranks run the same torch."""
@@ -82,7 +82,8 @@ def _stacks_now(job: JobSnapshot) -> Iterator[Stack]:
 
 
 _WITH_FRAMES: dict[type, tuple[str, ...]] = {
-    JobSnapshot: ("launcher", "ranks"),
+    JobSnapshot: ("launcher", "ranks", "hosts"),
+    HostSnapshot: ("launcher",),
     RankSnapshot: ("process", "exit", "journal", "first_store"),
     Process: ("looks", "children"),
     ProcessState: ("threads",),

@@ -82,7 +82,8 @@ class Lead:
         if wishes.verdict is not None and wishes.verdict.round > self._orders.verdict:
             self._publish(wishes.verdict)
         moving = wishes.standing.still is None or any(seat.moves(now) for seat in self._seats.values())
-        self._orders = replace(self._orders, number=self._orders.number + 1, waiting=moving)
+        refused = tuple(member for member, seat in self._seats.items() if seat.refused)
+        self._orders = replace(self._orders, number=self._orders.number + 1, waiting=moving, refused=refused)
         self._board.put("lead", written(self._orders))
         self._collect()
         return LeadView(

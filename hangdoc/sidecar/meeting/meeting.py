@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import threading
 import time
@@ -14,8 +15,9 @@ from hangdoc.capture.find.job_store import job_name
 from hangdoc.capture.find.target import host_identity, host_name
 from hangdoc.sidecar.meeting.lead import Lead, LeadView
 from hangdoc.sidecar.meeting.member import Member, MemberView
-from hangdoc.sidecar.meeting.place import NoPlaceError, Place, announce, open_place
+from hangdoc.sidecar.meeting.place import NoPlaceError, Place, announce, called_at_store, open_place
 from hangdoc.sidecar.meeting.records import Verdict
+from hangdoc.sidecar.meeting.slurm import step_of
 from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
 
 _BUSY_SECONDS = 0.25
@@ -25,6 +27,10 @@ _STILL_SECONDS = 1.0
 _FIRST_TRY_SECONDS, _LAST_TRY_SECONDS = 1.0, 30.0
 _MORE = 1.3
 """By this factor each pause between two tries is longer than the one before. One try costs 10 ms of CPU time."""
+_LATE_SECONDS = 10.0
+"""For so long ranks may take to come to their store before the watches of a Slurm step do without it. Judgement."""
+_LOOK_BACK_SECONDS = 30.0
+"""Between two looks of a lead whom nobody has joined, whether another watch has called a meeting. Judgement."""
 _MOST_LOSSES = 5
 """Of meetings in a row, after which this watch goes on alone: something is wrong for good. Judgement."""
 _LASTING_SECONDS = 60.0
@@ -54,7 +60,11 @@ class Meeting:
         self.verdict: Verdict | None = None
         """The latest that a lead has given; stays when the meeting ends."""
         self._thread: threading.Thread | None = None
+        self._began = 0.0
         self._closing = False
+        self._step = step_of(os.environ, host_name())
+        self.late_by = _LATE_SECONDS if self._step is not None else 0.0
+        """Seconds by which the others may come later than usual."""
 
     @property
     def view(self) -> View:
@@ -69,6 +79,7 @@ class Meeting:
     def begin(self) -> None:
         """There are ranks elsewhere: begin to look for their watches."""
         if self._thread is None and self._meet != "off":
+            self._began = time.monotonic()
             self._thread = threading.Thread(target=self._run, name="hangdoc-meeting", daemon=True)
             with contextlib.suppress(RuntimeError):  # no more threads: then it stays alone
                 self._thread.start()
@@ -155,36 +166,47 @@ class Meeting:
     def _meet_once(self) -> None:
         """Find the others and stay with them until this watch ends, or changes its part. Raises as ``open_place``."""
         wishes = self._wishes
-        leads = 0 in wishes.standing.ranks
-        place = open_place(self._meet, wishes.standing, leads=leads)
+        late = time.monotonic() - self._began >= _LATE_SECONDS
+        place = open_place(
+            self._meet,
+            wishes.standing,
+            leads=0 in wishes.standing.ranks,
+            step=self._step,
+            late=late,
+        )
         try:
             host, identity = host_name(), host_identity()
             me = f"{_plain(host)[:40]}-{secrets.token_hex(6)}"
             wishes = self._wishes
             role = (
                 Lead(place.board, me, host, since=wishes.round)
-                if leads
+                if place.leads
                 else Member(place.board, me, host, identity, before=wishes.answer)
             )
-            self._stay(place, role, leads=leads)
+            self._stay(place, role)
         finally:
             place.close()
 
-    def _stay(self, place: Place, role: Lead | Member, *, leads: bool) -> None:
+    def _stay(self, place: Place, role: Lead | Member) -> None:
         announced = job_name(self._wishes.standing.targets)
+        look_back = time.monotonic() + _LOOK_BACK_SECONDS
         while True:
             wishes = self._wishes
             ranks = wishes.standing.ranks
-            if ranks and (0 in ranks) != leads:
+            if ranks and not place.by_slurm and (0 in ranks) != place.leads:
                 return  # after a restart rank 0 is elsewhere, or has come here
             view = role.step(time.monotonic(), wishes)
             self._show(view)
             if self._closing:
                 return
-            if leads and ranks and job_name(wishes.standing.targets) != announced:
+            if place.note and ranks and job_name(wishes.standing.targets) != announced:
                 with contextlib.suppress(NoPlaceError, OSError, ValueError):
                     announce(place, wishes.standing)
                     announced = job_name(wishes.standing.targets)
+            if place.by_slurm and isinstance(view, LeadView) and not view.fitting() and time.monotonic() > look_back:
+                if called_at_store(wishes.standing):
+                    return  # the others meet there
+                look_back = time.monotonic() + _LOOK_BACK_SECONDS
             self._pause(_period(view, wishes), wishes)
 
 

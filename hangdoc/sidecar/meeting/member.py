@@ -30,6 +30,8 @@ class MemberView:
     """The lead says that ranks of some host move."""
     silent: bool = False
     """Nothing has been heard of the lead for too long."""
+    refused: bool = False
+    """The lead says that this watch's ranks do not fit its job."""
 
 
 class Member:
@@ -66,6 +68,7 @@ class Member:
             verdict=self._verdict,
             waiting=orders is not None and orders.waiting,
             silent=silent,
+            refused=orders is not None and self._me in orders.refused,
         )
 
     def _hear(self, now: float) -> None:
@@ -82,6 +85,8 @@ class Member:
         if orders.round > self._round:
             self._round, self._asked_at = orders.round, now
         known = self._verdict.round if self._verdict is not None else 0
+        if self._me in orders.refused:
+            return
         # A verdict of a round that this watch was not there for, or of one long ago, is not about what it sees now.
         if orders.verdict > known and orders.verdict == self._round and now - self._asked_at < _EXPIRED_SECONDS:
             said = self._board.get(f"verdict/{orders.verdict}")

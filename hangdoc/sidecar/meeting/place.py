@@ -11,7 +11,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from hangdoc.model.launch import is_loopback, meets_on_loopback, on_one_host
 from hangdoc.sidecar.meeting.boards import Board, FolderBoard, StoreBoard
 from hangdoc.sidecar.meeting.helper import StoreHelper
 from hangdoc.sidecar.meeting.own_folder import OwnFolder
+from hangdoc.sidecar.meeting.slurm import Step
 from hangdoc.sidecar.meeting.wishes import Standing
 from hangdoc.sidecar.options import endpoint
 
@@ -32,6 +33,7 @@ _SETTLED_SECONDS = 10.0
 _HEX = re.compile(r"[0-9a-f]{64}")
 _KEY_NAME = b"hangdoc/key"
 _NOBODY = "no watch beside rank 0 has called a meeting"
+_LONGEST_KEY_NAME = 200
 
 
 class NoPlaceError(Exception):
@@ -47,6 +49,10 @@ class Place:
     helper: StoreHelper | None = None
     note: bytes = b""
     """What was left in the job's store."""
+    leads: bool = False
+    """This watch leads here."""
+    by_slurm: bool = False
+    """Slurm's variables say who leads, wherever rank 0 is."""
 
     def close(self) -> None:
         """Leave the place; the store ends with its helper."""
@@ -56,11 +62,14 @@ class Place:
             self.helper.close()
 
 
-def open_place(meet: str, standing: Standing, *, leads: bool) -> Place:
-    """The place of ``--meet``, made if this watch ``leads``. Raises ``NoPlaceError``; may take a minute."""
+def open_place(meet: str, standing: Standing, *, leads: bool, step: Step | None = None, late: bool = False) -> Place:
+    """The place of ``--meet``, made if this watch ``leads``. Raises ``NoPlaceError``; may take a minute.
+
+    ``step``: of Slurm's, where those meet whom no store joins; its place is not opened before it is ``late``.
+    """
     try:
         if meet == "auto":
-            return _lead_at_store(standing) if leads else _join_at_store(standing)
+            return _at_store(standing, leads=leads) if step is None else _at_store_or_step(standing, step, leads, late)
         at = endpoint(meet)
         if at is not None:
             return _lead_at(at, standing) if leads else _join_at(at)
@@ -79,6 +88,54 @@ def announce(place: Place, standing: Standing) -> None:
             _claim(talk, _name(standing), place.note)
 
 
+def called_at_store(standing: Standing) -> bool:
+    """True if a watch has called a meeting in the job's own store."""
+    try:
+        with _talking(_store_of(standing)) as talk:
+            return talk.has(_name(standing))
+    except (NoPlaceError, OSError, ValueError):
+        return False
+
+
+def _at_store(standing: Standing, *, leads: bool) -> Place:
+    return _lead_at_store(standing) if leads else _join_at_store(standing)
+
+
+def _at_store_or_step(standing: Standing, step: Step, leads: bool, late: bool) -> Place:
+    """At the job's store, else on the first host of Slurm's step.
+
+    Rank 0 may have come last, when the others have given up waiting for its store: whoever is not the first host's
+    watch looks there before it calls a meeting of its own.
+    """
+    if leads and not step.leads:
+        with contextlib.suppress(OSError, ValueError, NoPlaceError):
+            return _join_step(standing, step)
+    try:
+        return _at_store(standing, leads=leads)
+    except (NoPlaceError, OSError, ValueError) as error:
+        why = str(error) or type(error).__name__
+    if step.leads and not late:
+        raise NoPlaceError(why)
+    try:
+        return _lead_step(standing, step) if step.leads else _join_step(standing, step)
+    except (NoPlaceError, OSError, ValueError) as error:
+        raise NoPlaceError(f"{why}; {step.first}, port {step.port}, where Slurm's variables lead: {error}") from None
+
+
+def _lead_step(standing: Standing, step: Step) -> Place:
+    return replace(_lead_with_key(step.own_address(), step.port, _step_key(standing, step), standing), by_slurm=True)
+
+
+def _join_step(standing: Standing, step: Step) -> Place:
+    return replace(_join_with_key((step.first, step.port), _step_key(standing, step)), by_slurm=True)
+
+
+def _step_key(standing: Standing, step: Step) -> bytes:
+    """Under which the key lies. Not where the ranks meet: hosts may have been told different places."""
+    runs = {dict(target.environment).get("TORCHELASTIC_RUN_ID", "") for target in standing.targets if target.pid}
+    return _KEY_NAME + f"/{step.name}/{min(runs, default='')}".encode()[:_LONGEST_KEY_NAME]
+
+
 def _lead_at_store(standing: Standing) -> Place:
     store = _store_of(standing)
     settled = time.monotonic() + _SETTLED_SECONDS
@@ -92,7 +149,7 @@ def _lead_at_store(standing: Standing) -> Place:
         note = json.dumps({"address": helper.address, "port": helper.port, "key": key.hex()}).encode()
         with _talking(store, LARGEST_VALUE) as talk:
             _claim(talk, _name(standing), note)
-        return Place(StoreBoard(helper.address, helper.port, key), key, helper, note)
+        return Place(StoreBoard(helper.address, helper.port, key), key, helper, note, leads=True)
     except BaseException:
         helper.close()
         raise
@@ -110,24 +167,32 @@ def _join_at_store(standing: Standing) -> Place:
 
 def _lead_at(at: tuple[str, int], standing: Standing) -> Place:
     address = str(socket.getaddrinfo(at[0], at[1], type=socket.SOCK_STREAM)[0][4][0])
-    helper = StoreHelper(address, at[1], _witness(standing))
+    return _lead_with_key(address, at[1], _KEY_NAME, standing)
+
+
+def _lead_with_key(address: str, port: int, name: bytes, standing: Standing) -> Place:
+    """A store of our own there, in which the key lies under ``name``."""
+    helper = StoreHelper(address, port, _witness(standing))
     try:
         key = secrets.token_bytes(_KEY_BYTES)
-        talk = StoreConnection(address, helper.port, seconds=_SECONDS)
-        with contextlib.closing(talk):
-            talk.set(_KEY_NAME, key.hex().encode())
-        return Place(StoreBoard(address, helper.port, key), key, helper)
+        with contextlib.closing(StoreConnection(address, helper.port, seconds=_SECONDS)) as talk:
+            talk.set(name, key.hex().encode())
+        return Place(StoreBoard(address, helper.port, key), key, helper, leads=True)
     except BaseException:
         helper.close()
         raise
 
 
 def _join_at(at: tuple[str, int]) -> Place:
+    return _join_with_key(at, _KEY_NAME)
+
+
+def _join_with_key(at: tuple[str, int], name: bytes) -> Place:
     talk = StoreConnection(*at, seconds=_SECONDS, largest_value=_LARGEST_NOTE)
     with contextlib.closing(talk):
-        if not talk.has(_KEY_NAME):
-            raise NoPlaceError("the meeting's store has no key yet")
-        key = _read_key(talk.value(_KEY_NAME).decode("ascii", "replace"))
+        if not talk.has(name):
+            raise NoPlaceError("the meeting's store has no key of this job's yet")
+        key = _read_key(talk.value(name).decode("ascii", "replace"))
     return Place(StoreBoard(*at, key), key)
 
 
@@ -141,7 +206,7 @@ def _in_folder(folder: Path, standing: Standing, *, leads: bool) -> Place:
             own.clear()  # what an earlier run of that name left
             key = secrets.token_bytes(_KEY_BYTES)
             own.put("key", key.hex().encode())
-            return Place(FolderBoard(own, key, leads=True), key)
+            return Place(FolderBoard(own, key, leads=True), key, leads=True)
         said = own.read("key")
         if said is None:
             raise NoPlaceError(_NOBODY)

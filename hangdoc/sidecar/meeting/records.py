@@ -49,6 +49,8 @@ class Orders:
     """The round of the latest verdict; 0: there is none yet."""
     waiting: bool = False
     """Ranks of some host move, so there is nothing to look at yet."""
+    refused: tuple[str, ...] = ()
+    """Members that do not fit the job: no verdict is about their ranks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +162,7 @@ _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     },
     Orders: {
         **{"member": _text, "host": _text, "number": _count, "round": _count, "members": _texts},
-        **{"verdict": _count, "waiting": _flag},
+        **{"verdict": _count, "waiting": _flag, "refused": _texts},
     },
     Verdict: {
         **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},

@@ -94,13 +94,13 @@ class Together:
         if self._lacking_since is None or self._options.meet == "off":
             return False
         view = self._meeting.view
-        coming = now - self._lacking_since < _MEETING_SECONDS
+        coming = now - self._lacking_since < _MEETING_SECONDS + self._meeting.late_by
         if isinstance(view, LeadView):
             if quiet >= self._options.give_up_after:
                 return False
             working = any(seat.works(now, patience) for seat in view.seats)
             return working or (coming and self._lacks_ranks(view))
-        if isinstance(view, MemberView) and not view.silent:
+        if isinstance(view, MemberView) and not view.silent and not view.refused:
             spoke = now - self._lead_spoke_at < quiet  # of this stall
             waits = view.waiting and quiet < 2 * self._options.give_up_after
             return quiet < patience + _UNHEARD_SECONDS or spoke or waits
@@ -317,15 +317,7 @@ class Together:
         if self._lacking_since is None or self._options.meet == "off":
             return
         here = name_ranks(self._standing.ranks)
-        if isinstance(view, LeadView):
-            why = "no other hangdoc watch of this job has come"
-        elif isinstance(view, MemberView):
-            why = (
-                f"nothing is heard of the watch on {view.host}, which leads" if view.silent else "the lead does not ask"
-            )
-        else:
-            why = f"the meeting of the watches failed ({view.why})" if view.lost else view.why
-        text = f"this report is of {here} alone: {why or 'no other watch was met'}"
+        text = f"this report is of {here} alone: {_why_alone(view) or 'no other watch was met'}"
         if text != self._said:
             self._said = text
             self._say(text)
@@ -337,6 +329,19 @@ def _ranks_by_host(view: LeadView) -> dict[str, set[int]]:
     for seat in view.fitting():
         found.setdefault(seat.beat.identity, set()).update(seat.beat.ranks)
     return found
+
+
+def _why_alone(view: View) -> str:
+    """Why a watch judges by what it sees itself; '' where there is no reason."""
+    if isinstance(view, LeadView):
+        return "no other hangdoc watch of this job has come"
+    if isinstance(view, AloneView):
+        return f"the meeting of the watches failed ({view.why})" if view.lost else view.why
+    if view.silent:
+        return f"nothing is heard of the watch on {view.host}, which leads"
+    if view.refused:
+        return f"the watch on {view.host}, which leads, says that these ranks do not fit its job"
+    return "the lead does not ask"
 
 
 def _our_fault(error: Exception) -> Unavailable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
@@ -19,6 +19,7 @@ from hangdoc.model.process import Frame
 from hangdoc.model.same_job import HOSTS, Part, fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText, Unavailable
 
+_T = TypeVar("_T")
 _DIGEST = "sha256:"
 _SEND = "start every watch with --meet-send-sources"
 
@@ -28,8 +29,13 @@ def packed(snapshot: JobSnapshot, *, send_sources: bool) -> bytes:
     knows that it is the same."""
     if not send_sources:
         digests = tuple(dataclasses.replace(text, text=_digest(text.text)) for text in snapshot.sources)
+        withheld = _Withheld()
         snapshot = dataclasses.replace(
-            snapshot, sources=digests, ranks=tuple(_Withheld().of(rank) for rank in snapshot.ranks)
+            snapshot,
+            sources=digests,
+            ranks=withheld.of(snapshot.ranks),
+            hosts=withheld.of(snapshot.hosts),
+            launcher=withheld.of(snapshot.launcher),
         )
     return snapshot_to_bytes(snapshot)
 
@@ -72,7 +78,11 @@ def placed_elsewhere(snapshot: JobSnapshot, hosts: dict[int, str]) -> JobSnapsho
             return rank
         return dataclasses.replace(rank, identity=ELSEWHERE, host=hosts[rank.rank])
 
-    return dataclasses.replace(snapshot, ranks=tuple(map(placed, snapshot.ranks)))
+    # A launcher's environment promises the ranks of its own host, and no others.
+    missing = hosts.keys() - {rank.rank for rank in snapshot.ranks}
+    added = [RankSnapshot(rank, hosts[rank], ELSEWHERE, snapshot.world_size) for rank in missing]
+    ranks = sorted([*map(placed, snapshot.ranks), *added], key=lambda rank: rank.rank)
+    return dataclasses.replace(snapshot, ranks=tuple(ranks))
 
 
 def _unseen(rank: RankSnapshot) -> bool:
@@ -117,14 +127,15 @@ def _with_texts(
 
 
 class _Withheld:
-    """Takes the values of variables out of a rank."""
+    """Takes the values of variables out of what frames are in."""
 
     def __init__(self) -> None:
         self._frames: dict[int, Frame] = {}
         """By identity: journals repeat the same ones."""
 
-    def of(self, rank: RankSnapshot) -> RankSnapshot:
-        found: RankSnapshot = self._any(rank)
+    def of(self, value: _T) -> _T:
+        """``value`` without them."""
+        found: _T = self._any(value)
         return found
 
     def _any(self, value: Any) -> Any:

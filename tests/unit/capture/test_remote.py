@@ -11,8 +11,9 @@ import pytest
 from cases import case
 from hosts_of_a_case import on_two_hosts
 
-from hangdoc.capture import remote
-from hangdoc.capture.remote import HostsRequest, snapshot_of_hosts
+from hangdoc.capture import asking, remote
+from hangdoc.capture.asking import HostsRequest
+from hangdoc.capture.remote import snapshot_of_hosts
 from hangdoc.capture.transports import rsh
 from hangdoc.diagnosis import diagnose
 from hangdoc.errors import CannotLook
@@ -89,7 +90,7 @@ def test_what_expands_without_end_is_refused(folder: Path, monkeypatch: pytest.M
     monkeypatch.setattr("hangdoc.model.codec.MAX_EXPANDED", 1 << 20)
     (folder / "bomb").write_bytes(gzip.compress(b"[" * (4 << 20)))
     assert "expands to more than 1 MiB" in notes(asked(folder, "a", "bomb"))[0]
-    monkeypatch.setattr(remote, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(asking, "MOST_BYTES", 1 << 20)
     script(folder, "flood", "head -c 3000000 /dev/zero")
     assert notes(asked(folder, "a", "flood")) == ["flood: sent more than 1 MiB"]
 

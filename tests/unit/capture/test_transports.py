@@ -115,3 +115,20 @@ def test_where_there_is_no_slurm_it_says_so(monkeypatch: pytest.MonkeyPatch) -> 
         transports.slurm("12")
     with pytest.raises(CannotLook, match="there is no kubectl here"):
         transports.kubectl("app=x")
+
+
+def test_pods_are_entered_by_exec_or_looked_at_from_a_container_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\necho pod/w-0\necho pod/w-1\n")
+    (tmp_path / "kubectl").chmod(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    nodes = transports.kubectl("app=x")
+    assert nodes.hosts == ("w-0", "w-1")
+    assert nodes.transport.command("w-1", ["hangdoc"]) == ["kubectl", "exec", "w-1", "--", "hangdoc"]
+    line = transports.kubectl("app=x", "team", "trainer").transport.command("w-1", ["hangdoc"])
+    assert line == ["kubectl", "exec", "--namespace=team", "--container=trainer", "w-1", "--", "hangdoc"]
+    line = transports.kubectl("app=x", container="trainer", image="tools:1").transport.command("w-1", ["hangdoc"])
+    assert line[:2] == ["kubectl", "debug"]
+    assert {"--image=tools:1", "--target=trainer", "--profile=general", "--stdin"} < {*line}
+    assert line[-3:] == ["w-1", "--", "hangdoc"]

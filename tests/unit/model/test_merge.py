@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.diagnosis.context import Case
-from hangdoc.model.codec import load_snapshot
+from hangdoc.model.codec import load_snapshot, snapshot_from_bytes
+from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.merge import merge
 from hangdoc.model.network import Connection, ListeningPort
 from hangdoc.model.process import Process, ProcessExit, ProcessState
+from hangdoc.model.same_job import Part, fitting
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 from hangdoc.model.store import RendezvousStore
 
@@ -51,6 +53,27 @@ def test_a_lock_is_held_by_a_process_of_the_same_host() -> None:
     mistaken = replace(holder, rank=2)
     waits = {wait.waiter: wait.on for wait in Case(replace(job, ranks=(*job.ranks, mistaken))).graph.waits}
     assert waits[1] == (2,)
+
+
+def test_every_host_keeps_its_launcher_and_the_one_that_is_stopped_is_blamed() -> None:
+    """The other host's launcher has the same pid and is older; only it is ``JobSnapshot.launcher``."""
+    job = load_snapshot(case("suspended_torchrun_attach"))
+    assert job.launcher is not None
+    a, b = on_two_hosts(job, {0})
+    runs = tuple(replace(look, state="S") for look in job.launcher.looks)
+    b = replace(b, launcher=replace(job.launcher, started=1.0, looks=runs))
+    for order in ((a, b), (b, a)):
+        kept, _, _ = fitting([Part(f"file {number}", each) for number, each in enumerate(order)])
+        whole = merge([part.snapshot for part in kept])
+        assert whole.launcher == b.launcher
+        assert dict(whole.launchers) == {"a": a.launcher, "b": b.launcher}
+        assert snapshot_from_bytes(snapshot_to_bytes(whole)) == whole
+        found = diagnose(whole)
+        assert found.cause is not None
+        assert found.cause.code == "HD403"
+        assert [(process.pid, process.host) for process in found.culprit_processes] == [(job.launcher.pid, "a")]
+    assert a.launchers == (("a", job.launcher),)
+    assert merge([a, b]).launchers == (("", b.launcher),)  # as older versions have joined them
 
 
 def test_ports_are_counted_per_host() -> None:
@@ -114,6 +137,7 @@ HOSTS = st.builds(
     ).map(tuple),
     st.integers(0, 2),
     st.sampled_from(["one boot", "another boot"]),
+    st.none() | PROCESSES,
 )
 SOURCES = st.builds(
     SourceText, st.sampled_from(["/a.py", "/b.py"]), st.just("f"), st.integers(1, 2), st.sampled_from(["x", "y"])

@@ -171,6 +171,18 @@ def test_a_host_that_does_not_fit_is_refused(other: tuple[int, ...], world: int,
     assert not table.step().fitting()
 
 
+def test_a_host_that_does_not_fit_hears_no_verdict() -> None:
+    table = Table((2, 3))
+    table.wanted[0] = Wishes(standing(2, 3, world=8))
+    table.step()
+    table.wishes = replace(table.wishes, round=1)
+    table.step()
+    table.wishes = replace(table.wishes, verdict=VERDICT)
+    table.step()
+    view = table.members[0].step(table.now, table.wanted[0])
+    assert (view.refused, view.verdict) == (True, None)
+
+
 def test_of_two_hosts_with_one_rank_the_second_is_refused() -> None:
     table = Table((2, 3), (3,))
     first, second = table.step().seats

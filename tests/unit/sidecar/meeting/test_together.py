@@ -30,6 +30,7 @@ class Played:
         self.view: View = AloneView()
         self.verdict: Verdict | None = None
         self.begun = False
+        self.late_by = 0.0
         self.asked: list[tuple[str, ...]] = []
         self.published: list[Verdict] = []
         self.answers: list[tuple[int, bytes]] = []
@@ -194,6 +195,7 @@ def test_the_lead_waits_for_hosts_that_work_and_for_no_longer_than_it_may(watch:
 def test_a_member_leaves_it_to_the_lead_as_long_as_that_does_something(watch: Watch) -> None:
     assert watch.holds(31.0, MemberView("lead", "a"))
     assert not watch.holds(31.0, MemberView("lead", "a", silent=True))
+    assert not watch.holds(31.0, MemberView("lead", "a", refused=True))
     assert not watch.holds(60.0, MemberView("lead", "a"))
     assert watch.holds(60.0, MemberView("lead", "a", waiting=True))
     watch.quiet(60.0)

@@ -48,7 +48,9 @@ def program(tmp_path: Path) -> str:
 
 
 def test_values_and_sources_stay_where_they_are(program: str) -> None:
-    sent = packed(host("b", 1, program), send_sources=False)
+    shown = host("b", 1, program)
+    shown = replace(shown, launcher=shown.ranks[1].process)
+    sent = packed(shown, send_sources=False)
     text = snapshot_to_bytes(snapshot_from_bytes(sent))
     plain = gzip.decompress(text).decode()
     for private in ("private", "key", "flag", "barrier()"):
@@ -111,8 +113,9 @@ def test_what_is_no_snapshot_is_refused(data: bytes) -> None:
 
 
 def test_a_rank_of_a_silent_host_lives_elsewhere(program: str) -> None:
-    placed = placed_elsewhere(host("a", 0, program), {0: "x", 1: "b"})
+    placed = placed_elsewhere(host("a", 0, program), {0: "x", 1: "b", 2: "c"})  # 2: nothing here promised it
     assert [(rank.rank, rank.identity, rank.host) for rank in placed.ranks] == [
         (0, "probe", "a"),
         (1, "elsewhere", "b"),
+        (2, "elsewhere", "c"),
     ]
