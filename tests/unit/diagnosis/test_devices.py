@@ -237,6 +237,18 @@ def test_independent_faults_are_all_named(tmp_path: Path) -> None:
     assert found.confidence != "certain"
 
 
+def test_independent_faults_are_all_named_of_live_jobs_too(tmp_path: Path) -> None:
+    """The same dumps as the ranks of a job that is watched have left them."""
+    groups = {"tp0": [0, 1, 2], "tp1": [3, 4, 5]}
+    ranks = dict.fromkeys((0, 1), f"{LOOP} tp0:all_reduce*") | {2: f"{LOOP} tp0:all_reduce/8*"}
+    ranks |= dict.fromkeys((3, 4), f"{LOOP} tp1:all_reduce*") | {5: LOOP}
+    job = replace(api.load(folder(tmp_path, ranks, groups=groups)), mode="attach")
+    found = api.diagnose(job)
+    assert (found.outcome, found.culprits) == ("hang", (2, 5))
+    assert "Independently of that, rank 5 has not issued all_reduce #1 of tp1" in found.verdict
+    assert found.confidence != "certain"
+
+
 def test_arguments_that_were_never_given_before_decide_between_two(tmp_path: Path) -> None:
     found = asked(tmp_path, {0: f"{LOOP} all_reduce/8*", 1: f"{LOOP} all_reduce*"})
     assert (found.culprits, found.alternatives, found.confidence) == ((0,), (), "likely")
