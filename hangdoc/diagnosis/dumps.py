@@ -187,11 +187,19 @@ def no_surer_than_its_group(case: Case, found: Blame[Explanation]) -> Blame[Expl
         more = "several threads may call on the group, in an order that nothing fixes"
     elif history.open:
         more = "the dumps do not say who else is in the group"
-    elif case.streams and not any(t.op != END and not t.pending for t in _calls_of(history)):
+    elif lacks_the_past(case, history):
         more = "these dumps do not show the calls that completed before"
     else:
         return found
     return replace(found, confidence=Confidence.LIKELY, sure=f"{found.sure}; {more}" if found.sure else more)
+
+
+def lacks_the_past(case: Case, history: GroupHistory) -> bool:
+    """True if a member's dump leaves out what completed, or no completed call of a device's group is left: then what
+    the ranks have always done there is not known, live or not."""
+    if any(case.programs[r].journal.active_only for r in history.members if r in case.programs):
+        return True
+    return bool(case.streams) and not any(t.op != END and not t.pending for t in _calls_of(history))
 
 
 def _may_have_threads(case: Case, history: GroupHistory, gap: Gap | None) -> bool:

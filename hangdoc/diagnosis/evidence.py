@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, GroupHistory
+from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
 from hangdoc.diagnosis.causes.phrases import doing
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
@@ -240,12 +240,16 @@ def _stacks(case: Case, found: Blame[Explanation], writer: Writer) -> list[Evide
 
 
 def timed_out(case: Case, culprits: tuple[int, ...]) -> list[Evidence]:
-    """Who timed out first, in which call, and that it is not the reason."""
-    first = case.times.first_out if case.job.mode == "dump" else None
+    """Who timed out first, in which call, and that it is not the reason: by dumps, also those that a job left."""
+    written = bool(case.programs) and all(p.journal.source == "dump" for p, _ in distinct(case.programs))
+    first = case.times.first_out if written else None
     if first is None:
         return []
     activity = case.activities[first.rank]
     where = f" in {single_spaced(activity.text)}" if activity.kind in COMMUNICATING else ""
+    program = case.programs[first.rank]
+    if not where and program.pending:  # its process has ended since
+        where = f" in {program.pending[0].op}"
     text = f"rank {first.rank} timed out first, after {name_duration(first.timeout or first.seconds)}{where}"
     if culprits and first.rank not in culprits:
         text += f"; the reason is {name_ranks(culprits)}"

@@ -32,7 +32,7 @@ from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
 from hangdoc.diagnosis.code_excerpts import code_excerpts
 from hangdoc.diagnosis.context import Case, with_native_frames
-from hangdoc.diagnosis.dumps import end_of_wait, read
+from hangdoc.diagnosis.dumps import end_of_wait, lacks_the_past, read
 from hangdoc.diagnosis.evidence import gather, timed_out
 from hangdoc.diagnosis.explanation import Blame, Explanation, Nothing, OutsideWait
 from hangdoc.diagnosis.frames.library import with_library_frames
@@ -259,11 +259,18 @@ def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: st
     unproved = outcome == Outcome.HANG and not found.proved
     if confidence == Confidence.CERTAIN and (unproved or doubt):
         confidence = Confidence.LIKELY
+    if confidence == Confidence.CERTAIN and case.streams and _lacks_the_past(case, found):
+        confidence, sure = Confidence.LIKELY, f"{sure}; the calls that completed before were not seen"
     sure += f"; {doubt}" if doubt else ""
     if any(note.what == MOMENT for note in case.job.unavailable):
         confidence, sure = _as_looked_at_apart(case, confidence), f"{sure}; the hosts were looked at minutes apart"
     waited = unproved and case.activities and case.job.stalled_for and not _will_never_go_on(case, found)
     return confidence, sure + (f"; waited {name_duration(case.job.stalled_for)} for it" if waited else "")
+
+
+def _lacks_the_past(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the dumps that the ranks of a job left leave out what completed before the calls differ."""
+    return found.diverged is not None and lacks_the_past(case, found.diverged.alignment.history)
 
 
 def _as_looked_at_apart(case: Case, confidence: Confidence) -> Confidence:

@@ -144,12 +144,13 @@ class Journal:
     moved_ns: int = 0
     """Of a dump: when the last call was issued, or completed and was retired, in Unix ns."""
     gave_up: tuple[int, ...] = ()
-    """Places in ``calls`` of those that PyTorch gave up on: its watchdog retired them though they had not completed."""
+    """Of a dump: places in ``calls`` of those that PyTorch gave up on: its watchdog retired them though they had not
+    completed. A rank whose probe answers has no such calls yet, and tells the time by its own clock."""
     unsure_numbers: tuple[str, ...] = ()
     """Groups whose calls' numbers may be off by the same amount: batches that the ring has lost took some of them."""
     status: tuple[tuple[str, int, int, int], ...] = ()
-    """(group, last call enqueued, started, completed) as the backend itself counts the collectives of each group;
-    -1: not said."""
+    """Of a dump: (group, last call enqueued, started, completed) as the backend itself counts the collectives of each
+    group; -1: not said. Only a dump may lack calls that completed: a probe asks for all."""
     issued_at: tuple[tuple[str, int, int], ...] = ()
     """('call' or 'message', place, when this rank issued it in Unix ns) of the first ones under way and the last, where
     the entries of ``calls`` and ``point_to_points`` are those of several ranks and have the times of another."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from device_dumps import folder
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.process import ProcessExit
 from hangdoc.report.terminal import render
 
 
@@ -87,6 +89,18 @@ def test_the_first_to_time_out_is_not_the_reason(tmp_path: Path) -> None:
     assert found.outcome == "hang"
     assert "PyTorch timed out after 600 s, first on rank 0." in found.verdict
     assert any("rank 0 timed out first" in e.text and "the reason is rank 2" in e.text for e in found.evidence)
+
+
+def test_of_a_job_that_the_watchdog_ended_the_first_to_time_out_is_told_from_the_reason(tmp_path: Path) -> None:
+    ranks = {0: f"{LOOP} barrier*", 1: f"{LOOP} barrier*", 2: f"{LOOP} all_gather*"}
+    job = api.load(folder(tmp_path, ranks, after=601.0))
+    killed = ProcessExit(at=1_760_000_602.0, signal=6)
+    ended = replace(
+        job, mode="watch", ended=True, exit_status=1, ranks=tuple(replace(r, exit=killed) for r in job.ranks)
+    )
+    found = api.diagnose(ended)
+    assert (found.outcome, found.culprits) == ("crashed", (2,))
+    assert "rank 0 timed out first, after 10 min in barrier; the reason is rank 2" in told(found)
 
 
 def test_dumps_of_a_running_job_prove_nothing(tmp_path: Path) -> None:
@@ -219,6 +233,18 @@ def test_independent_faults_are_all_named(tmp_path: Path) -> None:
     ranks |= dict.fromkeys((3, 4), f"{LOOP} tp1:all_reduce*") | {5: LOOP}
     found = asked(tmp_path, ranks, groups=groups)
     assert found.culprits == (2, 5)
+    assert "Independently of that, rank 5 has not issued all_reduce #1 of tp1" in found.verdict
+    assert found.confidence != "certain"
+
+
+def test_independent_faults_are_all_named_of_live_jobs_too(tmp_path: Path) -> None:
+    """The same dumps as the ranks of a job that is watched have left them."""
+    groups = {"tp0": [0, 1, 2], "tp1": [3, 4, 5]}
+    ranks = dict.fromkeys((0, 1), f"{LOOP} tp0:all_reduce*") | {2: f"{LOOP} tp0:all_reduce/8*"}
+    ranks |= dict.fromkeys((3, 4), f"{LOOP} tp1:all_reduce*") | {5: LOOP}
+    job = replace(api.load(folder(tmp_path, ranks, groups=groups)), mode="attach")
+    found = api.diagnose(job)
+    assert (found.outcome, found.culprits) == ("hang", (2, 5))
     assert "Independently of that, rank 5 has not issued all_reduce #1 of tp1" in found.verdict
     assert found.confidence != "certain"
 
