@@ -26,6 +26,11 @@ def put_example(name: str, text: str, root: Path = ROOT) -> None:
     _put(root / DUMPS, name, f"```text\n{text.strip()}\n```")
 
 
+def put_on_page(page: str, name: str, text: str, root: Path = ROOT) -> None:
+    """The text into the page alone."""
+    _put(root / page, name, text)
+
+
 def put_figures(figures: Mapping[str, str], root: Path = ROOT) -> None:
     """The figures of those rows (by their first cell) into the page on cost; its last row into the README.
 

@@ -75,8 +75,12 @@ def _may_run(case: Case) -> bool:
 
 
 def _all_read(case: Case) -> bool:
-    """True if the dumps of all ranks are here and were read."""
-    return not case.hidden and not any(each.what == "journal" for each in case.job.unavailable)
+    """True if the dumps of all ranks are here and were read. Where the dumps name the members of their groups, a file
+    that is no rank's is none that is missing."""
+    notes = [each for each in case.job.unavailable if each.what == "journal"]
+    unread = any(each.rank is not None and each.rank not in case.programs for each in notes)
+    named = bool(case.histories) and not any(history.open for history in case.histories)
+    return not case.hidden and not unread and (named or not notes)
 
 
 def _for_good(case: Case) -> bool:

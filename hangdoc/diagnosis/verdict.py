@@ -78,10 +78,8 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     reading = read(case, found)
     if reading.said is None:
         named = name_cause(case, reading.found)
-        further = further_faults(case, reading.found)
-        also = [further_sentence(case, each) for each in further]
-        named = replace(named, verdict=joined(named.verdict, *also, end_of_wait(case), between=" "))
-        found = with_further(reading.found, further)
+        found, named = _with_further(case, reading.found, named)
+        named = replace(named, verdict=joined(named.verdict, end_of_wait(case), between=" "))
         return _assemble(case, found, named, reading.outcome, writer)
     ranks = tuple(case.activities[rank] for rank in sorted(case.activities))
     said = reading.said
@@ -92,6 +90,13 @@ def _of_dumps(case: Case, found: Blame[Explanation], writer: Writer) -> Diagnosi
     perhaps = reading.found.alternatives if reading.outcome == Outcome.HANG and not reading.found.culprits else ()
     told = replace(_blind(case, said, writer), outcome=reading.outcome, alternatives=perhaps)
     return replace(told, ranks=ranks, evidence=evidence, unseen=unseen)
+
+
+def _with_further(case: Case, found: Blame[Explanation], named: Finding) -> tuple[Blame[Explanation], Finding]:
+    """The blame and its name, with the faults of other groups."""
+    further = further_faults(case, found)
+    also = [further_sentence(case, each) for each in further]
+    return with_further(found, further), replace(named, verdict=joined(named.verdict, *also, between=" "))
 
 
 def _without_activity(case: Case, writer: Writer) -> Diagnosis | None:
@@ -201,6 +206,8 @@ def _blind(case: Case, reason: Finding, writer: Writer) -> Diagnosis:
 
 def _name_and_assemble(case: Case, found: Blame[Explanation], outcome: Outcome, writer: Writer) -> Diagnosis:
     named = _named(case, found, outcome)
+    if outcome == Outcome.HANG:
+        found, named = _with_further(case, found, named)
     return _assemble(case, found, named, outcome, writer)
 
 

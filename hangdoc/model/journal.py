@@ -142,6 +142,9 @@ class Journal:
     status: tuple[tuple[str, int, int, int], ...] = ()
     """(group, last call enqueued, started, completed) as the backend itself counts the collectives of each group;
     -1: not said."""
+    issued_at: tuple[tuple[str, int, int], ...] = ()
+    """('call' or 'message', place, when this rank issued it in Unix ns) of the first ones under way and the last, where
+    the entries of ``calls`` and ``point_to_points`` are those of several ranks and have the times of another."""
     active_only: bool = False
     """A dump without any completed call: what is not in it may have completed (TORCH_INCLUDE_ONLY_ACTIVE)."""
 
@@ -150,6 +153,16 @@ class Journal:
         """True if a call, a message or a store wait has not completed."""
         done = all(call.completed for call in self.calls) and all(p.completed for p in self.point_to_points)
         return bool(self.store_waits) or not done
+
+    def call_issued_ns(self, place: int) -> int:
+        """When this rank issued the call at that place."""
+        own = (at for kind, where, at in self.issued_at if (kind, where) == ("call", place))
+        return next(own, self.calls[place].created_ns)
+
+    def message_issued_ns(self, place: int) -> int:
+        """When this rank issued the message at that place."""
+        own = (at for kind, where, at in self.issued_at if (kind, where) == ("message", place))
+        return next(own, self.point_to_points[place].created_ns)
 
     @property
     def has_all_messages(self) -> bool:

@@ -144,20 +144,31 @@ def judge(said: Said, culprits: tuple[int, ...]) -> str:
 
 def after_dumps(scenario: Scenario, folder: Path) -> dict[str, list[tuple[str, Said]]]:
     """What torchfrtrace printed on each kind of dumps, and what that says. Empty where the job did not hang."""
+    raw = dump(scenario, folder)
+    if raw is None:
+        return {}
+    dumps, groups = raw.parent, raw.parent / "groups"
+    orders = _orders(groups, dumps)
+    said = _torchfrtrace([raw, groups, *orders])
+    return {RAW: said[:1], GROUPS: said[1:2], ORDERS: said[2:] or said[1:2]}
+
+
+def dump(scenario: Scenario, folder: Path, *, wait: float = 0.0) -> Path | None:
+    """Start the program, and let its ranks dump ``wait`` seconds after it came to rest. Returns the folder of the dumps
+    as gloo's recorder gives them, beside which there is one with the members of each group; None where it ended."""
     dumps = folder / "dumps"
     raw, groups = dumps / "raw", dumps / "groups"
     raw.mkdir(parents=True)
     groups.mkdir()
     with run.job(scenarios.command(scenario), _with(scenario, OTHERS_DUMPS=str(dumps)), folder) as process:
         if not run.until_quiet(process.pid):
-            return {}
+            return None
+        time.sleep(wait)
         (dumps / "now").touch()
         deadline = time.monotonic() + _DUMP_SECONDS
         while time.monotonic() < deadline and len(list(groups.iterdir())) < len(list(dumps.glob("joined-*"))):
             time.sleep(0.25)
-    orders = _orders(groups, dumps)
-    said = _torchfrtrace([raw, groups, *orders])
-    return {RAW: said[:1], GROUPS: said[1:2], ORDERS: said[2:] or said[1:2]}
+    return raw
 
 
 def _orders(groups: Path, dumps: Path) -> list[Path]:
@@ -252,6 +263,21 @@ def one_look(scenario: Scenario, look: Look, keep: Path | None) -> list[Result]:
     return results
 
 
+def that_hang(only: list[str] | None) -> list[Scenario]:
+    """The programs that hang, whose header names culprits, and that can run here. ``only``: of these names."""
+    chosen: list[Scenario] = []
+    for scenario in run.expected():
+        if scenario.outcome != "hang" or not scenario.culprits:
+            continue
+        if only is not None and scenario.name not in only:
+            continue
+        if scenario.missing:
+            print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
+            continue
+        chosen.append(scenario)
+    return chosen
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -260,16 +286,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, metavar="DIR", help="keep what the tools printed")
     parser.add_argument("--guide", "--readme", action="store_true", help="write the table into hangdoc/guide")
     options = parser.parse_args()
-    chosen: list[Scenario] = []
-    for scenario in run.expected():
-        if scenario.outcome != "hang" or not scenario.culprits:
-            continue
-        if options.only is not None and scenario.name not in options.only:
-            continue
-        if scenario.missing:
-            print(f"{scenario.name:26s} not run: {', '.join(scenario.missing)} not installed", flush=True)
-            continue
-        chosen.append(scenario)
+    chosen = that_hang(options.only)
     looks = [(scenario, look) for scenario in chosen for look in (after_dumps, under_detail)]
     with ThreadPoolExecutor(options.jobs) as pool:
         results = [result for found in pool.map(lambda each: one_look(*each, options.keep), looks) for result in found]

@@ -391,6 +391,28 @@ def wrong_peer(job: Job, rng: random.Random) -> Damage:
     return _of_message(place, "wrong_peer", job)
 
 
+def fewer_rounds(job: Job, rng: random.Random) -> Damage:
+    """One replica of a pipeline runs fewer micro-batches than the others, or one more."""
+    pipes = [group for group in job.groups if group.desc == "mesh_pp"]
+    if job.family != "replicas" or not pipes:
+        raise NoPlace
+    culprits = frozenset(rng.choice(pipes).members)
+    place = _pick(rng, _places(job, lambda call: call.site == "scatter"))
+    here, once_more = place.call, rng.random() < 0.3
+    for rank in culprits:
+        steps = job.programs[rank]
+        mine = [at for at, s in enumerate(steps) if isinstance(s, Call) and s.iteration == here.iteration]
+        ends = [at for at in mine if steps[at].site == "scatter"]  # type: ignore[union-attr]
+        first = ends[-2] + 1
+        if once_more:
+            steps[first:first] = steps[first : ends[-1] + 1]
+        else:
+            del steps[first : ends[-1] + 1]
+    line = _line(here, job)
+    causes = frozenset({"HD102", "HD101"})
+    return Damage("fewer_rounds", culprits, here.group, here.site, line, causes, iteration=here.iteration)
+
+
 def all_send_first(job: Job, rng: random.Random) -> Damage:
     """Every rank of a ring sends first."""
     if job.family != "ring" or job.world < 2:
@@ -458,7 +480,7 @@ def nothing(job: Job, rng: random.Random) -> Damage:
 _ALL = (
     *(skip, extra, silent_extra, swap, order, size, dtype, operation, root, threads),
     *(late, ended_early, ended_for_good, one_more, crash, unseen, witness_gone, kernel_stuck, gpu_stuck),
-    *(no_send, extra_recv, wrong_peer, all_send_first, two),
+    *(no_send, extra_recv, wrong_peer, all_send_first, two, fewer_rounds),
 )
 FAULTS: dict[str, Callable[[Job, random.Random], Damage]] = {fault.__name__: fault for fault in _ALL}
 MESSAGES = {"no_send", "extra_recv", "wrong_peer", "all_send_first"}
@@ -470,10 +492,12 @@ def families_for(fault: str) -> list[str]:
         return ["ring"]
     if fault == "two":
         return ["tp_dp"]
+    if fault == "fewer_rounds":
+        return ["replicas"]
     if fault == "order":
         return ["script", "tp_dp", "moe"]
     if fault in MESSAGES:
-        return ["pipeline", "pipeline_batched", "mesh3d"] + (["ring"] if fault != "wrong_peer" else [])
+        return ["pipeline", "pipeline_batched", "mesh3d", "replicas"] + (["ring"] if fault != "wrong_peer" else [])
     if fault == "swap":
         return ["loop", "script", "checkpoint", "ddp_eval", "tp_dp"]
     return list(FAMILIES)

@@ -183,6 +183,8 @@ def _who(
         return (damage.culprits, frozenset()), causes, "certain"
     if kind == "two":
         return (damage.culprits,), causes, "certain"
+    if kind == "fewer_rounds":
+        return _replica(damage, dumping, seen)
     (rank,) = damage.culprits
     late = kind in {"late", "ended_for_good"}
     accepted: list[Ranks] = [damage.culprits]
@@ -206,6 +208,20 @@ def _who(
     elif damage.gone:
         most = "likely"  # the rank whose dump is lost may be late as well
     return tuple(accepted), causes, most
+
+
+def _replica(
+    damage: Damage, dumping: Dumping, seen: dict[int, list[Seen]]
+) -> tuple[tuple[Ranks, ...], frozenset[str | None], str]:
+    """Of two replicas, either may be the one that differs, unless its own rounds before can be seen."""
+    every = frozenset(seen)
+    others = every - damage.culprits
+    before = {e.entry.call.iteration for r in damage.culprits & every for e in seen[r]} - {damage.iteration, -1}
+    two = len(others) == len(damage.culprits)
+    open_ = two and (len(before) < 2 or dumping.only_active)
+    guesses = {"HD107"} if dumping.only_active else set()
+    accepted = (damage.culprits, others) if open_ else (damage.culprits,)
+    return accepted, damage.causes | guesses, "likely" if two or dumping.only_active else "certain"
 
 
 def _both_seen(seen: dict[int, list[Seen]], damage: Damage, rank: int) -> bool:

@@ -370,6 +370,49 @@ def pipeline_batched(rng: random.Random) -> Job:
     return pipeline(rng, batched=True)
 
 
+def replicas(rng: random.Random) -> Job:
+    """Several pipelines of one shape, sharded over the replicas: each micro-batch ends with a reduction across them."""
+    stages, count = rng.choice(((2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2)))
+    w = Writer(rng, "replicas", stages * count)
+    in_rows = rng.random() < 0.5
+    pipes = [tuple((at * stages + p) if in_rows else (p * count + at) for p in range(stages)) for at in range(count)]
+    own = rng.random() < 0.7
+    made = w.mesh("mesh_pp", pipes)
+    groups = made if own else dict.fromkeys(w.ranks, w.default)
+    data = w.mesh("mesh_dp", [tuple(pipe[stage] for pipe in pipes) for stage in range(stages)])
+    numel, layer, batched = rng.randint(4, 60) * 1024, rng.randint(50, 400) * 128, rng.random() < 0.5
+    micro, rounds = rng.randint(2, 4), rng.randint(4, 7)
+    w.collective("start", "barrier", w.default, 1, function="build")
+
+    def step(rank: int, site: str, op: str, peer: int) -> None:
+        if batched:
+            _exchange(w, rank, site, groups[rank], [(op, peer, numel)])
+        else:
+            _message(w, rank, site, groups[rank], op, peer, numel)
+
+    for w.iteration in range(rounds):
+        w.host(0.03)
+        for _ in range(micro):
+            for pipe in pipes:
+                for before, rank, after in zip((-1, *pipe), pipe, (*pipe[1:], -1), strict=False):
+                    if before >= 0:
+                        step(rank, "take", "recv", before)
+                    w.add(rank, Compute(0.03))
+                    if after >= 0:
+                        step(rank, "give", "send", after)
+                        step(rank, "take_back", "recv", after)
+                    w.add(rank, Compute(0.05))
+                    if before >= 0:
+                        step(rank, "give_back", "send", before)
+            w.collective("scatter", "reduce_scatter_tensor", data, layer, dtype="BFloat16", function="backward_step")
+        w.collective("norm", "all_reduce", w.default, 1, function="grad_norm")
+        if w.iteration % 2:
+            w.synchronize()
+    w.collective("end", "barrier", w.default, 1, function="main_end")
+    w.synchronize()
+    return w.job
+
+
 def ring(rng: random.Random) -> Job:
     """Halos around a ring: even ranks send first, odd ranks receive first."""
     w = Writer(rng, "ring", rng.choice((2, 4, 4, 6, 8)))
@@ -532,5 +575,5 @@ def script(rng: random.Random) -> Job:
     return w.job
 
 
-_ALL = (ddp, ddp_eval, fsdp, tp_dp, mesh3d, pipeline, pipeline_batched, ring, moe, loop, checkpoint, script)
+_ALL = (ddp, ddp_eval, fsdp, tp_dp, mesh3d, pipeline, pipeline_batched, ring, moe, loop, checkpoint, script, replicas)
 FAMILIES: dict[str, Callable[[random.Random], Job]] = {make.__name__: make for make in _ALL}

@@ -24,6 +24,7 @@ NAMES = {
     "both": "nccl_trace_rank_{rank}{kind}",
     "titan": "comm_traces/rank_{rank}",
     "hosts": "node{host}/nccl_trace_rank_{rank}",
+    "local": "node{host}/trace_{local}{kind}",
     "ray": "worker_{host}/flight_recorder/rank_{rank}{kind}",
 }
 
@@ -198,7 +199,9 @@ def write(folder: Path, machine: Machine, dumping: Dumping, rng: random.Random) 
 
 def _file(root: Path, machine: Machine, dumping: Dumping, rank: int) -> Path:
     kind = ".json" if dumping.as_json else ".pkl"
-    path = root / NAMES[dumping.names].format(rank=rank, host=rank // dumping.per_host, kind=kind)
+    path = root / NAMES[dumping.names].format(
+        rank=rank, host=rank // dumping.per_host, local=rank % dumping.per_host, kind=kind
+    )
     if dumping.zipped:
         path = path.with_name(path.name + ".gz")
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import re
 from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
@@ -278,6 +279,7 @@ class _Look:
         body = {
             "calls": self._rows(CALLS, recorded.calls),
             "messages": self._rows(MESSAGES, recorded.point_to_points),
+            "order": self._order(recorded),
             "gave_up": recorded.gave_up,
             "unsure_numbers": [self.names[name] for name in recorded.unsure_numbers],
             "places": sorted(self._own_places()),
@@ -307,6 +309,11 @@ class _Look:
             templates.append(self._tables.add_template((rows.kind is Call, group, *alike)))
             numbers.append(rows.number_of(call))
         return {"templates": templates, "numbers": numbers}
+
+    def _order(self, recorded: Recorded) -> list[int]:
+        """For each message, how many calls were issued before it."""
+        times = sorted(call.created_ns for call in recorded.calls)
+        return [bisect_right(times, message.created_ns) for message in recorded.point_to_points]
 
     def _own_places(self) -> set[tuple[int, int]]:
         """(number of a group, this rank's place in it), as point-to-point calls give it."""

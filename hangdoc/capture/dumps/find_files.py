@@ -41,6 +41,12 @@ class DumpFile:
         return f"{folder}/{_NUMBER.sub('#', name)}"
 
     @property
+    def shape(self) -> str:
+        """Its path without the numbers and suffixes: the dumps of all ranks have one."""
+        folder, _, name = self.path.rpartition("/")
+        return _NUMBER.sub("#", f"{folder}/{_stem(name)}")
+
+    @property
     def looks_like_a_dump(self) -> bool:
         """By its name: what is no dump then is worth a word."""
         name = self.path.rpartition("/")[2]

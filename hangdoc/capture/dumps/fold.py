@@ -198,7 +198,7 @@ class Folding:
         calls = _columns(CALLS, numbers, answer["calls"])
         messages = _columns(MESSAGES, numbers, answer["messages"])
         parts = tuple(_plain(answer[name]) for name in ("gave_up", "unsure_numbers", "places", "times"))
-        key = (_same(calls), _same(messages), parts)
+        key = (_same(calls), _same(messages), parts, tuple(answer["order"]))
         known = self._bodies.get(key)
         if known is None:
             if self._rows > _MOST_ROWS // 2:
@@ -258,12 +258,9 @@ class _Journals:
         members = {group.name: group.members for group in dump.groups}
         both = self._columns[id(dump.body)]
         calls, messages = (self._calls(columns, dump.names, members) for columns in both)
-        times: tuple[dict[int, int], dict[int, int]] = ({}, {})
-        for (is_call, place), created in zip(dump.body.times, dump.own, strict=True):
-            times[not is_call][place - both[not is_call].dropped] = created
         recorded = Recorded(
-            calls=_with_times(calls, times[0]),
-            point_to_points=_with_times(messages, times[1]),
+            calls=calls,
+            point_to_points=messages,
             groups=dump.groups,
             counters=dump.counters,
             forgotten=dump.forgotten + sum(columns.dropped for columns in both),
@@ -274,7 +271,16 @@ class _Journals:
             unsure_numbers=tuple(dump.names[group] for group in dump.body.unsure_numbers),
             active_only=dump.active_only,
         )
-        return recorded.as_journal(self._stacks, written)
+        return replace(recorded.as_journal(self._stacks, written), issued_at=self._issued_at(dump, calls, messages))
+
+    def _issued_at(self, dump: Dump, calls: tuple[Any, ...], messages: tuple[Any, ...]) -> tuple[Any, ...]:
+        """``Journal.issued_at``: the calls and messages keep one rank's times, as their order goes by these."""
+        found = []
+        for (is_call, at), created in zip(dump.body.times, dump.own, strict=True):
+            place = at - self._columns[id(dump.body)][not is_call].dropped
+            if place >= 0 and (calls if is_call else messages)[place].created_ns != created:
+                found.append(("call" if is_call else "message", place, created))
+        return tuple(found)
 
     def _calls(self, columns: Columns, names: tuple[str, ...], members: dict[str, tuple[int, ...]]) -> tuple[Any, ...]:
         """Those calls or messages, in groups of these names and members."""
@@ -329,16 +335,3 @@ def _same(columns: Columns) -> tuple[Any, ...]:
 
 def _plain(value: Any) -> Any:
     return tuple(map(_plain, value)) if isinstance(value, list) else value
-
-
-def _with_times(calls: tuple[Any, ...], times: dict[int, int]) -> tuple[Any, ...]:
-    """``calls`` with those issued at other times; itself where nothing changes."""
-    others = {place: created for place, created in times.items() if place >= 0 and calls[place].created_ns != created}
-    if not others:
-        return calls
-    found = list(calls)
-    for place, created in others.items():
-        call = found[place]
-        started = call.started_ns + created - call.created_ns if call.started_ns else 0
-        found[place] = replace(call, created_ns=created, started_ns=started)
-    return tuple(found)

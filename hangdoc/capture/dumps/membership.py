@@ -12,6 +12,8 @@ from hangdoc.capture.read.recorder_groups import MOST_RANKS
 _SLACK_NS = 60 * 10**9
 """Between the last call of one dump and the first one of another of the same run: the hosts' clocks differ, and a rank
 may be slow to start. A job that is started again begins later, as its dumps were written after a time-out."""
+_LONGEST_WAIT_NS = 3600 * 10**9
+"""From the last call to the dump: twice the longer of torch's default time-outs. A file that is younger was copied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +23,15 @@ class Member:
     rank: int
     dump: Dump
     file: DumpFile
+    number: int = -1
+    """The likeliest number of the name, where nothing but the name says the rank; else -1."""
 
 
 _Lists = frozenset[int]
 
 
-def rank_of(dump: Dump, file: DumpFile, sets: dict[int, _Lists]) -> int | None:
-    """The rank whose dump this is; None where neither its contents nor its name say.
+def member_of(dump: Dump, file: DumpFile, sets: dict[int, _Lists]) -> Member | None:
+    """The dump with its rank; None where neither its contents nor its name say.
 
     A rank is in all lists of members of its dump, and a point-to-point call shows its place in one of them. ``sets``
     remembers those lists, by identity.
@@ -35,30 +39,35 @@ def rank_of(dump: Dump, file: DumpFile, sets: dict[int, _Lists]) -> int | None:
     lists = {group.name: group.members for group in dump.groups if group.members}
     shown = {lists[name][place] for name, place in dump.places if place < len(lists.get(name, ()))}
     if len(shown) == 1:
-        return shown.pop()
-    possible: _Lists = frozenset()
-    for members in sorted(lists.values(), key=len):
-        own = sets.get(id(members))
-        if own is None:
-            own = sets[id(members)] = frozenset(members)
-        possible = possible & own if possible else own
+        return Member(shown.pop(), dump, file)
+    possible = possible_ranks(dump, sets)
     if len(possible) == 1:
-        return next(iter(possible))
+        return Member(next(iter(possible)), dump, file)
     numbers = [number for number in file.numbers() if number < MOST_RANKS]
-    return next((number for number in numbers if not possible or number in possible), numbers[0] if numbers else None)
+    rank = next((n for n in numbers if not possible or n in possible), numbers[0] if numbers else None)
+    return Member(rank, dump, file, numbers[0]) if rank is not None else None
 
 
-def newest_run(members: list[Member]) -> tuple[list[Member], list[Member], list[Member]]:
-    """(those of the newest run, one for each rank; those of earlier runs; those of ranks that are there twice).
+def possible_ranks(dump: Dump, sets: dict[int, _Lists]) -> _Lists:
+    """The ranks that are in all lists of members of the dump; empty where it has none."""
+    possible: _Lists = frozenset()
+    for group in sorted((group for group in dump.groups if group.members), key=lambda group: len(group.members)):
+        own = sets.get(id(group.members))
+        if own is None:
+            own = sets[id(group.members)] = frozenset(group.members)
+        possible = possible & own if possible else own
+    return possible
 
-    Dumps of one run were recorded at the same time. Where a rank is there twice at that time (the replicas of a job
-    that have ranks of their own), one folder is chosen, the newest.
+
+def one_of_each_rank(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    """(one dump of each rank, the others), of the dumps of one time.
+
+    Where a rank is there twice (the replicas of a job that have ranks of their own), one folder is chosen, the newest.
     """
-    now, earlier = _of_the_newest_time(members)
     taken: dict[int, Member] = {}
     twice: list[Member] = []
     by_series: dict[str, list[Member]] = defaultdict(list)
-    for member in now:
+    for member in members:
         by_series[member.file.series].append(member)
     for series in sorted(by_series.values(), key=_newest, reverse=True):
         clash = any(member.rank in taken for member in series)
@@ -67,18 +76,26 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member], list[
                 twice.append(member)
             else:
                 taken[member.rank] = member
-    return [taken[rank] for rank in sorted(taken)], earlier, twice
+    return [taken[rank] for rank in sorted(taken)], twice
+
+
+def _was_written_after(member: Member, moment: int) -> bool:
+    """True if the file was written by the job itself, and after that time (Unix ns)."""
+    written = int(member.file.written * 1e9)
+    return moment < written < _end(member) + _LONGEST_WAIT_NS
 
 
 def _newest(series: list[Member]) -> tuple[int, int]:
     return max(map(_end, series)), len(series)
 
 
-def _of_the_newest_time(members: list[Member]) -> tuple[list[Member], list[Member]]:
-    """Those whose times are joined to the newest by others' times, and the rest.
+def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
+    """Those whose times are joined to the newest by others' times, and the rest: dumps of one run were recorded at the
+    same time.
 
     A rank may have stood still for longer than the others' rings reach back. So where they have forgotten how the run
-    began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too.
+    began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too. Hosts' clocks
+    may be minutes apart; but a run that is started again begins after the dumps of the one before were written.
     """
     found: list[Member] = []
     earlier: list[Member] = []
@@ -87,7 +104,7 @@ def _of_the_newest_time(members: list[Member]) -> tuple[list[Member], list[Membe
     for member in sorted(members, key=_end, reverse=True):
         if found and _end(member) + _SLACK_NS < begun:
             old = member.file.written + _SLACK_NS / 1e9 < written
-            if remembered or member.rank in ranks or old:
+            if member.rank in ranks or ((remembered or old) and not _was_written_after(member, begun)):
                 earlier.append(member)
                 continue
         begun = min(begun, _begin(member)) if found else _begin(member)

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from hangdoc.capture.dumps.find_files import MOST_FILES, DumpFile, find_files, open_file
 from hangdoc.capture.dumps.fold import Dump, Folding, TooMuchError
-from hangdoc.capture.dumps.membership import Member, newest_run, rank_of
+from hangdoc.capture.dumps.local_ranks import Told, with_ranks_in_job
+from hangdoc.capture.dumps.membership import Member, member_of, newest_run, one_of_each_rank
 from hangdoc.capture.dumps.workers import read_all
 from hangdoc.capture.read.recorder_groups import MOST_RANKS
 from hangdoc.model.journal import Journal
@@ -47,7 +48,9 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         found.append(Unavailable("journal", f"only {MOST_FILES:,} files were looked at", "name a smaller folder"))
     folding = Folding(len(files))
     members, failed = _members(folder, files, folding, progress)
-    chosen, earlier, twice = newest_run(members)
+    now, earlier = newest_run(members)
+    told = with_ranks_in_job(now)
+    chosen, twice = one_of_each_rank(told.members)
     journals = folding.journals((member.dump, member.file.written) for member in chosen)
     if not members and not failed:
         why = f"{folder}: no file here is a dump of a flight recorder"
@@ -55,7 +58,14 @@ def read_dump_folder(folder: Path, progress: Callable[[int, int], None] | None =
         found.append(Unavailable("journal", why, remedy))
     return Folder(
         {member.rank: journal for member, journal in zip(chosen, journals, strict=True)},
-        (*found, *_together(failed), *_of_earlier_runs(chosen, earlier), *_of_others(twice), *_gaps(chosen)),
+        (
+            *found,
+            *_together(failed),
+            *_of_earlier_runs(chosen, earlier),
+            *_of_hosts(told),
+            *_of_others(twice),
+            *_gaps(chosen),
+        ),
         max((member.dump.latest_ns for member in chosen), default=0),
     )
 
@@ -89,14 +99,16 @@ def _with_ranks(
     members = []
     notes = []
     sets: dict[int, frozenset[int]] = {}
+    shapes = {files[number].shape for number in dumps}
     for number, file in enumerate(files):
         if number in failed:
-            likely = next((n for n in file.numbers() if n < MOST_RANKS), None)
+            named = not shapes or file.shape in shapes
+            likely = next((n for n in file.numbers() if n < MOST_RANKS), None) if named else None
             notes.append(Unavailable("journal", f"{file.path}: {failed[number]}", _TORN, likely))
         elif number in dumps:
-            rank = rank_of(dumps[number], file, sets)
-            if rank is not None:
-                members.append(Member(rank, dumps[number], file))
+            member = member_of(dumps[number], file, sets)
+            if member is not None:
+                members.append(member)
             else:
                 notes.append(_without_rank(file))
     return members, notes
@@ -153,6 +165,19 @@ def _folders(members: list[Member]) -> str:
     names = list(dict.fromkeys(member.file.path.rpartition("/")[0] or "." for member in members))
     shown = ", ".join(names[:_MOST_FOLDERS])
     return shown if len(names) <= _MOST_FOLDERS else f"{shown} and {len(names) - _MOST_FOLDERS} more folders"
+
+
+def _of_hosts(told: Told) -> list[Unavailable]:
+    """On dumps whose names say their ranks on their hosts alone."""
+    remedy = "rename them to <prefix><rank in the job>"
+    found = []
+    if told.unclear:
+        why = f"{len(told.unclear)} dumps were left out ({_folders(told.unclear)}): their names say the ranks on their "
+        found.append(Unavailable("journal", f"{why}hosts alone, and nothing says which host comes first", remedy))
+    if told.by_name:
+        why = "the dumps' names say the ranks on their hosts alone; the hosts were put in the order of their numbers"
+        found.append(Unavailable("rank", why, remedy))
+    return found
 
 
 def _of_others(twice: list[Member]) -> list[Unavailable]:

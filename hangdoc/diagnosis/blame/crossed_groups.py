@@ -44,8 +44,25 @@ def crossed_groups(case: Case) -> Blame[CrossedGroups] | None:
         both = set(mine.group[1]) & set(theirs.group[1])
         sides = [tuple(r for r in ranks if not both or r in both) for ranks in (here, there)]
         if all(sides):
-            return _blamed(mine, theirs, sides)
+            return _by_most_ranks(case, mine, theirs, sides)
     return _crossed_meshes(case)
+
+
+def _by_most_ranks(case: Case, mine: Token, theirs: Token, sides: list[tuple[int, ...]]) -> Blame[CrossedGroups]:
+    """The blame of the side whose order fewer ranks of the job share: of a mesh, every row uses the same dimensions.
+
+    Example: rank 2 leaves the order of ranks 0 and 1, and ranks 3 to 5 have that of 0 and 1 in groups of their own.
+    """
+    labels = {history.key: history.label for history in case.histories}
+    elsewhere = [rank for rank in case.programs if not any(rank in side for side in sides)]
+    orders = ((mine, theirs), (theirs, mine))
+    agree = [
+        len(side) + sum(_uses_same_order(case, labels, *order, rank) for rank in elsewhere)
+        for side, order in zip(sides, orders, strict=True)
+    ]
+    if agree[1] < agree[0]:
+        mine, theirs, sides, agree = theirs, mine, sides[::-1], agree[::-1]
+    return _blamed(mine, theirs, sides, alike=agree[0] == agree[1])
 
 
 def _stuck_at(case: Case) -> list[tuple[Token, list[int]]]:
@@ -133,10 +150,10 @@ def _is_issued_by(case: Case, rank: int, call: Token) -> bool:
     return own is not None and (own.op, own.sizes, own.site) == (call.op, call.sizes, call.site)
 
 
-def _blamed(mine: Token, theirs: Token, sides: list[tuple[int, ...]]) -> Blame[CrossedGroups]:
+def _blamed(mine: Token, theirs: Token, sides: list[tuple[int, ...]], *, alike: bool = False) -> Blame[CrossedGroups]:
     culprits, others = sides
     found = CrossedGroups(mine, theirs, others)
     sure = f"{ranks_text(culprits)} issued the two calls in the other order, and what follows agrees"
-    if len(culprits) == len(others):
+    if alike:
         return Blame(found, culprits, (others,), proved=True, sure=f"{sure}; nothing tells which order is right")
     return Blame(found, culprits, proved=True, confidence=Confidence.LIKELY, sure=sure)

@@ -22,6 +22,7 @@ from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_p
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
+from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
@@ -110,6 +111,12 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     if case.job.mode == "dump" and case.streams:
         return found  # what a root does now, its dump does not show: it may be at its end
     return found if found.proved or not case.graph.roots else None
+
+
+def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A pipeline that did another number of rounds than its siblings. Before a single rank's own loop, which all of its
+    ranks left, and before the divergence, which sees no more than one stage of it."""
+    return replica_differs(inquiry.case)
 
 
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -298,6 +305,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
+    whole_replica,
     own_loop,
     groups_crossed,
     divergence,

@@ -36,7 +36,7 @@ class Further:
 
 def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     """Faults of groups that have no rank in common with the blamed one's, the largest groups first."""
-    if not case.streams or not found.culprits or any(a.kind in MESSAGES for a in case.activities.values()):
+    if not case.programs or not found.culprits or any(a.kind in MESSAGES for a in case.activities.values()):
         return []
     taken = set(_concerned(found))
     further: list[Further] = []
@@ -70,17 +70,26 @@ def _concerned(found: Blame[Explanation]) -> tuple[int, ...]:
 
 def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
     """The fault that the group's own calls show."""
-    waiting = [number for rank in history.members if (number := history.first_pending(rank))]
+    waiting = _under_way(history)
     if not waiting or len(history.members) < 2:
         return
-    first = min(waiting)
-    call = next(t for r in history.members if (t := history.at(r, first)) is not None and t.pending)
+    call = min(waiting, key=lambda token: token.sequence)
     yield from _clashes(case, history, call)
-    late = tuple(
-        r for r in history.members if r in case.programs and r not in case.streams.fronts and history.issued(r) < first
-    )
+    late = tuple(r for r in history.members if _is_at_rest(case, r) and history.issued(r) < call.sequence)
     if late:
         yield Further(late, "late", call, history.label)
+
+
+def _under_way(history: GroupHistory) -> list[Token]:
+    """The first call of each member that it waits in."""
+    lists = {id(calls): calls for calls in history.tokens.values()}.values()
+    return [token for calls in lists if (token := next((t for t in calls if t.pending), None)) is not None]
+
+
+def _is_at_rest(case: Case, rank: int) -> bool:
+    """True if the rank was seen to be at no call, to wait for no rank and not to be at work."""
+    waits = rank in case.streams.fronts or bool(case.graph.on(rank))
+    return rank in case.programs and not waits and not case.activities[rank].moving
 
 
 def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further]:
@@ -98,7 +107,7 @@ def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further
 
 def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:
     """The members that left the program of most ranks, where the group waits and the others of it kept to it."""
-    if not any(history.first_pending(rank) for rank in history.members):
+    if not _under_way(history):
         return
     # A group that all its members use otherwise than the rest of the job is the program's own way.
     ranks = tuple(r for r in history.members if r in left and not _left_together(left, left[r]))

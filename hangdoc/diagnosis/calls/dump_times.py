@@ -164,8 +164,10 @@ def _is_quiet(programs: Mapping[int, RankProgram], now: Mapping[int, float], lon
 def _latest(program: RankProgram) -> float:
     """The latest time in the dump."""
     journal = program.journal
+    if journal.latest_ns:
+        return journal.latest_ns / 1e9
     issued = max(map(_created, journal.calls), default=0)
-    return max(journal.latest_ns, issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
+    return max(issued, max((m.created_ns for m in journal.point_to_points), default=0)) / 1e9
 
 
 def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | None:
@@ -173,8 +175,10 @@ def _pending(program: RankProgram, streams: Streams) -> tuple[float, float] | No
     front = streams.fronts.get(program.rank)
     if front is not None:
         return front.created_ns / 1e9, front.timeout_ms / 1000
-    calls = [program.journal.calls[place] for place in program.recording.pending[:1]]
-    return (calls[0].created_ns / 1e9, calls[0].timeout_ms / 1000) if calls else None
+    place = next(iter(program.recording.pending), None)
+    if place is None:
+        return None
+    return program.journal.call_issued_ns(place) / 1e9, program.journal.calls[place].timeout_ms / 1000
 
 
 def _are_of_the_dumps(

@@ -133,7 +133,7 @@ class Streams:
             return False
         if front.call is not None:
             return token.order > front.call.order
-        return self._programs[rank].journal.calls[token.order].created_ns > front.created_ns
+        return token.created_ns > front.messages[0].created_ns
 
 
 def _runs_ahead(program: RankProgram) -> bool:
@@ -151,13 +151,13 @@ def _front(program: RankProgram) -> Front | None:
     """The first call or message under way, by the time it was issued."""
     journal, pending = program.journal, program.recording.pending
     place = pending[0] if pending else None
-    waiting = [m for m in journal.point_to_points if not m.completed]
-    first = min(waiting, key=lambda m: m.created_ns) if waiting else None
+    waiting = [(m, at) for at, m in enumerate(journal.point_to_points) if not m.completed]
+    first, at = min(waiting, key=lambda each: each[0].created_ns) if waiting else (None, -1)
     if place is not None:
         call = journal.calls[place]
         if first is None or call.created_ns <= first.created_ns:
-            return Front(program.rank, program.token(place), (), call.created_ns, call.timeout_ms)
+            return Front(program.rank, program.token(place), (), journal.call_issued_ns(place), call.timeout_ms)
     if first is None:
         return None
-    alike = (m for m in waiting if first.batch and (m.group, m.batch) == (first.group, first.batch))
-    return Front(program.rank, None, tuple(alike) or (first,), first.created_ns, first.timeout_ms)
+    alike = (m for m, _ in waiting if first.batch and (m.group, m.batch) == (first.group, first.batch))
+    return Front(program.rank, None, tuple(alike) or (first,), journal.message_issued_ns(at), first.timeout_ms)

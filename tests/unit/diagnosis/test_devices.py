@@ -324,3 +324,52 @@ def test_two_ranks_of_different_groups_that_changed_the_order_of_a_mesh(tmp_path
     found = asked(tmp_path, ranks, groups=groups, after=601.0, mesh=True)
     assert (found.outcome, found.culprits, code(found)) == ("hang", (1, 6), "HD107")
     assert "uses `shard`" in found.verdict or "use `shard`" in found.verdict
+
+
+def replicas(**last: str) -> tuple[dict[int, str], dict[str, list[int]]]:
+    """Pipelines of two stages: rank 0 and 1, 2 and 3, …; of each micro-batch every stage reduces across them.
+    ``last``: pipeline → what its stages issue behind the first reduction of the last round: '+' is another that
+    completed, '…' one under way."""
+    groups = {f"dp{stage}": [2 * at + stage for at in range(len(last))] for stage in range(2)}
+    ranks = {}
+    for at, ends in enumerate(last.values()):
+        for stage, message in enumerate((f"send>{2 * at + 1}", f"recv<{2 * at}")):
+            batch = f"{message} dp{stage}:all_gather"
+            words = f"{batch} {batch} all_reduce {batch} {batch} all_reduce {batch} {ends}"
+            ranks[2 * at + stage] = words.replace("+", batch).replace("…", f"{batch}*")
+    return ranks, groups
+
+
+def test_a_pipeline_that_runs_fewer_rounds_than_its_siblings(tmp_path: Path) -> None:
+    ranks, groups = replicas(a="… all_reduce*", b="all_reduce*", c="… all_reduce*")
+    found = asked(tmp_path, ranks, groups=groups, mesh=True, after=601.0)
+    assert (found.outcome, found.culprits, code(found), found.confidence) == ("hang", (2, 3), "HD102", "likely")
+    assert "Ranks 2 and 3 run one round fewer than the other pipelines" in found.verdict
+    assert set(found.victims) == {0, 1, 4, 5}
+
+
+def test_of_two_pipelines_the_one_differs_whose_own_rounds_were_like_the_others(tmp_path: Path) -> None:
+    ranks, groups = replicas(a="… all_reduce*", b="all_reduce*")
+    (tmp_path / "fewer").mkdir()
+    found = asked(tmp_path / "fewer", ranks, groups=groups, mesh=True, after=601.0)
+    assert (found.culprits, code(found), found.confidence) == ((2, 3), "HD102", "likely")
+    ranks, groups = replicas(a="+ … all_reduce*", b="+ all_reduce*")
+    (tmp_path / "more").mkdir()
+    found = asked(tmp_path / "more", ranks, groups=groups, mesh=True, after=601.0)
+    assert (found.culprits, code(found), found.confidence) == ((0, 1), "HD102", "likely")
+    assert "run one round more than the other pipelines of the same shape, with all_gather" in found.verdict
+
+
+def test_of_two_pipelines_that_differ_from_the_first_round_on_either_may_be_right(tmp_path: Path) -> None:
+    groups = {"dp0": [0, 2], "dp1": [1, 3]}
+    ranks = {0: "send>1 dp0:all_gather*", 1: "recv<0 dp1:all_gather*", 2: "send>3 all_reduce*", 3: "recv<2 all_reduce*"}
+    found = asked(tmp_path, ranks, groups=groups, mesh=True, after=601.0)
+    assert found.confidence == "possible"
+    assert {found.culprits, *found.alternatives} >= {(0, 1), (2, 3)}
+
+
+def test_a_stage_alone_is_no_replica(tmp_path: Path) -> None:
+    """Rank 2 skips its reduction; its pipeline does not."""
+    ranks, groups = replicas(a="… all_reduce*", b="… all_reduce*", c="… all_reduce*")
+    ranks[2] = ranks[2].replace("dp0:all_gather*", "")
+    assert asked(tmp_path, ranks, groups=groups, mesh=True, after=601.0).culprits == (2,)

@@ -171,15 +171,75 @@ def test_a_rank_that_stood_still_for_an_hour_belongs_to_the_run(tmp_path: Path) 
     assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
 
 
+def test_hosts_whose_clocks_are_minutes_apart_are_of_one_run(tmp_path: Path) -> None:
+    """Rank 1's clock is 200 s ahead. The dumps are written after 600 s, before any other run can begin."""
+    for rank in range(2):
+        content = dump(at(1, rank * 200 * 10**9), at(2, rank * 200 * 10**9), pg_config=config(2))
+        path = write(tmp_path / f"trace_{rank}", content)
+        written = 10**9 + 602 + rank * 200
+        os.utime(path, (written, written))
+    assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
+
+
+def test_a_dump_left_over_that_was_written_before_the_run_began_is_not_mixed_in(tmp_path: Path) -> None:
+    for rank, begun in ((0, 0), (1, 700)):
+        path = write(tmp_path / f"trace_{rank}", dump(at(1, begun * 10**9), pg_config=config(2)))
+        os.utime(path, (10**9 + begun + 600, 10**9 + begun + 600))
+    assert sorted(read_dump_folder(tmp_path).journals) == [1]
+
+
 def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
     for replica in range(2):
         for rank in range(2):
             content = dump(at(1, replica * 10**9), pg_config=config(2))
             write(tmp_path / f"replica_{replica}" / f"rank_{rank}", content)
     found = read_dump_folder(tmp_path)
-    assert found.journals[0].calls[0].created_ns == 10**18 + 2 * 10**9
+    assert found.journals[0].call_issued_ns(0) == 10**18 + 2 * 10**9
     assert [note.rank for note in found.unavailable] == [0, 1]
     assert "replica_0/rank_0: there is another dump of rank 0 here" in told(found)
+
+
+def on_hosts(where: Path, names: list[str], **groups: list[list[int]]) -> None:
+    """Two dumps on each of three hosts, whose ranks are 0 and 1, 2 and 3, 4 and 5; rank 5's has a third call.
+    ``groups``: further groups of each host's ranks."""
+    for host, name in enumerate(names):
+        for local in range(2):
+            rank = 2 * host + local
+            calls = [at(n, rank * 10**6) for n in range(1, 4 if rank == 5 else 3)]
+            mine = {f"{key}{host}": each[host] for key, each in groups.items()}
+            write(where / name.format(local=local), dump(*calls, pg_config=config(6, **mine)))
+
+
+@pytest.mark.parametrize("name", ["node{}/trace_{{local}}", "trace_gpu-{}_rank{{local}}", "{}/7/rank_{{local}}.pkl"])
+def test_names_of_the_rank_on_the_host_are_joined_in_the_order_of_the_hosts(tmp_path: Path, name: str) -> None:
+    on_hosts(tmp_path, [name.format(host) for host in range(3)])
+    found = read_dump_folder(tmp_path)
+    assert {rank: len(journal.calls) for rank, journal in found.journals.items()} == dict.fromkeys(range(5), 2) | {5: 3}
+    assert [note.what for note in found.unavailable] == ["rank"]
+    assert "the ranks on their hosts alone; the hosts were put in the order of their numbers" in told(found)
+
+
+def test_the_groups_in_the_dumps_say_which_host_comes_first(tmp_path: Path) -> None:
+    on_hosts(tmp_path, ["c/trace_{local}", "a/trace_{local}", "b/trace_{local}"], tp=[[0, 1], [2, 3], [4, 5]])
+    found = read_dump_folder(tmp_path)
+    assert {rank: len(journal.calls) for rank, journal in found.journals.items()} == dict.fromkeys(range(5), 2) | {5: 3}
+    assert not found.unavailable
+
+
+def test_hosts_in_no_known_order_are_refused(tmp_path: Path) -> None:
+    on_hosts(tmp_path, ["red/trace_{local}", "blue/trace_{local}", "green/trace_{local}"])
+    found = read_dump_folder(tmp_path)
+    assert not found.journals
+    assert "6 dumps were left out (" in told(found) and "nothing says which host comes first" in told(found)
+    assert "rename them to <prefix><rank in the job>" in found.unavailable[0].remedy
+
+
+def test_copies_of_dumps_are_no_other_host(tmp_path: Path) -> None:
+    for folder in ("node0", "node1"):
+        for rank in range(2):
+            write(tmp_path / folder / f"trace_{rank}", dump(at(1, rank), pg_config=config(4)))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1] and "there is another dump of rank 0 here" in told(found)
 
 
 def test_a_dump_of_active_calls_alone_is_marked(tmp_path: Path) -> None:
@@ -207,7 +267,31 @@ def test_ranks_of_one_behaviour_share_their_calls(tmp_path: Path) -> None:
     assert [call.group for call in other.calls] == ["row_1"] * 5 + ["0"]
     assert [call.thread_id for call in other.calls] == [1, 1, 1, 1, 1, 2]
     # Of what a group waits for, and of the last call, each rank keeps its own time.
-    assert (one.calls[-1].created_ns, other.calls[-1].created_ns) == (10**18 + 6, 10**18 + 7)
+    assert (one.call_issued_ns(5), other.call_issued_ns(5)) == (10**18 + 6, 10**18 + 7)
+
+
+def test_calls_and_messages_of_ranks_of_one_behavior_stay_in_their_order(tmp_path: Path) -> None:
+    """Rank 2 did what rank 0 did, half a second later: its call comes before its second message all the same."""
+    waits = {"state": "scheduled", "retired": False}
+    for rank in (0, 2):
+        begun = 10**18 + rank * 250_000_000
+        group = f"pair_{rank}"
+        members = {"pair": {"name": group, "desc": "pair", "ranks": str([rank, rank + 1])}}
+        sends = [
+            nccl(n, is_p2p=True, profiling_name="nccl:send 0->1", process_group=(group, "pair"), p2p_seq_id=number,
+                 time_created_ns=begun + n * 10**6, **(waits if number > 1 else {}))
+            for number, n in enumerate((1, 3, 4), 1)
+        ]  # fmt: skip
+        call = nccl(2, time_created_ns=begun + 2 * 10**6, **waits)
+        content = dump(sends[0], call, *sends[1:], pg_config={**config(4), group: members["pair"]})
+        write(tmp_path / f"trace_{rank}", content)
+    journals = read_dump_folder(tmp_path).journals
+    assert journals[0].calls[0] is journals[2].calls[0]
+    for journal in journals.values():
+        times = [m.created_ns for m in journal.point_to_points]
+        assert times[0] < journal.calls[0].created_ns < times[1] < times[2]
+    assert journals[2].call_issued_ns(0) - journals[0].call_issued_ns(0) == 500_000_000
+    assert journals[2].message_issued_ns(1) - journals[0].message_issued_ns(1) == 500_000_000
 
 
 def test_equal_dumps_cost_one(tmp_path: Path) -> None:
