@@ -206,7 +206,8 @@ class Folding:
         if known is None:
             if self._rows > _MOST_ROWS // 2:
                 calls, messages = calls.newest(self._fewest), messages.newest(self._fewest)
-            known = self._bodies[key] = Body(calls, messages, *parts, numbers=self._last_numbers(calls))
+            known = Body(calls, messages, parts[0], parts[1], parts[2], parts[3], self._last_numbers(calls))
+            self._bodies[key] = known
             self._rows += len(known)
         return known
 
