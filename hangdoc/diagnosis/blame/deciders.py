@@ -39,6 +39,7 @@ from hangdoc.diagnosis.explanation import (
     SeparateMeetings,
     UnseenMessages,
 )
+from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
@@ -111,6 +112,17 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     if case.job.mode == "dump" and case.streams:
         return found  # what a root does now, its dump does not show: it may be at its end
     return found if found.proved or not case.graph.roots else None
+
+
+def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message that differs from all that its rank passed before, among devices. Before all that counts calls: it
+    holds up the ranks as if calls were missing, and none is."""
+    return stray_message(inquiry.case)
+
+
+def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message whose sides differ in size. Before the devices: these have all issued it."""
+    return unequal_message(inquiry.case)
 
 
 def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -305,6 +317,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
+    message_gone_astray,
     whole_replica,
     own_loop,
     groups_crossed,
@@ -315,6 +328,7 @@ DECIDERS: tuple[Decider, ...] = (
     waiting_threads,
     stuck_ranks,
     unseen_message,
+    message_of_other_size,
     stuck_on_a_device,
     waiting_roots,
     all_arrived,
