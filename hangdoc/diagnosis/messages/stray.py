@@ -13,12 +13,17 @@ from math import prod
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone, paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.messages.faults import WrongPeer
 from hangdoc.model.journal import Journal, PointToPoint
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
+
+_OFTEN = 3
+"""Messages that a line passes to one peer before another one that was taken is odd; chosen by hand."""
+_LATEST = 8
+"""Messages of a line, the newest, among which the odd one is: a device's CPU is no farther ahead; chosen by hand."""
 
 _Sizes = tuple[tuple[int, ...], ...]
 
@@ -94,35 +99,40 @@ def _frame(journal: Journal, message: PointToPoint) -> Frame | None:
 
 
 def _to_another_rank(journals: Mapping[int, Journal]) -> Blame[WrongPeer] | None:
-    """The one message to, or from, a rank that does not expect it, at a line that always had another peer, which waits.
+    """The one message to, or from, another rank than all others of its line, whose usual peer waits for it.
 
-    Example: rank 1 always sends to 2 at a line, now to 5, and rank 2 waits for it → rank 1, took 5, waits 2.
+    The rank that it took may have taken it for the next one. Example: rank 1 always sends to 2 at a line, once to 5,
+    and rank 2 waits for it → rank 1, took 5, waits 2.
     """
     pending = [each for each in alone(journals) if not each.message.completed]
-    found = []
-    for each in pending:
-        message, journal = each.message, journals[each.rank]
-        at_line = _peers_at_line(journal, message)
-        for other in pending:
-            waits = other.message.peer == each.rank and other.message.group == message.group
-            answers = message_way(other.message.op) != message_way(message.op)
-            if waits and answers and other.rank in at_line and message.peer not in at_line:
-                way = message_way(message.op)
-                found.append(WrongPeer(each.rank, way, message.peer, other.rank, _frame(journal, message)))
-    if len({(each.rank, each.took) for each in found}) != 1 or not _fits_none(found[0], pending):
+    found: dict[tuple[int, int], WrongPeer] = {}
+    for waiter in pending:
+        rank, way = waiter.message.peer, message_way(waiter.message.op)
+        journal = journals.get(rank)
+        odd = _odd_at_line(journal, "recv" if way == "send" else "send", waiter) if journal is not None else None
+        if odd is not None and journal is not None:
+            stray = WrongPeer(rank, message_way(odd.op), odd.peer, waiter.rank, _frame(journal, odd))
+            if odd.completed or _fits_none(stray, pending):
+                found.setdefault((rank, odd.peer), stray)
+    if len(found) != 1:
         return None
-    sure = f"rank {found[0].rank} had always another peer at that line, and that one waits for it"
-    return Blame(found[0], (found[0].rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    (stray,) = found.values()
+    sure = f"rank {stray.rank} had always another peer at that line, and that one waits for it"
+    return Blame(stray, (stray.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
-def _peers_at_line(journal: Journal, message: PointToPoint) -> set[int]:
-    """The peers of the rank's other messages of that way at that line."""
-    site = site_of(journal.stack(message.stack))
-    return {
-        m.peer
-        for m in journal.point_to_points
-        if m is not message and m.op == message.op and site_of(journal.stack(m.stack)) == site
-    }
+def _odd_at_line(journal: Journal, way: str, waiter: Alone) -> PointToPoint | None:
+    """The latest message of that way, where it is the only one of its line that is not with the rank that waits."""
+    by_line: dict[Site, list[PointToPoint]] = {}
+    for message in journal.point_to_points:
+        if message_way(message.op) == way and message.group == waiter.message.group:
+            by_line.setdefault(site_of(journal.stack(message.stack)), []).append(message)
+    for messages in by_line.values():
+        odd = [message for message in messages if message.peer != waiter.rank]
+        usual = len(messages) - len(odd)
+        if len(odd) == 1 and usual >= (_OFTEN if odd[0].completed else 1) and odd[0] in messages[-_LATEST:]:
+            return odd[0]
+    return None
 
 
 def _fits_none(found: WrongPeer, pending: list[Alone]) -> bool:
