@@ -31,6 +31,7 @@ from hangdoc.diagnosis.explanation import (
     AllArrived,
     Blame,
     Diverged,
+    EndedFirst,
     Explanation,
     Gone,
     HeldUpUnseen,
@@ -167,6 +168,17 @@ def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
+
+
+def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
+    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
+    explains; before the graph, in which a rank that has ended waits like any other."""
+    case = inquiry.case
+    if case.job.mode != "dump" or not case.times.ended_first:
+        return None
+    ranks = case.times.ended_first
+    sure = "the times of the dump files, and of the last calls in them"
+    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
@@ -325,6 +337,7 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
+    ended_first,
     waiting_threads,
     stuck_ranks,
     unseen_message,
