@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
 _MOST_SETS = 4
-"""Most rows, or sets of ranks, of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
+"""Most rows, or sets of ranks, of each kind: a report fits on one screen. Chosen by hand; the JSON document has all."""
 
 
 def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:

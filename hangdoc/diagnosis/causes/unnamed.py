@@ -154,17 +154,14 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
         return None
     stuck = case.activities[wait.waiter]
     alike = [w.waiter for w in waits if case.activities[w.waiter].text == stuck.text]
+    owed: Message = (
+        [_owed(stuck), ", which waited for it"]
+        if stuck.kind in MESSAGES
+        else [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
+    )
     return Finding(
         "",
-        sentence(
-            [
-                [
-                    Does(culprits, "has", "have"),
-                    f" not issued {_owed(stuck)}, {'for' if stuck.kind in MESSAGES else 'in'} which ",
-                ],
-                [Ranks.of([wait.waiter] if stuck.kind in MESSAGES else alike), " waited", at(stuck.where)],
-            ]
-        ),
+        sentence([Does(culprits, "has", "have"), " not issued ", owed, at(stuck.where)]),
         joined(
             ["no call of ", Ranks(culprits), " was under way when the dump was written"],
             last_issued(case, culprits[0]) or "what else it did, a dump does not show",
