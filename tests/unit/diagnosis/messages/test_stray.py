@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
 
 import pytest
-from device_dumps import folder
+from device_dumps import BEGAN, folder
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Diagnosis
@@ -81,3 +83,18 @@ def test_a_clock_that_is_minutes_off_is_no_end(tmp_path: Path) -> None:
 def test_a_rank_that_came_late_has_not_ended(tmp_path: Path) -> None:
     found = ended(tmp_path, {0: 601, 1: 602, 2: 300, 3: 601})
     assert found.cause is None or found.cause.code != "HD401"
+
+
+def test_a_count_of_messages_is_no_call_that_was_issued(tmp_path: Path) -> None:
+    """Rank 0's dump shows only what was under way: nothing. Its count is that of its messages."""
+    path = folder(tmp_path, dict.fromkeys(range(3), "all_reduce all_reduce*"), after=700.0, only_active=True)
+    for rank in range(3):
+        file = path / f"nccl_trace_rank_{rank}"
+        content = pickle.loads(file.read_bytes())
+        content["pg_status"] = {"0": {"last_enqueued_collective": 2 if rank else 12, "last_completed_collective": 12}}
+        content["entries"] = content["entries"] if rank else []
+        file.write_bytes(pickle.dumps(content, protocol=2))
+        os.utime(file, (BEGAN + 700, BEGAN + 700))
+    found = api.diagnose(path)
+    assert (found.outcome, found.culprits) == ("hang", (0,))
+    assert "Rank 0 has not issued all_reduce" in found.verdict
