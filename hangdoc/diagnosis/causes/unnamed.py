@@ -153,7 +153,7 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
     if wait is None:
         return None
     stuck = case.activities[wait.waiter]
-    alike = [w.waiter for w in waits if case.activities[w.waiter].text == stuck.text]
+    alike = [w.waiter for w in waits if _same_call(case.activities[w.waiter], stuck)]
     owed: Message = (
         [_owed(stuck), ", which waited for it"]
         if stuck.kind in MESSAGES
@@ -168,6 +168,11 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
         ),
         ["look at the log of ", Ranks(culprits), ", or attach to it where it still lives (`hangdoc attach PID`)"],
     )
+
+
+def _same_call(one: Activity, other: Activity) -> bool:
+    """True if both ranks wait in one call."""
+    return (one.kind, one.group, one.members, one.sequence) == (other.kind, other.group, other.members, other.sequence)
 
 
 def _owed(stuck: Activity) -> str:
