@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE = 4
 MAX_UNAVAILABLE = 6
-"""Most rows of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
+_MOST_SETS = 4
+"""Most rows, or sets of ranks, of each kind: a report fits on one screen. Chosen by hand; the JSON document has all."""
 
 
 def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -42,8 +43,14 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
     if not others:
         return
-    *most, last = (name_ranks(ranks) for ranks in others[:4])
-    sets = f"{', '.join(most)} or {last}" if most else last
+    if len(others) > _MOST_SETS and all(len(ranks) == 1 for ranks in others):
+        sets = f"any of {name_ranks(rank for ranks in others for rank in ranks)}"
+    else:
+        *most, last = (name_ranks(ranks) for ranks in others[:_MOST_SETS])
+        sets = f"{', '.join(most)} or {last}" if most else last
+    if not diagnosis.culprits:
+        yield Row("suspect", (Piece(f"It may be {sets}; the data does not decide."),))
+        return
     fits = "both" if len(others) == 1 else "all of them"
     yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
 

@@ -17,6 +17,8 @@ from dump_folders.write import NAMES, SCHEMAS, Dumping, visible, write
 DEFAULT = 200
 SEED = 13
 _TRIES = 200
+_CLOCKS = 7
+"""The hosts' clocks are minutes apart in one folder of so many."""
 _SLOW_PATH = frozenset({"2.7", "2.9", "2.10"})
 """Schemas that show the parts of an uneven all_gather."""
 HEALTHY = ("complete", "running", "running_long_skew", "complete_unseen")
@@ -85,7 +87,7 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
     ).run()
     if machine.hung == (fault in HEALTHY):
         raise NoPlace  # it does not hang: the calls happen to match
-    dumping = _dumping(rng, fault, machine, damage, schema, timing=timing)
+    dumping = _dumping(rng, fault, machine, damage, schema, number, timing=timing)
     if plain:
         dumping = _plain(dumping)
     if fault not in HEALTHY and not _shows(machine, dumping):
@@ -96,7 +98,9 @@ def _make(rng: random.Random, fault: str, seed: str, number: int, *, timing: boo
     return Case(f"{number:03d}-{fault}-{family}", family, fault, machine, dumping, replace(found, fault=fault), seed)
 
 
-def _dumping(rng: random.Random, fault: str, machine: Machine, damage: Damage, schema: str, *, timing: bool) -> Dumping:
+def _dumping(
+    rng: random.Random, fault: str, machine: Machine, damage: Damage, schema: str, number: int, *, timing: bool
+) -> Dumping:
     ranks = sorted(machine.cpus)
     timeout = rng.choice((120.0, 600.0, 600.0, 1800.0))
     watchdog = fault not in HEALTHY and rng.random() < 0.6
@@ -114,6 +118,9 @@ def _dumping(rng: random.Random, fault: str, machine: Machine, damage: Damage, s
     as_json = schema not in {"2.0", "2.1", "2.2", "2.3"} and rng.random() < 0.2
     per_host = rng.choice((1, 2, 4, 8))
     offsets = [rng.choice((0.0, 0.002, -0.004, 0.02)) for _ in range(16)]
+    if number % _CLOCKS == 0:  # drawn by itself: the other folders stay the same
+        off = random.Random(number)
+        offsets = [off.uniform(-240, 240) for _ in offsets]
     dumping = Dumping(
         moments,
         watchdog=watchdog,

@@ -188,7 +188,7 @@ def write(folder: Path, machine: Machine, dumping: Dumping, rng: random.Random) 
     copy = EPOCH + machine.last_move + rng.uniform(1, 4) * 86_400
     for rank, moment in dumping.moments.items():
         written.append(_file(root, machine, dumping, rank))
-        stamp = copy + rng.uniform(0, 2) if dumping.copied else EPOCH + moment + 0.05
+        stamp = copy + rng.uniform(0, 2) if dumping.copied else EPOCH + moment + dumping.clock.get(rank, 0.0) + 0.05
         os.utime(written[-1], (stamp, stamp))
     if dumping.older_run is not None:
         _write_older(folder / "run_1", dumping.older_run, dumping)

@@ -13,6 +13,7 @@ from typing import Any
 from hangdoc.capture.dumps.digest import CALLS, MESSAGES, Rows, when_begun
 from hangdoc.capture.read.flight_recorder import Recorded, is_active_only, to_global_rank
 from hangdoc.model.journal import Journal, ProcessGroup
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.shared_calls import GroupCalls, Order, SharedCalls
 from hangdoc.model.shared_calls import Rows as SharedRows
@@ -62,6 +63,8 @@ class Body:
     """(number of a group, the rank's place among its members), as its point-to-point calls show."""
     times: tuple[tuple[bool, int], ...]
     """(collective?, place) of the calls that every rank gives a time of its own."""
+    numbers: dict[int, tuple[int, int]]
+    """Number of a group → numbers of its last completed call that needs all its ranks, and of its last call."""
 
     def __len__(self) -> int:
         return len(self.calls) + len(self.messages)
@@ -205,9 +208,23 @@ class Folding:
         if known is None:
             if self._rows > _MOST_ROWS // 2:
                 calls, messages = calls.newest(self._fewest), messages.newest(self._fewest)
-            known = self._bodies[key] = Body(calls, messages, *parts)
+            known = Body(calls, messages, parts[0], parts[1], parts[2], parts[3], self._last_numbers(calls))
+            self._bodies[key] = known
             self._rows += len(known)
         return known
+
+    def _last_numbers(self, calls: Columns) -> dict[int, tuple[int, int]]:
+        """``Body.numbers``."""
+        op, completed = (calls.rows.others.index(name) + _BEFORE for name in ("op", "completed"))
+        sequences = calls.numbers[calls.rows.numbers.index("sequence")]
+        last: dict[int, int] = dict(zip(calls.templates, sequences, strict=True))
+        found: dict[int, tuple[int, int]] = {}
+        for number, sequence in last.items():
+            row = self._rows_of[number]
+            meeting = sequence if row[completed] and not operation(row[op]).rooted else 0
+            done, issued = found.get(row[1], (0, 0))
+            found[row[1]] = max(done, meeting), max(issued, sequence)
+        return found
 
     def journals(self, dumps: Iterable[tuple[Dump, float]]) -> list[Journal]:
         """One for each (dump, Unix time of its file)."""

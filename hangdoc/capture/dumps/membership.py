@@ -10,8 +10,11 @@ from hangdoc.capture.dumps.fold import Dump
 from hangdoc.capture.read.recorder_groups import MOST_RANKS
 
 _SLACK_NS = 60 * 10**9
-"""Between the last call of one dump and the first one of another of the same run: the hosts' clocks differ, and a rank
+"""Between the last call of one dump and the first one of another of the same run, where both may be of one rank: a rank
 may be slow to start. A job that is started again begins later, as its dumps were written after a time-out."""
+_CLOCKS_NS = 600 * 10**9
+"""The same of a rank that has no other dump: the hosts' clocks differ by minutes. A run that is started again after a
+hang begins at least a time-out after the last call of the one before (10 min by default)."""
 _LONGEST_WAIT_NS = 3600 * 10**9
 """From the last call to the dump: twice the longer of torch's default time-outs. A file that is younger was copied."""
 
@@ -95,24 +98,80 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
 
     A rank may have stood still for longer than the others' rings reach back. So where they have forgotten how the run
     began, an old dump is of an earlier run only if its rank has a newer one, or if its file is old too. Hosts' clocks
-    may be minutes apart; but a run that is started again begins after the dumps of the one before were written.
+    may be minutes apart; but a run that is started again begins after the dumps of the one before were written. A dump
+    without any call is of a rank at which nothing was under way, and only its file has a time.
     """
     found: list[Member] = []
     earlier: list[Member] = []
+    apart: list[Member] = []
     ranks: set[int] = set()
     begun, written, remembered = 0, 0.0, True
-    for member in sorted(members, key=_end, reverse=True):
+    for member in sorted(members, key=lambda one: (bool(one.dump.first_ns), _end(one)), reverse=True):
         if found and _end(member) + _SLACK_NS < begun:
             old = member.file.written + _SLACK_NS / 1e9 < written
-            if member.rank in ranks or ((remembered or old) and not _was_written_after(member, begun)):
+            if member.rank in ranks:
                 earlier.append(member)
                 continue
-        begun = min(begun, _begin(member)) if found else _begin(member)
+            if (remembered or old) and not _was_written_after(member, begun):
+                if _end(member) + _CLOCKS_NS < begun or not _can_be_of_one_run(member, found):
+                    earlier.append(member)
+                else:
+                    apart.append(member)
+                continue
+        if member.dump.first_ns or not found:
+            begun = min(begun, _begin(member)) if found else _begin(member)
         written = min(written, member.file.written) if found else member.file.written
         remembered = remembered and not member.dump.forgotten
         ranks.add(member.rank)
         found.append(member)
+    return _with_hosts_apart(found, apart, earlier)
+
+
+def _with_hosts_apart(
+    found: list[Member], apart: list[Member], earlier: list[Member]
+) -> tuple[list[Member], list[Member]]:
+    """The run and the earlier ones, where dumps lie ``apart`` by no more than clocks may: a run that has left nothing
+    else in their folder is theirs, unless it shows there that they are of an earlier one."""
+    here = {member.file.series for member in found}
+    before = {member.file.series for member in earlier}
+    ranks = {member.rank for member in found}
+    for member in apart:
+        of_earlier = member.file.series in before and member.file.series not in here
+        if of_earlier or member.rank in ranks:
+            earlier.append(member)
+        else:
+            ranks.add(member.rank)
+            found.append(member)
     return found, earlier
+
+
+def _can_be_of_one_run(member: Member, others: list[Member]) -> bool:
+    """False if the rank completed a call that needs all ranks of a group and that another had not issued in the end, or
+    the other way round.
+
+    Example: one completed all_reduce #50 of the default group, the others have issued 20 → False.
+    """
+    mine = _numbers(member)
+    seen: set[int] = set()
+    for other in others:
+        if id(other.dump.body) in seen:
+            continue
+        seen.add(id(other.dump.body))
+        theirs = _numbers(other)
+        for group in mine.keys() & theirs.keys():
+            if mine[group][0] > theirs[group][1] or theirs[group][0] > mine[group][1]:
+                return False
+    return True
+
+
+def _numbers(member: Member) -> dict[tuple[str, tuple[int, ...]], tuple[int, int]]:
+    """Group → (number of the last completed call that needs all, number of the last call)."""
+    lists = {group.name: group.members for group in member.dump.groups}
+    return {
+        (name, lists[name]): member.dump.body.numbers[group]
+        for group, name in enumerate(member.dump.names)
+        if group in member.dump.body.numbers and lists.get(name)
+    }
 
 
 def _begin(member: Member) -> int:

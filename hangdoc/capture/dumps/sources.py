@@ -21,6 +21,10 @@ _CLOCK_SLACK = 60.0
 _MOST_PARTS = 32
 """Of a path, the last ones, that are searched for in the copy; chosen by hand."""
 
+_MOST_NAMED = 3
+"""Files that are not here, in one note; chosen by hand."""
+_NOT_HERE = "there is no such file here (name a folder that has a copy of it: --source DIR)"
+
 
 def sources_of(
     stacks: Iterable[Stack], copy: Path | None, ended: float, owners: Collection[tuple[int, int]] = ()
@@ -32,7 +36,21 @@ def sources_of(
     that they may read themselves are read in place: they can write any path into a dump.
     """
     others = [User(user, group) for user, group in sorted(owners) if user != 0] if os.geteuid() == 0 else []
-    return collect(stacks, (), read=lambda file: _read(file, copy, ended, others))
+    texts, missing = collect(stacks, (), read=lambda file: _read(file, copy, ended, others))
+    return texts, _together(missing)
+
+
+def _together(missing: tuple[Unavailable, ...]) -> tuple[Unavailable, ...]:
+    """The notes, those of several files that are not here as one."""
+    end = f": {_NOT_HERE}"
+    gone = [note.why.removesuffix(end) for note in missing if note.why.endswith(end)]
+    if len(gone) < 2:
+        return missing
+    others = tuple(note for note in missing if not note.why.endswith(end))
+    names = ", ".join(dict.fromkeys(PurePosixPath(file).name for file in gone[:_MOST_NAMED]))
+    more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
+    why = f"{len(gone)} of the job's files are not here ({names}{more}; name a folder that has a copy: --source DIR)"
+    return (*others, Unavailable("source", why))
 
 
 def _in_place(file: str, users: Sequence[User]) -> tuple[bytes, float]:
@@ -66,4 +84,4 @@ def _read(file: str, copy: Path | None, ended: float, users: Sequence[User]) -> 
             return decode(data)
     if copy is not None:
         raise NoSourceError(f"there is no such file, and none in {copy} with the end of its path")
-    raise NoSourceError("there is no such file here (name a folder that has a copy of it: --source DIR)")
+    raise NoSourceError(_NOT_HERE)

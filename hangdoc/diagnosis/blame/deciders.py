@@ -32,6 +32,7 @@ from hangdoc.diagnosis.explanation import (
     Blame,
     CutOff,
     Diverged,
+    EndedFirst,
     Explanation,
     Gone,
     HeldUpUnseen,
@@ -40,6 +41,7 @@ from hangdoc.diagnosis.explanation import (
     SeparateMeetings,
     UnseenMessages,
 )
+from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
@@ -114,6 +116,17 @@ def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     return found if found.proved or not case.graph.roots else None
 
 
+def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message that differs from all that its rank passed before, among devices. Before all that counts calls: it
+    holds up the ranks as if calls were missing, and none is."""
+    return stray_message(inquiry.case)
+
+
+def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message whose sides differ in size. Before the devices: these have all issued it."""
+    return unequal_message(inquiry.case)
+
+
 def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A pipeline that did another number of rounds than its siblings. Before a single rank's own loop, which all of its
     ranks left, and before the divergence, which sees no more than one stage of it."""
@@ -156,6 +169,17 @@ def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
 def differing_arguments(inquiry: Inquiry) -> Blame[Disagreement] | None:
     """One call with different arguments. Before the graph's answers: here all ranks are in that call."""
     return inquiry.disagreement
+
+
+def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
+    """Ranks whose dumps are from long before the others timed out. After calls that clash, which no end of a rank
+    explains; before the graph, in which a rank that has ended waits like any other."""
+    case = inquiry.case
+    if case.job.mode != "dump" or not case.times.ended_first:
+        return None
+    ranks = case.times.ended_first
+    sure = "the times of the dump files, and of the last calls in them"
+    return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
@@ -319,6 +343,7 @@ def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
 DECIDERS: tuple[Decider, ...] = (
     store_of_others,
     missing_group,
+    message_gone_astray,
     whole_replica,
     own_loop,
     groups_crossed,
@@ -326,9 +351,11 @@ DECIDERS: tuple[Decider, ...] = (
     gone_roots,
     stopped_store,
     differing_arguments,
+    ended_first,
     waiting_threads,
     stuck_ranks,
     unseen_message,
+    message_of_other_size,
     stuck_on_a_device,
     cut_off,
     waiting_roots,

@@ -324,7 +324,22 @@ def _complete(history: GroupHistory, program_of: dict[int, RankProgram]) -> None
     if history.open and history.label != _DEFAULT_GROUP:
         history.members = tuple(sorted(history.tokens))
     history.blind = tuple(r for r in history.members if r not in program_of)
+    _correct_counts(history, program_of)
     _cut_to_common_memory(history)
+
+
+def _correct_counts(history: GroupHistory, program_of: dict[int, RankProgram]) -> None:
+    """Correct the numbers of ranks whose dumps show what was under way, and nothing of this group.
+
+    A call that waits for all of its group waits on every rank that issued it. A backend's count may be of messages.
+    Example: ranks 1 and 2 wait in all_reduce #7, and rank 0, in whose dump nothing is under way, counts 12 → 6.
+    """
+    lists = {id(calls): calls for calls in history.tokens.values() if calls}.values()
+    waits = [t.sequence for calls in lists for t in calls if t.pending and t.state and not operation(t.op).rooted]
+    for rank, counted in history.counted.items():
+        program = program_of.get(rank)
+        if waits and program is not None and program.journal.active_only and not history.tokens.get(rank):
+            history.counted[rank] = min(counted, min(waits) - 1)
 
 
 def _without_calls(program: RankProgram, name: str, everyone: tuple[int, ...], *, open_: bool) -> GroupHistory:

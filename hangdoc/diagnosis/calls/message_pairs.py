@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hangdoc.model.journal import Journal, PointToPoint
@@ -32,6 +32,20 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
     completed ones count as paired, and only pending ones are compared. Example: 7 sends kept of 15 and 16 recvs, the
     last one pending → that recv, and not 9 of them.
     """
+    found = []
+    for sends, recvs in _ways(journals):
+        paired = min(len(sends), len(recvs))
+        found += sends[paired:] + recvs[paired:]
+    return sorted(found, key=lambda each: (each.message.created_ns, each.rank))
+
+
+def paired(journals: Mapping[int, Journal]) -> list[tuple[Alone, Alone]]:
+    """(send, recv) of each message that both ranks have issued, as ``alone`` pairs them."""
+    return [pair for sends, recvs in _ways(journals) for pair in zip(sends, recvs, strict=False)]
+
+
+def _ways(journals: Mapping[int, Journal]) -> Iterator[tuple[list[Alone], list[Alone]]]:
+    """(sends, recvs) of each group, sender, receiver and tag, which pair in their order."""
     known = {
         rank: journal
         for rank, journal in journals.items()
@@ -45,14 +59,11 @@ def alone(journals: Mapping[int, Journal]) -> list[Alone]:
                 continue
             ends = (rank, message.peer) if way == "send" else (message.peer, rank)
             issued.setdefault((message.group, *ends, message.tag), {}).setdefault(way, []).append(Alone(rank, message))
-    found = []
     for (_, sender, receiver, _), ways in issued.items():
         sends, recvs = ways.get("send", []), ways.get("recv", [])
         if not (known[sender].has_all_messages and known[receiver].has_all_messages):
             sends, recvs = ([each for each in some if not each.message.completed] for some in (sends, recvs))
-        paired = min(len(sends), len(recvs))
-        found += sends[paired:] + recvs[paired:]
-    return sorted(found, key=lambda each: (each.message.created_ns, each.rank))
+        yield sends, recvs
 
 
 def left_without(found: list[Alone]) -> dict[tuple[int, int], Alone]:

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
+from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.queries import ways_out
 from hangdoc.model.diagnosis import Activity
@@ -37,6 +38,26 @@ def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
         f"all other messages have their partner; rank {found.took} never "
         + ("receives from it" if sends else "sends to it"),
         [f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at ", line],
+    )
+
+
+@cause("HD104", explains=UnequalSizes, order=245)
+def other_size(case: Case, blame: Blame[UnequalSizes]) -> Finding:
+    """HD104: the message is there, and is longer or shorter than its receiver expects."""
+    found = blame.found
+    others = tuple(r for r in others_of(case, blame) if r not in (found.receiver, found.sender))
+    sent, wanted = (", ".join(str(list(size)) for size in sizes) for sizes in (found.sent, found.wanted))
+    return Finding(
+        "HD104",
+        sentence(
+            [
+                [f"rank {found.sender} sends {sent} to rank {found.receiver}", at(found.sent_at)],
+                [f", and rank {found.receiver} expects {wanted} from it", at(found.wanted_at)],
+            ],
+            where_they_wait(case, others),
+        ),
+        "a message completes only if both sides name the same number of elements",
+        "pass tensors of the same shape and dtype on both sides",
     )
 
 

@@ -58,5 +58,5 @@ def _call(case: Case, found: DeviceStuck) -> Message:
     """'all_reduce #5 of default_pg at train.py:61 train()', or where they wait for messages."""
     call = found.call
     if call is None:
-        return ["messages of each other, ", waiting_at(case, found.members)]
+        return ["messages between them, ", waiting_at(case, found.members)]
     return [f"{call_name(call)} #{call.sequence} of {found.label}", at(call.frame)]

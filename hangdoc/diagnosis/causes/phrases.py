@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.message import Condition, Message, Place, State, States
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame
 
 
@@ -91,3 +95,27 @@ def _state(case: Case, rank: int) -> State:
     end = case.ranks[rank].exit
     one, many = ("is", "are") if not gone else ("was", "were") if end is not None and end.signal else ("has", "have")
     return State(rank, one, many, activity.text)
+
+
+def last_issued(case: Case, rank: int) -> Message:
+    """'the last call that rank 5 issued is all_reduce #12 of default_pg at train.py:61 train(), at 14:32:10 UTC'; ''
+    where none is known."""
+    program = case.programs.get(rank)
+    if program is None:
+        return ""
+    journal = program.journal
+    call = program.tokens[-1] if program.tokens else None
+    message = journal.point_to_points[-1] if journal.point_to_points else None
+    if message is not None and (call is None or message.created_ns > call.created_ns):
+        issued = journal.message_issued_ns(len(journal.point_to_points) - 1)
+        arrow = "to" if message_way(message.op) == "send" else "from"
+        frame = next(iter(user_stack(journal.stack(message.stack))), None)
+        what: Message = [f"{message.op} {arrow} rank {message.peer}", at(frame)]
+    elif call is not None:
+        issued = journal.call_issued_ns(len(journal.calls) - 1)
+        label = next((h.label for h in case.histories if h.key == call.group), call.group[0])
+        what = [f"{call_name(call)} #{call.sequence} of {label}", at(call.frame)]
+    else:
+        return ""
+    when = datetime.fromtimestamp(issued / 1e9, tz=timezone.utc).strftime("%H:%M:%S UTC") if issued else ""
+    return [f"the last call that rank {rank} issued is ", what, f", at {when}" if when else ""]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.deciding import condition_text, values_text
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import at, doing, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, doing, last_issued, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.context import Case
@@ -23,8 +23,8 @@ from hangdoc.diagnosis.explanation import (
 )
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import hidden_text
-from hangdoc.diagnosis.state.wait_graph import distinct_waits
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.wording import reads_as_state, single_spaced
 
@@ -147,25 +147,41 @@ def missing_from_its_dump(case: Case, blame: Blame[OutsideWait]) -> Finding | No
     culprits = blame.culprits
     if case.job.mode != "dump" or any(case.activities[r].kind != ActivityKind.NOT_VISIBLE for r in culprits):
         return None
-    wait = next((w for w in distinct_waits(case.graph.waits) if not set(w.on).isdisjoint(culprits)), None)
+    waits = [w for w in case.graph.waits if not set(w.on).isdisjoint(culprits)]
+    fronts = case.streams.fronts
+    wait = min(waits, key=lambda w: fronts[w.waiter].created_ns if w.waiter in fronts else 0, default=None)
     if wait is None:
         return None
     stuck = case.activities[wait.waiter]
-    call = single_spaced(stuck.text)
+    alike = [w.waiter for w in waits if _same_call(case.activities[w.waiter], stuck)]
+    owed: Message = (
+        [_owed(stuck), ", which waited for it"]
+        if stuck.kind in MESSAGES
+        else [_owed(stuck), ", in which ", Ranks.of(alike), " waited"]
+    )
     return Finding(
         "",
-        sentence(
-            [
-                [Does(culprits, "has", "have"), f" not issued {call}, in which "],
-                [Ranks.of(w.waiter for w in case.graph.waits if w.on == wait.on), " waited", at(stuck.where)],
-            ]
-        ),
+        sentence([Does(culprits, "has", "have"), " not issued ", owed, at(stuck.where)]),
         joined(
             ["no call of ", Ranks(culprits), " was under way when the dump was written"],
-            "what else it did, a dump does not show",
+            last_issued(case, culprits[0]) or "what else it did, a dump does not show",
         ),
         ["look at the log of ", Ranks(culprits), ", or attach to it where it still lives (`hangdoc attach PID`)"],
     )
+
+
+def _same_call(one: Activity, other: Activity) -> bool:
+    """True if both ranks wait in one call."""
+    return (one.kind, one.group, one.members, one.sequence) == (other.kind, other.group, other.members, other.sequence)
+
+
+def _owed(stuck: Activity) -> str:
+    """What the culprit has not issued: the call in which ``stuck`` waits, or the other side of its message."""
+    if stuck.kind == ActivityKind.RECV:
+        return f"its send to rank {stuck.rank}"
+    if stuck.kind == ActivityKind.SEND:
+        return f"its recv from rank {stuck.rank}"
+    return single_spaced(stuck.text)
 
 
 @cause(explains=OutsideWait, order=1080)

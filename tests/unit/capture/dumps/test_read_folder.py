@@ -188,6 +188,46 @@ def test_a_dump_left_over_that_was_written_before_the_run_began_is_not_mixed_in(
     assert sorted(read_dump_folder(tmp_path).journals) == [1]
 
 
+def hosts_apart(where: Path, seconds: int, calls: int) -> Folder:
+    """Two ranks, dumped 30 s after their calls: rank 0 has made two; rank 1, whose clock is ahead, so many."""
+    for rank, count in ((0, 2), (1, calls)):
+        ahead = rank * seconds
+        made = [at(n, ahead * 10**9) for n in range(1, count + 1)]
+        path = write(where / f"trace_{rank}", dump(*made, pg_config=config(2)))
+        os.utime(path, (10**9 + 30 + ahead, 10**9 + 30 + ahead))
+    return read_dump_folder(where)
+
+
+def test_hosts_whose_clocks_are_apart_by_more_than_the_dumps_waited_are_of_one_run(tmp_path: Path) -> None:
+    found = hosts_apart(tmp_path, 400, calls=2)
+    assert sorted(found.journals) == [0, 1] and not found.unavailable
+
+
+def test_a_dump_that_cannot_be_of_the_run_by_its_calls_is_not_mixed_in(tmp_path: Path) -> None:
+    """Rank 1 completed a third call, which needs rank 0; rank 0 never issued it."""
+    found = hosts_apart(tmp_path, 400, calls=3)
+    assert sorted(found.journals) == [1] and "trace_0" in told(found)
+
+
+def test_a_dump_left_over_beside_those_of_an_earlier_run_is_of_that_run(tmp_path: Path) -> None:
+    for run, begun, ranks in ((1, 0, 3), (2, 300, 2)):
+        for rank in range(ranks):
+            path = write(tmp_path / f"run{run}" / f"trace_{rank}", dump(at(1, begun * 10**9), pg_config=config(3)))
+            os.utime(path, (10**9 + begun + 30, 10**9 + begun + 30))
+    assert sorted(read_dump_folder(tmp_path).journals) == [0, 1]
+
+
+def test_a_dump_without_any_call_under_way_is_of_the_run(tmp_path: Path) -> None:
+    """TORCH_INCLUDE_ONLY_ACTIVE: a rank at which nothing is under way leaves an empty dump, long after the others'
+    last calls."""
+    waits = {"state": "started", "retired": False}
+    for rank in range(3):
+        write(tmp_path / f"trace_{rank}", dump(*([at(9, rank, **waits)] if rank else []), pg_config=config(3)))
+        os.utime(tmp_path / f"trace_{rank}", (10**9 + 612, 10**9 + 612))
+    found = read_dump_folder(tmp_path)
+    assert sorted(found.journals) == [0, 1, 2] and "earlier" not in told(found)
+
+
 def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
     for replica in range(2):
         for rank in range(2):
