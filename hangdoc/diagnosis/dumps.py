@@ -56,7 +56,7 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
     moment = case.times.moment
     clash = any(unlike_calls_paired(history) for history in case.histories)
-    proved = clash or (found.proved and moment is not Moment.APART and _for_good(case))
+    proved = clash or (found.proved and moment is not Moment.APART and _for_good(case) and not _only_active(case))
     if _may_run(case) and not proved:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
     said = too_little(case, found)
@@ -66,6 +66,11 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
+
+
+def _only_active(case: Case) -> bool:
+    """True if calls that are in no dump may have completed: nobody is then seen to wait for the rank that lacks one."""
+    return any(program.journal.active_only for program in case.programs.values())
 
 
 def _may_run(case: Case) -> bool:

@@ -19,8 +19,8 @@ ROWS = {
 ORDER = Order((0, 0, 1, 0))
 
 
-def of_rank(rank: int, times: dict[int, int] | None = None) -> SharedCalls:
-    return SharedCalls(tuple(GroupCalls(f"{name}_{rank}", rows) for name, rows in ROWS.items()), ORDER, times or {})
+def of_rank(rank: int) -> SharedCalls:
+    return SharedCalls(tuple(GroupCalls(f"{name}_{rank}", rows) for name, rows in ROWS.items()), ORDER)
 
 
 def plain(rank: int) -> tuple[Call, ...]:
@@ -39,16 +39,13 @@ def test_they_are_what_the_rank_issued() -> None:
             shared[4]
 
 
-def test_a_rank_has_times_of_its_own() -> None:
-    found = of_rank(0, {3: 37})
-    last = replace(plain(0)[3], created_ns=37, started_ns=38)
-    assert found == (*plain(0)[:3], last) and found[-1] == last
-    assert sorted(found.created_ns) == [10, 20, 25, 37]
-
-
-def test_they_are_saved_with_their_own_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encode, "_LARGE", 1)
-    calls = [of_rank(0), of_rank(1, {3: 37}), of_rank(2, {2: 26, 3: 38})]
-    ranks = tuple(RankSnapshot(r, "", "dump", journal=Journal("dump", calls=c)) for r, c in enumerate(calls))
-    snapshot = JobSnapshot(1.0, "dump", ranks=ranks)
-    assert snapshot_from_bytes(snapshot_to_bytes(snapshot)) == snapshot
+@pytest.mark.parametrize("large", [1, 1 << 30])
+def test_they_are_saved_with_each_ranks_own_times(large: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode, "_LARGE", large)
+    times: tuple[tuple[tuple[str, int, int], ...], ...] = ((), (("call", 3, 37),), (("call", 2, 26), ("call", 3, 38)))
+    journals = [Journal("dump", calls=of_rank(rank), issued_at=own) for rank, own in enumerate(times)]
+    ranks = tuple(RankSnapshot(rank, "", "dump", journal=journal) for rank, journal in enumerate(journals))
+    found = snapshot_from_bytes(snapshot_to_bytes(JobSnapshot(1.0, "dump", ranks=ranks)))
+    read = [rank.journal for rank in found.ranks if rank.journal is not None]
+    assert [tuple(journal.calls) for journal in read] == [plain(rank) for rank in range(3)]
+    assert [journal.call_issued_ns(3) for journal in read] == [30, 37, 38]
