@@ -16,7 +16,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import task_function
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
@@ -144,6 +144,7 @@ class Case:
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
         return found
 
+    # Each branch is one of the things that may not have been seen.
     def waiting_for(self, call: Token | None) -> Stack:
         """The main thread's stack, if it waits for the task that is in ``call`` where it also submitted it: () for any
         other call.

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
+from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import where_they_wait

@@ -253,6 +253,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     )
 
 
+# One branch for each reason to be less sure.
 def _how_sure(case: Case, found: Blame[Explanation], outcome: Outcome, doubt: str) -> tuple[Confidence, str]:
     """The confidence and its reason. A hang is never certain if it is not proved, or if its cause has a ``doubt``."""
     confidence, sure = found.confidence, found.sure

@@ -28,6 +28,7 @@ class Told:
     """The hosts' names alone gave them their places."""
 
 
+# One branch for each way to tell which host a file is of, the surest first.
 def with_ranks_in_job(members: list[Member]) -> Told:
     """The dumps of one run; where their names are those on the hosts, with the ranks of the job.
 

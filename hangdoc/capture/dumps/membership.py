@@ -92,6 +92,7 @@ def _newest(series: list[Member]) -> tuple[int, int]:
     return max(map(_end, series)), len(series)
 
 
+# One branch for each sign that two dumps are of different runs.
 def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
     """Those whose times are joined to the newest by others' times, and the rest: dumps of one run were recorded at the
     same time.

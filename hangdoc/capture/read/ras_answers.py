@@ -131,6 +131,7 @@ class _Draft:
     """By the place in ``counts`` of the set that they belong to."""
 
 
+# One branch for each kind of line that the service prints.
 def _from_text(text: str) -> NcclStatus:
     if len(text) > _MOST_TEXT:
         raise ValueError(f"its answer has more than {_MOST_TEXT >> 20} MiB of text")

@@ -16,6 +16,14 @@ from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.how_sure import (
+    ended_in_order,
+    held_by_debugger,
+    how_many_wait,
+    how_sure_of_the_end,
+    seen_states,
+    unless_others_passed_it,
+)
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
@@ -24,7 +32,6 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -43,7 +50,7 @@ from hangdoc.diagnosis.explanation import (
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
 from hangdoc.diagnosis.state.activity import waits_for_a_key
-from hangdoc.diagnosis.state.unseen import all_on_this_host, hidden_text
+from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
 from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, WaitReason
 
@@ -156,8 +163,8 @@ def gone_roots(inquiry: Inquiry) -> Blame[Gone] | None:
     gone = tuple(sorted(r for r in case.graph.roots if case.activities[r].kind in IMMOVABLE))
     if not gone:
         return None
-    how = Confidence.LIKELY if _ended_in_order(case, gone) else _how_sure_of_the_end(case, gone)
-    return Blame(Gone(), gone, proved=not _held_by_debugger(case, gone), confidence=how, sure=_seen_states(case, gone))
+    how = Confidence.LIKELY if ended_in_order(case, gone) else how_sure_of_the_end(case, gone)
+    return Blame(Gone(), gone, proved=not held_by_debugger(case, gone), confidence=how, sure=seen_states(case, gone))
 
 
 def stopped_store(inquiry: Inquiry) -> Blame[StoppedLauncher] | None:
@@ -233,9 +240,9 @@ def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
         return Blame(OutsideWait(), roots, (waiting,) if waiting else (), sure=sure)
     # The others wait for ranks that were not seen as well: what these do may explain the rest.
     hidden = tuple(sorted(case.graph.roots & case.hidden))
-    sure = "; ".join(filter(None, (_how_many_wait(case), hidden_text(case.job, hidden))))
+    sure = "; ".join(filter(None, (how_many_wait(case), hidden_text(case.job, hidden))))
     how = Confidence.POSSIBLE if hidden else Confidence.LIKELY
-    return _unless_others_passed_it(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
+    return unless_others_passed_it(case, Blame(OutsideWait(), roots, confidence=how, sure=sure))
 
 
 def _seen_roots(case: Case) -> tuple[int, ...]:
@@ -312,9 +319,9 @@ def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
     return Blame(
         Gone(),
         gone,
-        proved=not _held_by_debugger(case, gone),
-        confidence=_how_sure_of_the_end(case, gone),
-        sure=_seen_states(case, gone),
+        proved=not held_by_debugger(case, gone),
+        confidence=how_sure_of_the_end(case, gone),
+        sure=seen_states(case, gone),
     )
 
 
@@ -370,65 +377,3 @@ DECIDERS: tuple[Decider, ...] = (
     nothing,
 )
 """In the order in which they are asked; each docstring gives the reason for its place."""
-
-
-def _unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
-    """``found``, with the waiting ranks as an alternative where most ranks poll, or wait on the store, at one line.
-
-    Then the few elsewhere may have skipped the line that the many wait at, and may be to blame instead.
-    """
-    waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
-    lines = {case.activities[r].where for r in found.culprits}
-    by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
-    if not by_hand or len(lines) > 1 or len(found.culprits) <= len(waiting) or not waiting:
-        return found
-    sure = f"{ranks_text(waiting)} may have skipped what the others wait for"
-    return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
-
-
-def _ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
-    """True if they ended with status 0, and no recorded collective nor the store needs them.
-
-    Any other wait for them may be an extra call of the ranks that wait.
-    """
-    ends = [case.ranks[r].exit for r in ranks]
-    needed = any(
-        case.activities[w.waiter].kind == ActivityKind.STORE_WAIT
-        or (w.source == "journal" and case.activities[w.waiter].kind == ActivityKind.IN_COLLECTIVE)
-        for w in case.graph.waits
-        if not set(w.on).isdisjoint(ranks)
-    )
-    return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
-
-
-def _how_many_wait(case: Case) -> str:
-    waiting = len(case.graph.waits)
-    return f"{waiting} ranks wait for it" if waiting > 1 else "one rank waits for it"
-
-
-def _held_by_debugger(case: Case, ranks: tuple[int, ...]) -> bool:
-    """True if a debugger holds each of them: the person who attached it may let them go on."""
-    processes = [case.ranks[r].process for r in ranks]
-    return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
-
-
-def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
-    """True if no process of one of them was seen, so that its end is only inferred."""
-    return any(case.ranks[r].process is None for r in ranks)
-
-
-def _how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
-    inferred = _never_seen(case, ranks) and not all_on_this_host(case.job)
-    return Confidence.LIKELY if inferred else Confidence.CERTAIN
-
-
-def _seen_states(case: Case, ranks: tuple[int, ...]) -> str:
-    if _never_seen(case, ranks):
-        here = (
-            "the launcher starts every rank on this host"
-            if all_on_this_host(case.job)
-            else "the rendezvous is on this host"
-        )
-        return f"{here}, and no process carries {ranks_text(ranks)}"
-    kinds = sorted({case.activities[r].kind for r in ranks})
-    return f"seen in the process table ({', '.join(kinds)})"

@@ -9,14 +9,7 @@ from itertools import combinations, product
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, disagreement
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
-from hangdoc.diagnosis.calls.history import (
-    END,
-    GroupHistory,
-    Token,
-    distinct,
-    merged,
-    unlike_calls_paired,
-)
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, merged
 from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
@@ -25,6 +18,7 @@ from hangdoc.diagnosis.calls.stack_calls import (
     others_if_unnamed,
     ranks_at_other_sites,
 )
+from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case

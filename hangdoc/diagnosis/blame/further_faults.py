@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
 from hangdoc.diagnosis.blame.divergences import blamed_by_precedent
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
-from hangdoc.diagnosis.calls.history import GroupHistory, Token, unlike_calls_paired
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.same_program import strays
+from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, Confidence

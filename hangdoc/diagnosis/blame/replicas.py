@@ -51,6 +51,7 @@ class _Parting:
     """The number of the side whose round is unlike those before; -1: none is known."""
 
 
+# Its branches are comprehensions over the replicas and the reasons to answer nothing.
 def replica_differs(case: Case) -> Blame[ReplicaDiffers] | None:
     """The pipelines that made other calls than their siblings; None where there is one pipeline, where a stage alone
     differs, or where none does."""
@@ -122,6 +123,7 @@ def _parting(case: Case, siblings: tuple[int, ...]) -> _Parting | None:
     return None
 
 
+# Its branches are comprehensions over the stages' calls.
 def _from_common_start(programs: list[RankProgram], groups: set[GroupKey]) -> list[list[Token]]:
     """The siblings' newest calls in those groups. Rings forget at different places: then all begin with the first call
     of a sibling's that all of them still have; [] where there is none."""

@@ -97,6 +97,7 @@ class DumpTimes:
         return max(self.waits, key=lambda w: (w.seconds, -w.rank), default=None)
 
 
+# One branch for each moment that the times can show, in the order in which they exclude each other.
 def dump_times(programs: Mapping[int, RankProgram], histories: Sequence[GroupHistory], streams: Streams) -> DumpTimes:
     """What the times say of the ranks of ``programs``, all of them known by their dumps."""
     issued = _Issued()

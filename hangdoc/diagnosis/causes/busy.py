@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
@@ -21,104 +22,7 @@ from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
 from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
-
-@dataclass(frozen=True, slots=True)
-class _Outside:
-    """The sentences for one kind of activity. ``doing`` follows 'is' or 'are'; '{text}' is the activity's own words."""
-
-    code: str
-    doing: str
-    why: str
-    fix: str
-
-
-_KINDS = {
-    ActivityKind.UNINTERRUPTIBLE: _Outside(
-        "HD404",
-        "stuck in the kernel: {text}",
-        "the kernel waits for a device or a file system and lets no signal through: a dead network mount, a failing "
-        "disk or a driver",
-        "check the mounts and disks of that host (`dmesg`, `df`); the process ends only when the kernel's wait does",
-    ),
-    ActivityKind.TERMINAL: _Outside(
-        "HD405",
-        "waiting for a person: {text}",
-        "the program asks a question and nobody answers; under a launcher nobody can",
-        "answer it, or take input() and prompts out of code that runs under a launcher (pass a flag instead)",
-    ),
-    ActivityKind.DEBUGGER: _Outside(
-        "HD405",
-        "waiting for a person: {text}",
-        "a breakpoint was reached, and the other ranks do not stop at it",
-        "continue or leave the debugger; remove breakpoint() and set_trace() from the code",
-    ),
-    ActivityKind.COMPILING: _Outside(
-        "HD502",
-        "still compiling ({text})",
-        "compilation takes as long as it takes, and it runs on this rank while the others have finished or skipped it",
-        "wait for it; warm the compile cache on one rank first, or compile on all ranks at the same point",
-    ),
-    ActivityKind.WAITING_FOR_WORKER: _Outside(
-        "HD503",
-        "waiting for a DataLoader worker",
-        "the batch that a worker should bring does not come",
-        "set DataLoader(timeout=…), give the worker's network and file access a timeout, and start workers with "
-        "multiprocessing_context='spawn' if it died in a lock copied by fork",
-    ),
-    ActivityKind.REMOTE_CALL: _Outside(
-        "HD505",
-        "{text}",
-        "a function that it called on another rank (torch.distributed.rpc) has not returned: the thread that runs it "
-        "there waits, or never got to it",
-        "look at what the called function waits for on the other rank; give rpc_sync a timeout, and let no function "
-        "that is called wait for calls of ranks that may have ended",
-    ),
-    ActivityKind.FILE_LOCK: _Outside(
-        "HD504",
-        "{text}",
-        "a lock file is taken and its holder does not let go, or is long dead",
-        "let the holder go before it waits for others: no barrier or other collective inside the lock; remove the lock "
-        "file if nobody holds it",
-    ),
-    ActivityKind.LOCK: _Outside(
-        "HD505",
-        "{text}",
-        "another thread of the process holds, or was to set, what this one waits for",
-        "take locks in one order, never hold one over a collective, and give waits a timeout",
-    ),
-    ActivityKind.GIL_HELD: _Outside(
-        "HD506",
-        "{text}",
-        "no other Python thread of the process can run while the call lasts",
-        "release the GIL in the extension (Py_BEGIN_ALLOW_THREADS), or give the call a timeout",
-    ),
-    ActivityKind.PIPE: _Outside(
-        "HD507",
-        "{text}",
-        "the other end of the pipe does not read, write or open it",
-        "make sure that somebody drains or fills the pipe, and close ends that are not used",
-    ),
-    ActivityKind.IO: _Outside(
-        "HD507",
-        "{text}",
-        "a read, write or connect that does not return: a dead mount, a silent server, a full buffer",
-        "give it a timeout, and check the file system or server at the other end",
-    ),
-    ActivityKind.WAITING_FOR_CHILD: _Outside(
-        "HD509",
-        "{text}",
-        "the child has not ended",
-        "look at the child: its own state is the cause; give the wait a timeout and drain its pipes",
-    ),
-    ActivityKind.SHUTTING_DOWN: _Outside(
-        "HD701",
-        "{text}",
-        "a thread that is not a daemon, or an exit hook, still runs",
-        "end the thread before the main thread returns, or make it a daemon",
-    ),
-}
-
-_UNANSWERABLE = _Outside(
+_UNANSWERABLE = OutsideWords(
     "HD405",
     "waiting for an answer that cannot come",
     "it asks a question, and its standard input is {input}, not a terminal: nobody can type the answer",
@@ -126,7 +30,7 @@ _UNANSWERABLE = _Outside(
     "ask only if sys.stdin.isatty()",
 )
 
-_FAILED = _Outside(
+_FAILED = OutsideWords(
     "HD701",
     "{text}",
     "an exception ended its program; a thread that is not a daemon, or an exit hook, keeps the process alive, so "
@@ -134,7 +38,7 @@ _FAILED = _Outside(
     "mend the exception; make the thread a daemon, or end it in `finally`, so that a failed rank exits",
 )
 
-_LEFT_ALONE = _Outside(
+_LEFT_ALONE = OutsideWords(
     "HD505",
     "{text}",
     "no other thread of the process is left that runs the program's code: the one that was to fill, set or release it "
@@ -143,7 +47,7 @@ _LEFT_ALONE = _Outside(
     "give waits a timeout",
 )
 
-_LOGGER = _Outside(
+_LOGGER = OutsideWords(
     "HD505",
     "{text}",
     "the logger's queue is full, and no thread takes records from it: its QueueListener was not started in this "
@@ -152,7 +56,7 @@ _LOGGER = _Outside(
     "leave its handlers",
 )
 
-_EACH_OTHER = _Outside(
+_EACH_OTHER = OutsideWords(
     "HD505",
     "{text}",
     "every thread of the process waits for another one, without a timeout: nobody is left who could go on",
@@ -160,7 +64,7 @@ _EACH_OTHER = _Outside(
     "that fills it, and take locks in one order",
 )
 
-_QUEUE = _Outside(
+_QUEUE = OutsideWords(
     "HD507",
     "{text}",
     "the process that was to fill it, or to empty it, does not: it waits itself, has ended, or has put fewer items "
@@ -168,7 +72,7 @@ _QUEUE = _Outside(
     "send every consumer an end mark of its own, watch whether the producer lives, and give get() and put() a timeout",
 )
 
-_ANSWERED = _Outside(
+_ANSWERED = OutsideWords(
     "HD507",
     "{text}",
     "the thread at the other end has answered what it was sent, and waits for the next request: the two sides count "
@@ -184,7 +88,7 @@ _FIXES = {
 }
 """What cures a chain with such a step."""
 
-_DESTROY = _Outside(
+_DESTROY = OutsideWords(
     "HD702",
     "in destroy_process_group",
     "shutting down is a step of all ranks, and the others are not there yet, or never come",
@@ -236,7 +140,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
-_LOST_TASK = _Outside(
+_LOST_TASK = OutsideWords(
     "HD509",
     "{text}",
     "nobody works on what it waits for. That is how it looks after a worker died: its task is lost, and "
@@ -280,7 +184,7 @@ def _quoted(where: Frame, guard: Guard) -> Message:
     order=390,
 )
 def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
-    """``_KINDS``: what the rank is blocked on has a name, and is followed to its end."""
+    """``OUTSIDE``: what the rank is blocked on has a name, and is followed to its end."""
     if not blame.culprits:
         return None
     rank = blame.culprits[0]
@@ -305,22 +209,24 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
-def _row(case: Case, rank: int) -> _Outside | None:
+def _row(case: Case, rank: int) -> OutsideWords | None:
     """The sentences for what the rank itself does; None for a wait without a name."""
     activity, process = case.activities[rank], case.ranks[rank].process
-    known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else _KINDS.get(activity.kind)
+    known = _DESTROY if activity.reason == WaitReason.DESTROY_GROUP else OUTSIDE.get(activity.kind)
     known = _QUEUE if activity.reason == WaitReason.QUEUE else known
     if cannot_be_answered(case, rank):
         known = replace(_UNANSWERABLE, why=_UNANSWERABLE.why.format(input=standard_input(case, rank)))
     if known is not None and _at_exit(case, rank):
-        known = _KINDS[ActivityKind.SHUTTING_DOWN]
+        known = OUTSIDE[ActivityKind.SHUTTING_DOWN]
     if known is None or (activity.kind == ActivityKind.LOCK and not _is_lock(case, rank)):
         return None
     idle = process is not None and activity.reason == WaitReason.POOL and is_pool_idle(process)
     return _LOST_TASK if idle else known
 
 
-def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) -> tuple[_Outside, list[Message]]:
+def _ended_by(
+    threads: Chain, rank: int, known: OutsideWords, chain: list[Message]
+) -> tuple[OutsideWords, list[Message]]:
     """The sentences and clauses for a wait that leads from thread to thread: what the last one does explains it."""
     if threads.end is End.REQUEST:
         asked = thread_name(threads.last)
@@ -332,21 +238,23 @@ def _ended_by(threads: Chain, rank: int, known: _Outside, chain: list[Message]) 
         return known, chain
     lock = threads.hops[0].lock
     doing = f"waiting for the lock `{lock.name}`" if lock is not None else "{text}"
-    return replace(_KINDS.get(kind, known), doing=doing), own_clauses(threads)
+    return replace(OUTSIDE.get(kind, known), doing=doing), own_clauses(threads)
 
 
-def _seen_closer(case: Case, rank: int, known: _Outside, steps: list[Step]) -> _Outside:
+def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) -> OutsideWords:
     """``known``, or the sentences that fit better after what the wait leads to, and how the rank's program ended."""
-    if known is _KINDS[ActivityKind.LOCK]:
+    if known is OUTSIDE[ActivityKind.LOCK]:
         if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
             return _LOGGER
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)
-    return _FAILED if failed and known is _KINDS[ActivityKind.SHUTTING_DOWN] else known
+    return _FAILED if failed and known is OUTSIDE[ActivityKind.SHUTTING_DOWN] else known
 
 
-def _what_it_does(case: Case, rank: int, same: tuple[int, ...], known: _Outside, chain: list[Message]) -> list[Message]:
+def _what_it_does(
+    case: Case, rank: int, same: tuple[int, ...], known: OutsideWords, chain: list[Message]
+) -> list[Message]:
     """The clauses on the culprits, and on what their wait leads to.
 
     Examples: 'rank 1 is waiting for a child process at train.py:9 main()', 'child process 4711 (sort) is …'; 'rank 1

@@ -156,6 +156,7 @@ def _skipping(blame: Blame[Diverged], gap: Gap) -> Message:
     return [what, " and ", Verb(culprits, "goes", "go"), f" on to {gap.mine.op}", at(telling(gap)[0])]
 
 
+# One branch for each thing that would look the same, the likeliest first.
 def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     """What would look the same as this divergence, or what was not seen of it; '' where nothing is in doubt."""
     first = blame.found.branch_point

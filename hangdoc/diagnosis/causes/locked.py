@@ -195,6 +195,7 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     )
 
 
+# Its branches choose words: for the file's age, its holders, and who made it.
 @cause("HD504", explains=OutsideWait, order=355)
 def left_behind(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """HD504: a rank tries again and again to take a lock file that is there, and that no rank holds.

@@ -20,6 +20,7 @@ from hangdoc.model.message import Condition, Does, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 
+# Its branches choose between the words for two groups, two calls and a loop's items.
 @cause("HD107", explains=Diverged, order=190)
 def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD107: each group's calls match, their order differs between ranks, and no condition leaves one out."""
@@ -58,6 +59,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
+# Each branch is one of the things that both sides must show.
 def _each_comes_to_the_other(case: Case, mine: Token, theirs: Token) -> bool:
     """True if both ranks are members of both groups, wait there for each other, and by the source will make the other's
     call next: another one of its kind follows in the same block, or in the next round of one loop.

@@ -58,6 +58,7 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
+# The first branches are the reasons to answer nothing; the others choose words.
 @cause("HD102", explains=Diverged, order=170)
 def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: one side has left the loop, the other is still in it, and nothing else explains the difference.
@@ -108,6 +109,7 @@ def _asks_own_iterator(loop: BranchPoint, stack: Stack) -> bool:
     return loop.guard.in_header and loop.guard.condition.startswith("for ") and at > 0 and not is_library(stack[at - 1])
 
 
+# The first branches are the reasons to answer nothing; the rest is one Finding.
 @cause("HD102", explains=Diverged, order=142)
 def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102 of devices where no source is there to read: by their lines, one side's calls come after a loop that the

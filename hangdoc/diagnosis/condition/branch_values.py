@@ -8,8 +8,9 @@ and, by the lines they are at, `loss < best` True on rank 0 and False on rank 1.
 from __future__ import annotations
 
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_rank_name
-from hangdoc.diagnosis.source.guards import CONDITIONS, Sources
+from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import assignments, called_methods
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, is_hidden, sides_differ
 from hangdoc.model.diagnosis import Branch, BranchValue
 

@@ -37,7 +37,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, Sources
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -264,6 +265,7 @@ def _is_among(guards: list[Guard], guard: Guard, *, taken: bool) -> bool:
     return any(each.place == guard.place and each.taken == taken for each in guards)
 
 
+# One branch for each reason why a guard decides nothing, or is scored elsewhere.
 def _scored(
     sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks, *, outside: bool
 ) -> BranchPoint | None:

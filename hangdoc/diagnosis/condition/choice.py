@@ -24,8 +24,9 @@ from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import CONDITIONS, Sources, way_out_guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
 from hangdoc.diagnosis.source.queries import raises, works_before
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Stack
 

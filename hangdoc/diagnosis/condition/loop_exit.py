@@ -51,6 +51,7 @@ def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
     return leaves_loop(list(map(_step, program.tokens)), call.order, _step(inside))
 
 
+# Each branch is one of the conditions that the docstring names.
 def leaves_loop(steps: Sequence[Step], at: int, inside: Step) -> bool:
     """True if the step at that place comes after the loop that ``inside`` is of."""
     here, there = steps[at].path, inside.path

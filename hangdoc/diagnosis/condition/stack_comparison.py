@@ -5,8 +5,9 @@ from __future__ import annotations
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import fork, user_stack
-from hangdoc.diagnosis.source.guards import Guard, Sources, guards, guards_in_expression
+from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before, is_generator
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, holds
 from hangdoc.model.process import Frame
 

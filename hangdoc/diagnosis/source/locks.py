@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, holds
 from hangdoc.model.process import Frame, Process, Stack, Thread
 

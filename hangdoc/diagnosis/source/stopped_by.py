@@ -6,7 +6,8 @@ import ast
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, Sources, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.process import Frame
 from hangdoc.model.stop_flags import flags, leaving_tests, set_at, setters

@@ -6,8 +6,9 @@ import ast
 import re
 
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.source.guards import Guard, Sources, guards
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import assignments, binds
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import JobSnapshot
 
 SideRanks = tuple[tuple[int, ...], tuple[int, ...]]

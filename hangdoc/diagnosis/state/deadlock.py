@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.landmarks import is_distributed
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
-from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders, wanted
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, kind_mark
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread

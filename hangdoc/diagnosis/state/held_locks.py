@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.calls.history import RankProgram, Token
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import held, held_since, holders, one_owner, polls_for_lock, wanted
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason

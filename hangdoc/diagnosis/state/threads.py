@@ -16,8 +16,8 @@ from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
-from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import Holder, holders
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, is_shared_wait, kind_mark, thread_files
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessKey, Thread

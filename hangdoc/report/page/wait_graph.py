@@ -46,6 +46,7 @@ class Drawing(NamedTuple):
     left_out: int
 
 
+# Its branches are comprehensions over boxes and arrows.
 def draw(diagnosis: Diagnosis) -> Drawing | None:
     """The picture; None where nobody waits, or all ranks are one box."""
     groups = _groups(diagnosis)

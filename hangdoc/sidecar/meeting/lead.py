@@ -95,6 +95,7 @@ class Lead:
             heard=self._heard(now),
         )
 
+    # Its branches are what a beat can be: absent, damaged, old, a member's last.
     def _listen(self, now: float, wishes: Wishes) -> None:
         members = [member for member in self._board.members() if member != self._orders.member]
         said = self._board.get_all([f"beat/{member}" for member in members])

@@ -187,6 +187,7 @@ class Meeting:
         finally:
             place.close()
 
+    # Its branches are the events that end a meeting or make it be announced again.
     def _stay(self, place: Place, role: Lead | Member) -> None:
         announced = job_name(self._wishes.standing.targets)
         look_back = time.monotonic() + _LOOK_BACK_SECONDS

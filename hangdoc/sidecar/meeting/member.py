@@ -71,6 +71,7 @@ class Member:
             refused=orders is not None and self._me in orders.refused,
         )
 
+    # Each branch is one thing that orders may say, or a reason not to believe them.
     def _hear(self, now: float) -> None:
         said = self._board.get("lead")
         if said is None:

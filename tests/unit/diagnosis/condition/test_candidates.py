@@ -8,7 +8,7 @@ import pytest
 
 from hangdoc.diagnosis.condition.branch_values import counter_values, describe
 from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards, wrapped_for_one_rank
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText

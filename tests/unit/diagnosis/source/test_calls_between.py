@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 

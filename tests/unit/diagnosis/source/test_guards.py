@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import Sources, guards, guards_in_expression, way_out_guards
+from hangdoc.diagnosis.source.guards import guards, guards_in_expression, way_out_guards
 from hangdoc.diagnosis.source.queries import (
     assignments,
     called_methods,
@@ -19,6 +19,7 @@ from hangdoc.diagnosis.source.queries import (
     quiet_condition,
     ways_out,
 )
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
 FILE = "/home/me/train.py"

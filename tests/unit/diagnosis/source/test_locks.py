@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import Sources
 from hangdoc.diagnosis.source.locks import held, held_since, one_owner, polls_for_lock, wanted
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
 

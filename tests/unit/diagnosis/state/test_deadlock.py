@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.deadlock import deadlock
 from hangdoc.model.process import Frame, Process, ProcessState, Thread
 from hangdoc.model.snapshot import SourceText

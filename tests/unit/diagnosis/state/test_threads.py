@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import Sources
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import blocking_thread
 from hangdoc.diagnosis.state.threads import Chain, End, Threads
 from hangdoc.model.process import Frame, OpenFile, Process, ProcessState, Thread

@@ -1,0 +1,76 @@
+"""How sure it is that ranks are to blame that ended or wait outside the job, and what was seen of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.state.unseen import all_on_this_host
+from hangdoc.model.kinds import ActivityKind, Confidence
+
+
+def unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:
+    """``found``, with the waiting ranks as an alternative where most ranks poll, or wait on the store, at one line.
+
+    Then the few elsewhere may have skipped the line that the many wait at, and may be to blame instead.
+    """
+    waiting = tuple(sorted({w.waiter for w in case.graph.waits} - set(found.culprits)))
+    lines = {case.activities[r].where for r in found.culprits}
+    by_hand = all(case.activities[r].kind in (ActivityKind.SLEEPING, ActivityKind.STORE_WAIT) for r in found.culprits)
+    if not by_hand or len(lines) > 1 or len(found.culprits) <= len(waiting) or not waiting:
+        return found
+    sure = f"{ranks_text(waiting)} may have skipped what the others wait for"
+    return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if they ended with status 0, and no recorded collective nor the store needs them.
+
+    Any other wait for them may be an extra call of the ranks that wait.
+    """
+    ends = [case.ranks[r].exit for r in ranks]
+    needed = any(
+        case.activities[w.waiter].kind == ActivityKind.STORE_WAIT
+        or (w.source == "journal" and case.activities[w.waiter].kind == ActivityKind.IN_COLLECTIVE)
+        for w in case.graph.waits
+        if not set(w.on).isdisjoint(ranks)
+    )
+    return not needed and all(end is not None and end.status == 0 and not end.exception for end in ends)
+
+
+def how_many_wait(case: Case) -> str:
+    """'3 ranks wait for it'."""
+    waiting = len(case.graph.waits)
+    return f"{waiting} ranks wait for it" if waiting > 1 else "one rank waits for it"
+
+
+def held_by_debugger(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if a debugger holds each of them: the person who attached it may let them go on."""
+    processes = [case.ranks[r].process for r in ranks]
+    return all(p is not None and p.last is not None and p.last.tracer_pid for p in processes)
+
+
+def _never_seen(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if no process of one of them was seen, so that its end is only inferred."""
+    return any(case.ranks[r].process is None for r in ranks)
+
+
+def how_sure_of_the_end(case: Case, ranks: tuple[int, ...]) -> Confidence:
+    """Certain of the end of processes that were seen, or that could only have run on this host."""
+    inferred = _never_seen(case, ranks) and not all_on_this_host(case.job)
+    return Confidence.LIKELY if inferred else Confidence.CERTAIN
+
+
+def seen_states(case: Case, ranks: tuple[int, ...]) -> str:
+    """'seen in the process table (exited)'."""
+    if _never_seen(case, ranks):
+        here = (
+            "the launcher starts every rank on this host"
+            if all_on_this_host(case.job)
+            else "the rendezvous is on this host"
+        )
+        return f"{here}, and no process carries {ranks_text(ranks)}"
+    kinds = sorted({case.activities[r].kind for r in ranks})
+    return f"seen in the process table ({', '.join(kinds)})"

@@ -1,0 +1,90 @@
+"""The captured sources: which function holds a line, what it looks like, and its syntax tree."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.model.snapshot import SourceText
+
+
+class Sources:
+    """The captured sources, found by file and line."""
+
+    def __init__(self, texts: tuple[SourceText, ...]) -> None:
+        self._by_file: dict[str, list[SourceText]] = {}
+        for text in texts:
+            self._by_file.setdefault(text.file, []).append(text)
+
+    def function(self, file: str, line: int) -> ast.AST | None:
+        """The syntax tree of the innermost captured function (or module) that holds the line."""
+        return next((tree for text in self._around(file, line) if (tree := _parse(text)) is not None), None)
+
+    def text(self, file: str, line: int) -> SourceText | None:
+        """The innermost captured function (or module) that holds the line."""
+        return next(iter(self._around(file, line)), None)
+
+    def _around(self, file: str, line: int) -> list[SourceText]:
+        """The captured functions that hold the line, the innermost first."""
+        fits = [t for t in self._by_file.get(file, ()) if t.holds(line)]
+        return sorted(fits, key=lambda t: t.text.count("\n"))
+
+    def line(self, file: str, line: int) -> str | None:
+        """One line of source, stripped."""
+        for text in self._by_file.get(file, ()):
+            lines = text.text.splitlines()
+            if 0 <= line - text.first_line < len(lines):
+                return lines[line - text.first_line].strip()
+        return None
+
+    def is_signal_handler(self, file: str, function: str) -> bool:
+        """True if that file registers the function as a signal handler, which the interpreter runs at any moment."""
+        return any(
+            isinstance(node, ast.Call)
+            and dotted(node.func) in names("registers_handler")
+            and any(dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
+            for _, tree in self.trees(file)
+            for node in ast.walk(tree)
+        )
+
+    def methods(self, name: str) -> int:
+        """How many classes of the captured source define a method of that name."""
+        return len(
+            {
+                (file, node.lineno)
+                for file in self._by_file
+                for _, tree in self.trees(file)
+                for owner in ast.walk(tree)
+                if isinstance(owner, ast.ClassDef)
+                for node in owner.body
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
+            }
+        )
+
+    def files(self) -> list[str]:
+        """The files of which any source was captured."""
+        return list(self._by_file)
+
+    def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
+        """Every captured piece of the file that parses."""
+        for text in self._by_file.get(file, ()):
+            tree = _parse(text)
+            if tree is not None:
+                yield text, tree
+
+
+@lru_cache(maxsize=4096)
+def _parse(text: SourceText) -> ast.AST | None:
+    # A method is indented, the end of its scrubbed docstring is not: it is no text to be dedented.
+    indented = text.text[:1] in (" ", "\t")
+    try:
+        tree = ast.parse(f"if True:\n{text.text}" if indented else text.text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    if indented and isinstance(tree.body[0], ast.If):
+        tree.body = tree.body[0].body
+    ast.increment_lineno(tree, text.first_line - 1 - indented)
+    return tree
