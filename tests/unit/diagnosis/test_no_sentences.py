@@ -16,7 +16,7 @@ SENTENCES = frozenset(
 """Attributes that hold words for people."""
 PARSING = frozenset({"startswith", "endswith", "find", "index", "split", "rsplit", "partition", "rpartition", "count"})
 SEARCHING = frozenset({"search", "match", "fullmatch", "findall", "finditer"})
-SOURCES = frozenset({"guards.py", "syntax.py"})
+SOURCES = frozenset({"sources.py", "syntax.py"})
 """Where ``text`` is the source of a function, not a sentence."""
 
 
