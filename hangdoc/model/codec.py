@@ -17,8 +17,9 @@ import re
 import secrets
 import stat
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
 from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
@@ -30,6 +31,8 @@ from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 if TYPE_CHECKING:
     from pydantic import RootModel
     from pydantic_core import SchemaValidator
+
+_T = TypeVar("_T")
 
 SNAPSHOT_SUFFIX = ".hangdoc"
 """How the names of snapshot files end; a run directory may hold several."""
@@ -48,8 +51,20 @@ _RETAKE = "Take it again with `hangdoc watch` or `hangdoc attach --save FILE`."
 
 def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnapshot:
     """The snapshot in ``data`` (compressed, or the bare JSON). Raises ``BadSnapshot`` for anything else."""
-    from pydantic import ValidationError
+    text = _text_of(data, origin)
+    snapshot = _read_from(text, origin, _validated, lambda: _refuse_schema(_peek_schema(text), origin))
+    _refuse_schema(snapshot.schema, origin)
+    return snapshot
 
+
+def value_from_bytes(kind: type[_T], data: bytes, *, origin: str) -> _T:
+    """The dataclass that ``encode.value_to_bytes`` wrote. Raises ``BadSnapshot`` for anything else."""
+    reader = _reader(_envelope_of(cast("Any", kind)))
+    found: _T = _read_from(_text_of(data, origin), origin, lambda text: reader.validate_json(text, strict=True))
+    return found
+
+
+def _text_of(data: bytes, origin: str) -> bytes:
     text = _expand(data, origin)
     # Every value except the first of a list or an object follows a comma.
     if text.count(b",") + text.count(b"[") + text.count(b"{") > MAX_VALUES:
@@ -57,10 +72,18 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
             f"{origin} is too large: it holds more than {MAX_VALUES:,} values",
             "Take it of fewer ranks, or with a smaller TORCH_FR_BUFFER_SIZE.",
         )
+    return text
+
+
+def _read_from(text: bytes, origin: str, way: Callable[[bytes], _T], otherwise: Callable[[], None] | None = None) -> _T:
+    """What ``way`` makes of ``text``; ``otherwise`` may raise a better error for a text that does not validate."""
+    from pydantic import ValidationError
+
     try:
-        snapshot = _validated(text)
+        return way(text)
     except ValidationError as error:
-        _refuse_schema(_peek_schema(text), origin)
+        if otherwise is not None:
+            otherwise()
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the document"
         raise BadSnapshot(f"{origin} is damaged: {place}: {first['msg']}", _RETAKE) from None
@@ -68,16 +91,14 @@ def snapshot_from_bytes(data: bytes, *, origin: str = "the snapshot") -> JobSnap
         raise BadSnapshot(f"{origin} is damaged: nested too deeply", _RETAKE) from None
     except ValueError as error:  # a row that no table has
         raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
-    _refuse_schema(snapshot.schema, origin)
-    return snapshot
 
 
 def _validated(text: bytes) -> JobSnapshot:
     """The snapshot in ``text``, of either form. Raises pydantic's ``ValidationError`` and ``ValueError``."""
     if _INTERNED.match(text) is None:
-        snapshot: JobSnapshot = _reader(_envelope()).validate_json(text, strict=True)
+        snapshot: JobSnapshot = _reader(_envelope_of(JobSnapshot)).validate_json(text, strict=True)
         return snapshot
-    found: InternedJob = _reader(_interned_envelope()).validate_json(text, strict=True)
+    found: InternedJob = _reader(_envelope_of(InternedJob)).validate_json(text, strict=True)
     return restored(found)
 
 
@@ -199,21 +220,11 @@ def _refuse_schema(schema: object, origin: str) -> None:
 
 
 @functools.cache
-def _envelope() -> type[RootModel[JobSnapshot]]:
+def _envelope_of(kind: Any) -> type[RootModel[Any]]:
     from pydantic import ConfigDict, RootModel
 
-    class Envelope(RootModel[JobSnapshot]):
+    class Envelope(RootModel[kind]):
         # `--give-up-after inf` is legal, and by default pydantic writes an infinity as null.
-        model_config = ConfigDict(ser_json_inf_nan="constants")
-
-    return Envelope
-
-
-@functools.cache
-def _interned_envelope() -> type[RootModel[InternedJob]]:
-    from pydantic import ConfigDict, RootModel
-
-    class Envelope(RootModel[InternedJob]):
         model_config = ConfigDict(ser_json_inf_nan="constants")
 
     return Envelope
@@ -228,7 +239,9 @@ def _reader(envelope: type[RootModel[Any]]) -> SchemaValidator:
     schema: Any = envelope.__pydantic_core_schema__
     _refuse_at_first(schema)
     # The model's own wrapping would bring its ready-made validator along.
-    return SchemaValidator({**schema, "schema": schema["schema"]["schema"]})
+    if schema["type"] == "definitions":  # something in it holds more of its kind
+        return SchemaValidator({**schema, "schema": schema["schema"]["schema"]})
+    return SchemaValidator(schema["schema"])
 
 
 def _refuse_at_first(schema: Any) -> None:

@@ -28,15 +28,24 @@ def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
 
     Raises ``HangdocError`` for a process tree nested deeper than JSON parsers accept (90 levels).
     """
+    refuse_too_deep(snapshot)
+    return value_to_bytes(interned(snapshot) if size(snapshot) > _LARGE else snapshot)
+
+
+def refuse_too_deep(snapshot: JobSnapshot) -> None:
+    """Raise ``HangdocError`` for a process tree nested deeper than JSON parsers accept."""
     roots = [snapshot.launcher, *(rank.process for rank in snapshot.ranks)]
     if any(root is not None and _is_too_deep(root) for root in roots):
         raise HangdocError(
             "cannot save the snapshot: its process tree is nested too deeply",
             "Look at the job's process tree: it seems to fork without end.",
         )
+
+
+def value_to_bytes(value: object) -> bytes:
+    """A dataclass as compressed JSON, of which ``codec.value_from_bytes`` makes one again."""
     # Infinity (`--give-up-after inf`) is written by that name, which the reader takes.
-    saved = interned(snapshot) if size(snapshot) > _LARGE else snapshot
-    text = json.dumps(saved, default=_fields, ensure_ascii=False, check_circular=False, separators=(",", ":"))
+    text = json.dumps(value, default=_fields, ensure_ascii=False, check_circular=False, separators=(",", ":"))
     try:
         data = text.encode()
     except UnicodeEncodeError:

@@ -16,8 +16,9 @@ from hangdoc.model.store import ForeignServer
 _T = TypeVar("_T")
 
 
-def masked(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with every text in it masked by the rules for its place; itself where there is nothing to hide."""
+def masked(job: _T) -> _T:
+    """``job``, or a part of one, with every text in it masked by the rules for its place; itself where there is nothing
+    to hide."""
     return _Pass().of(job)
 
 

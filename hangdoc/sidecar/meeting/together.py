@@ -132,16 +132,13 @@ class Together:
 
     def answer(self, snapshot: JobSnapshot) -> None:
         """Hand over what was asked for."""
-        from hangdoc.sidecar.meeting.wire import packed
+        from hangdoc.sidecar.meeting.gathering import prepared
 
         view = self._meeting.view
         if isinstance(view, MemberView):
             self._answered = (view.lead, view.asked)
-            try:
-                data = packed(snapshot, send_sources=self._options.meet_send_sources)
-            except HangdocError:
-                data = b""  # nested too deeply: the lead says that it cannot be read
-            self._meeting.answer(view.asked, data)
+            sent = prepared(snapshot, digest=view.digests, send_sources=self._options.meet_send_sources)
+            self._meeting.answer(view.asked, *sent)
 
     def verdict(self) -> Verdict | None:
         """What the lead has concluded, if that is new."""
@@ -161,7 +158,7 @@ class Together:
         if found is not None:
             return found
         if isinstance(view, MemberView):
-            return self._end_of_member(own)
+            return self._end_of_member(own, digest=view.digests)
         if own is None or not isinstance(view, LeadView) or not view.fitting():
             return own
         view = self._meeting.wait_for(
@@ -179,16 +176,13 @@ class Together:
         """Leave the others."""
         self._meeting.close()
 
-    def _end_of_member(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
-        from hangdoc.sidecar.meeting.wire import packed
-
-        try:
-            data = packed(own, send_sources=self._options.meet_send_sources) if own is not None else b""
-        except HangdocError:
-            data = b""
-        self._meeting.leave(data)
+    def _end_of_member(self, own: JobSnapshot | None, *, digest: bool) -> JobSnapshot | Verdict | None:
         if own is None:
+            self._meeting.leave(b"")
             return None
+        from hangdoc.sidecar.meeting.gathering import prepared
+
+        self._meeting.leave(*prepared(own, digest=digest, send_sources=self._options.meet_send_sources))
         before = self._delivered
         self._meeting.wait_for(
             lambda now: not isinstance(now, MemberView) or now.verdict not in (None, before),
@@ -256,38 +250,46 @@ class Together:
         self, own: JobSnapshot, view: LeadView, answers: Mapping[str, bytes | str], notes: list[Unavailable]
     ) -> JobSnapshot:
         """``own`` and all that others have handed over, with a note on each host that has not."""
+        from hangdoc.sidecar.meeting.gathering import digests_in, unfolded
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
         others: list[Part] = []
         now = time.monotonic()
         answering = {self._identity}
+        beside = _ranks_beside(view)
+        fits = {seat.beat.member for seat in view.fitting()}
+        came = {member: found for member, found in {**view.ends, **answers}.items() if member in fits}
+        shown: dict[str, JobSnapshot | bytes | str] = {**came}
+        digests = digests_in(came)
+        if digests:
+            places = {seat.beat.member: (seat.beat.host, beside[seat.beat.member]) for seat in view.fitting()}
+            unfolded_, number = unfolded(self._meeting, own, digests, places)
+            shown |= unfolded_
+            self._round = number or self._round
         for seat in view.seats:
-            found = answers.get(seat.beat.member, view.ends.get(seat.beat.member))
-            if isinstance(found, bytes) and not seat.refused:
-                try:
-                    beside = self._ranks_beside(seat, view)
-                    others.append(Part(f"host {seat.beat.host}", unpacked(found, seat.beat.host, beside)))
-                    answering.add(seat.beat.identity)
-                    continue
-                except HangdocError as error:
-                    found = error.what
+            found = shown.get(seat.beat.member)
+            try:
+                if isinstance(found, bytes):
+                    found = unpacked(found, seat.beat.host, beside[seat.beat.member])
+            except HangdocError as error:
+                found = error.what
+            if isinstance(found, JobSnapshot):
+                others.append(Part(f"host {seat.beat.host}", found))
+                answering.add(seat.beat.identity)
+                continue
             asked = seat.beat.identity not in answering and seat.beat.member in view.asked
-            notes.extend(_why_absent(seat, found if isinstance(found, str) else "", asked=asked))
+            notes.extend(_why_absent(seat, found or "", asked=asked))
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
             notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
-        whole = joined(Part("this host", own), others, read_sources=self._options.read_sources)
+        # Digests have been put on one clock; whole snapshots come from few hosts, and never beside a digest of many.
+        whole = joined(
+            Part("this host", own), others, read_sources=self._options.read_sources, clocks=len(digests) < len(others)
+        )
         self._hosts = len(whole.hosts) or 1 + len(others)
         last_seen = {rank: seat.beat.host for seat in fitting for rank in seat.beat.ranks}
         whole = placed_elsewhere(whole, last_seen)
         return replace(whole, unavailable=tuple(dict.fromkeys([*whole.unavailable, *notes])))
-
-    @staticmethod
-    def _ranks_beside(seat: Seat, view: LeadView) -> set[int]:
-        """Ranks that this watch may speak for: its own and those of other watches on its host."""
-        where = seat.beat.identity
-        beside = (other for other in view.fitting() if other is seat or (where and other.beat.identity == where))
-        return {rank for other in beside for rank in other.beat.ranks}
 
     def _alone(self, own: JobSnapshot) -> JobSnapshot:
         """``own`` with the command that would show the other hosts, too, where there are some."""
@@ -313,6 +315,15 @@ class Together:
         if text != self._said:
             self._said = text
             self._say(text)
+
+
+def _ranks_beside(view: LeadView) -> dict[str, frozenset[int]]:
+    """Member → the ranks that it may speak for: its own and those of other watches on its host."""
+    on_host: dict[str, set[int]] = {}
+    for seat in view.fitting():
+        on_host.setdefault(seat.beat.identity or seat.beat.member, set()).update(seat.beat.ranks)
+    frozen = {where: frozenset(ranks) for where, ranks in on_host.items()}
+    return {seat.beat.member: frozen[seat.beat.identity or seat.beat.member] for seat in view.fitting()}
 
 
 def _our_fault(error: Exception) -> Unavailable:

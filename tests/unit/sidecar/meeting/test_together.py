@@ -38,7 +38,7 @@ class Played:
     def begin(self) -> None:
         self.begun = True
 
-    def ask(self, members: tuple[str, ...]) -> int:
+    def ask(self, members: tuple[str, ...], pieces: Any = None) -> int:
         self.asked.append(members)
         if self.replies is not None:
             self.view = self.replies(members)
@@ -47,13 +47,13 @@ class Played:
     def publish(self, verdict: Verdict) -> None:
         self.published.append(verdict)
 
-    def answer(self, number: int, snapshot: bytes) -> None:
+    def answer(self, number: int, snapshot: bytes, known: Any = None) -> None:
         self.answers.append((number, snapshot))
 
     def wait_for(self, enough: Callable[[View], bool], seconds: float) -> View:
         return self.view
 
-    def leave(self, end: bytes) -> None: ...
+    def leave(self, end: bytes, known: Any = None) -> None: ...
 
     def close(self) -> None: ...
 

@@ -1,0 +1,366 @@
+"""What the lead makes of the digests: it asks for each piece once, of whoever has it, and puts the ranks together.
+
+Ranks that behave alike share what they have in common also in memory: one tuple of calls, one of each stack. Their
+calls then have the times of one of them: of the rank whose pending call is the oldest, as that one times out first.
+All others have issued what is pending a microsecond later, so that it stays the first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar, cast
+
+from hangdoc.errors import BadSnapshot
+from hangdoc.model.clocks import Issued, moved, seconds_behind
+from hangdoc.model.codec import value_from_bytes
+from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.masked import masked
+from hangdoc.model.process import Frame, Process, Stack, Thread
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
+from hangdoc.sidecar.meeting.digest import Digested
+from hangdoc.sidecar.meeting.pieces import REFERENCE, Digest, History, Members, Part, Piece, Pieces, identity
+from hangdoc.sidecar.meeting.records import LARGEST_WORLD
+
+MOST_PIECES = 50_000
+"""That the lead asks for. Judgement: parts of 64 calls each, 500 bytes a call in memory, would take 1.5 GB; jobs have
+some hundred."""
+_MOST_ENTRIES = 200_000
+"""Calls and messages of one rank; the capture reads 100,000 calls. Judgement."""
+_MOST_REFERENCES = 40_000_000
+"""Of all ranks that share nothing, 8 bytes each."""
+
+_LATE = 1000
+"""Nanoseconds: the least that seconds since 1970 can tell apart as a float."""
+
+_Entry = TypeVar("_Entry", Call, PointToPoint)
+
+
+@dataclass(slots=True)
+class _Guest:
+    """A host whose digest has come. ``behind``: seconds to add to its times."""
+
+    member: str
+    digest: Digest
+    host: str
+    ranks: Collection[int]
+    behind: float = 0.0
+
+
+class Unfolding:
+    """Digests and pieces come in, one snapshot for each host comes out. ``own``: what the lead's host shows itself."""
+
+    def __init__(self, own: Digested) -> None:
+        self._own = own
+        self._guests: dict[str, _Guest] = {}
+        self._stacks: dict[str, Stack] = {}
+        self._members: dict[str, Members] = {}
+        self._parts: dict[str, Part] = {}
+        self._oldest: dict[str, tuple[int, str, int]] = {}
+        """Part at the end of a history → (since when it waits, member, index) of the rank that waits longest there."""
+
+    def add(self, member: str, data: bytes, host: str, ranks: Collection[int]) -> None:
+        """The digest of ``member``, which may speak for ``ranks``. Raises ``BadSnapshot``."""
+        digest = value_from_bytes(Digest, data, origin=f"the digest of {host}")
+        _refuse_dangling(digest, host)
+        self._guests[member] = _Guest(member, digest, host, ranks)
+
+    def compare(self) -> None:
+        """Find out by how much clocks differ, and who waits longest; once, when all digests are here."""
+        guests = [_Guest("", self._own.digest, "", ()), *self._guests.values()]
+        issued: list[Issued] = [
+            {(key, number): (first / 1e9, last / 1e9) for key, number, first, last in guest.digest.issued}
+            for guest in guests
+        ]
+        for guest, behind in zip(guests, seconds_behind(issued), strict=True):
+            guest.behind = behind
+            for history in guest.digest.histories:
+                if history.parts:
+                    end = guest.digest.parts[history.parts[-1]]
+                    mine = history.since + round(behind * 1e9), guest.member, history.rank
+                    self._oldest[end] = min(mine, self._oldest.get(end, mine))
+        for name, piece in self._own.known.items():
+            if self._oldest.get(name, (0, "", 0))[1] == "":
+                self._keep(name, piece)
+
+    def wanted(self, without: Collection[str] = ()) -> dict[str, tuple[str, ...]]:
+        """Member → the pieces that it is asked for, so that each is asked for once; not those ``without``, who have not
+        answered."""
+        givers = {
+            name: member for name, (_, member, _) in self._oldest.items() if member in self._guests.keys() - without
+        }
+        asked = set(givers.values())
+        # Of all others rather those who are asked anyway.
+        for member in sorted(self._guests.keys() - without, key=lambda member: (member not in asked, member)):
+            digest = self._guests[member].digest
+            for name in (*digest.stacks, *digest.members, *digest.parts):
+                if len(givers) < MOST_PIECES:
+                    givers.setdefault(name, member)
+        found: dict[str, list[str]] = {}
+        for name, member in givers.items():
+            if name not in self._stacks and name not in self._members and name not in self._parts:
+                found.setdefault(member, []).append(name)
+        return {member: tuple(names) for member, names in found.items()}
+
+    def take(self, member: str, data: bytes) -> None:
+        """The pieces that ``member`` has sent. Raises ``BadSnapshot``."""
+        guest = self._guests[member]
+        pieces = value_from_bytes(Pieces, data, origin=f"the pieces of {guest.host}")
+        found: list[Piece] = [*pieces.stacks, *pieces.members, *pieces.parts]
+        for piece in found:
+            self._keep(identity(piece), _later(piece, guest.behind) if isinstance(piece, Part) else masked(piece))
+
+    def snapshots(self) -> dict[str, JobSnapshot]:
+        """Member → what its host shows."""
+        for name, piece in self._own.known.items():
+            self._keep(name, piece)
+        oldest = {name: (member, index) for name, (_, member, index) in self._oldest.items()}
+        ranks = _Ranks(self._stacks, self._members, self._parts, oldest)
+        found = {member: ranks.of(guest) for member, guest in self._guests.items()}
+        ranks.finish()
+        return found
+
+    def _keep(self, name: str, piece: Piece) -> None:
+        if isinstance(piece, Part):
+            self._parts.setdefault(name, piece)
+        elif piece and isinstance(piece[0], Frame):
+            self._stacks.setdefault(name, piece)
+        else:
+            self._members.setdefault(name, cast("Members", piece))
+
+
+def _later(part: Part, seconds: float) -> Part:
+    shift = round(seconds * 1e9)
+    if not shift:
+        return part
+
+    def later(entry: _Entry) -> _Entry:
+        return replace(entry, created_ns=entry.created_ns + shift) if entry.created_ns else entry
+
+    return replace(part, calls=tuple(map(later, part.calls)), messages=tuple(map(later, part.messages)))
+
+
+def _refuse_dangling(digest: Digest, host: str) -> None:
+    """Raise ``BadSnapshot`` for rows that no table has."""
+    for history in digest.histories:
+        fits = 0 <= history.rank < len(digest.job.ranks) and len(history.parts) == len(history.called)
+        fits = fits and all(0 <= row < len(digest.parts) for row in history.parts)
+        if not fits or not all(0 <= row < len(history.groups) for rows in history.called for row in rows):
+            raise BadSnapshot(f"the digest of {host} is damaged: a history has no such parts")
+
+
+@dataclass(frozen=True, slots=True)
+class _Named:
+    """A part by its identity, with the groups that its numbers mean. ``late``: of a rank that was not the first."""
+
+    name: str
+    groups: tuple[str, ...]
+    late: bool = False
+
+    def group(self, number: str) -> str:
+        """The group of that number."""
+        known = len(number) < 6 and number.isdecimal() and int(number) < len(self.groups)
+        return self.groups[int(number)] if known else ""
+
+    def issued(self, entry: Call | PointToPoint) -> int:
+        """When it was issued, in Unix ns."""
+        late = self.late and entry.created_ns and not entry.completed
+        return entry.created_ns + _LATE if late else entry.created_ns
+
+
+class _Ranks:
+    """Puts ranks together. All journals have one table of stacks, so that ranks of equal calls share those."""
+
+    def __init__(
+        self,
+        stacks: Mapping[str, Stack],
+        members: Mapping[str, Members],
+        parts: Mapping[str, Part],
+        oldest: Mapping[str, tuple[str, int]],
+    ) -> None:
+        """``oldest``: part at the end of a history → (member, index of its rank) that waits longest there."""
+        self._stacks, self._members, self._parts = stacks, members, parts
+        self._numbers: dict[str, int] = {}
+        """Identity of a stack → its index in all journals."""
+        self._made: list[Journal] = []
+        self._histories: dict[tuple[_Named, ...], tuple[Call, ...]] = {}
+        self._calls: dict[_Named, tuple[Call, ...]] = {}
+        self._of_group: dict[tuple[str, bool, str, str], dict[int, Call]] = {}
+        """(part, whether it is late, number of a group in it, the group) → the calls. Ranks of one row share them."""
+        self._places: dict[int, dict[int, int]] = {}
+        self._left = _MOST_REFERENCES
+        self._oldest = oldest
+        self._expected: set[int] = set()
+
+    def of(self, guest: _Guest) -> JobSnapshot:
+        """What the host shows; ``finish`` when all have been asked for."""
+        digest = guest.digest
+        stacks = [self._stacks.get(name, ()) for name in digest.stacks]
+        notes = []
+        if missing := stacks.count(()):
+            notes.append(Unavailable("stack", f"{missing} stacks of {guest.host} have not come"))
+        job = moved(masked(digest.job), guest.behind)
+        histories = {history.rank: history for history in digest.histories}
+        ranks = []
+        expected = {index: range(first, first + count) for index, first, count in digest.expected}
+        for index, rank in enumerate(job.ranks):
+            if index in expected:
+                ranks += [replace(rank, rank=number) for number in self._new(expected[index])]
+                continue
+            if rank.rank not in guest.ranks and (rank.process is not None or rank.exit is not None):
+                continue
+            journal, why = rank.journal, ""
+            if journal is not None:
+                journal, why = self._journal(rank.rank, journal, guest, histories.get(index), stacks)
+            if why:
+                notes.append(Unavailable("journal", why, rank=rank.rank))
+            ranks.append(_with_stacks(rank, journal, stacks))
+        if job.launcher is not None:
+            _restore(job.launcher, stacks)
+        return replace(job, ranks=tuple(ranks), unavailable=(*job.unavailable, *notes))
+
+    def _new(self, numbers: range) -> list[int]:
+        """Those of the expected ranks that no host has listed yet: each lists all."""
+        found = [number for number in numbers[:LARGEST_WORLD] if number not in self._expected]
+        self._expected.update(found)
+        return found
+
+    def finish(self) -> None:
+        """Give all journals their stacks."""
+        table = tuple(self._stacks.get(name, ()) for name in self._numbers)
+        for journal in self._made:
+            _SET_STACKS(journal, table)
+
+    def _journal(
+        self, rank: int, journal: Journal, guest: _Guest, history: History | None, stacks: list[Stack]
+    ) -> tuple[Journal | None, str]:
+        """(the journal with its history, what it lacks)."""
+        digest = guest.digest
+        groups = tuple(
+            replace(group, members=self._members_of(group, digest), created_at=self._stack(digest, group.created_at))
+            for group in journal.groups
+        )
+        parts = self._named(history, guest) if history is not None else []
+        missing = max((at for at, part in enumerate(parts, 1) if part.name not in self._parts), default=0)
+        if missing and missing == len(parts):
+            return None, "its host did not send the end of its history"
+        parts = parts[missing:]
+        count = sum(len(self._parts[part.name].after) + len(self._parts[part.name].calls) for part in parts)
+        self._left -= count
+        if count > _MOST_ENTRIES or self._left < 0:
+            return None, f"its history of {count} calls is too long"
+        made = replace(
+            journal,
+            groups=groups,
+            calls=self._history(tuple(parts)),
+            point_to_points=tuple(self._messages(rank, parts, groups)),
+            forgotten=journal.forgotten + missing,
+            store_waits=tuple(replace(w, stack=self._stack(digest, w.stack)) for w in journal.store_waits),
+            failed_at=_resolved(journal.failed_at, stacks),
+            handled_at=_resolved(journal.handled_at, stacks),
+        )
+        self._made.append(made)
+        return made, "the older part of its history has not come" if missing else ""
+
+    def _named(self, history: History, guest: _Guest) -> list[_Named]:
+        """The parts of a history."""
+        rows = zip(history.parts, history.called, strict=True)
+        found = [
+            _Named(guest.digest.parts[row], tuple(history.groups[number] for number in called)) for row, called in rows
+        ]
+        if found and self._oldest.get(found[-1].name) != (guest.member, history.rank):
+            found[-1] = replace(found[-1], late=True)
+        return found
+
+    def _history(self, parts: tuple[_Named, ...]) -> tuple[Call, ...]:
+        """The calls of these parts; the same tuple for all ranks that have them."""
+        if parts not in self._histories:
+            self._histories[parts] = tuple(call for part in parts for call in self._calls_of(part))
+        return self._histories[parts]
+
+    def _calls_of(self, named: _Named) -> tuple[Call, ...]:
+        if named not in self._calls:
+            self._calls[named] = tuple(self._made_calls(named))
+        return self._calls[named]
+
+    def _made_calls(self, named: _Named) -> Iterator[Call]:
+        part = self._parts[named.name]
+        for row, call in enumerate(part.calls):
+            group = named.group(call.group)
+            known = self._of_group.setdefault((named.name, named.late, call.group, group), {})
+            if row not in known:
+                stack = self._stack_of(part, call.stack)
+                known[row] = replace(call, group=group, stack=stack, created_ns=named.issued(call))
+            yield known[row]
+
+    def _messages(self, rank: int, parts: Iterable[_Named], groups: tuple[ProcessGroup, ...]) -> Iterator[PointToPoint]:
+        members = {group.name: group.members for group in groups}
+        for named in parts:
+            part = self._parts[named.name]
+            for message in part.messages:
+                group = named.group(message.group)
+                yield replace(
+                    message,
+                    group=group,
+                    peer=self._peer(message.peer, rank, members.get(group, ())),
+                    stack=self._stack_of(part, message.stack),
+                    created_ns=named.issued(message),
+                )
+
+    def _peer(self, further_on: int, rank: int, members: Members) -> int:
+        if further_on < 0:
+            return further_on if further_on == -1 else -2 - further_on
+        if id(members) not in self._places:
+            self._places[id(members)] = {member: place for place, member in enumerate(members)}
+        place = self._places[id(members)].get(rank)
+        return -1 if place is None else members[(place + further_on) % len(members)]
+
+    def _members_of(self, group: ProcessGroup, digest: Digest) -> Members:
+        if len(group.members) != 2 or group.members[0] != -1:
+            return group.members
+        row = group.members[1]
+        return self._members.get(digest.members[row], ()) if 0 <= row < len(digest.members) else ()
+
+    def _stack(self, digest: Digest, row: int) -> int:
+        return self._number(digest.stacks[row]) if 0 <= row < len(digest.stacks) else -1
+
+    def _stack_of(self, part: Part, index: int) -> int:
+        return self._number(part.stacks[index]) if 0 <= index < len(part.stacks) else -1
+
+    def _number(self, name: str) -> int:
+        return self._numbers.setdefault(name, len(self._numbers))
+
+
+# What was just read, and nobody else has, is changed in place: 8,000 ranks have 200,000 threads.
+_SET_STACKS: Callable[[Journal, tuple[Stack, ...]], None] = Journal.__dict__["stacks"].__set__
+_SET_FRAMES: Callable[[Thread, Stack], None] = Thread.__dict__["frames"].__set__
+_SET_NATIVE_FRAMES: Callable[[Thread, Stack], None] = Thread.__dict__["native_frames"].__set__
+
+
+def _with_stacks(rank: RankSnapshot, journal: Journal | None, stacks: list[Stack]) -> RankSnapshot:
+    if rank.process is not None:
+        _restore(rank.process, stacks)
+    end = rank.exit
+    if end is not None and end.stack:
+        end = replace(end, stack=_resolved(end.stack, stacks))
+    return replace(rank, journal=journal, exit=end, first_store=_resolved(rank.first_store, stacks))
+
+
+def _restore(process: Process, stacks: list[Stack]) -> None:
+    """Give the threads their stacks."""
+    for look in process.looks:
+        for thread in look.threads:
+            if thread.frames:
+                _SET_FRAMES(thread, _resolved(thread.frames, stacks))
+            if thread.native_frames:
+                _SET_NATIVE_FRAMES(thread, _resolved(thread.native_frames, stacks))
+    for child in process.children:
+        _restore(child, stacks)
+
+
+def _resolved(stack: Stack, stacks: list[Stack]) -> Stack:
+    """The stack that ``stack`` refers to."""
+    if len(stack) != 1 or stack[0].file != REFERENCE:
+        return stack
+    row = stack[0].line
+    return stacks[row] if 0 <= row < len(stacks) else ()

@@ -1,0 +1,374 @@
+"""What a job on a thousand hosts costs: the meeting, the digests, the merge, and the verdict.
+
+    python tests/benchmarks/hosts.py [--hosts 125 1000] [--ranks 8] [--calls 2000] [--calm 30] [--guide]
+
+The lead is a process of its own with a real meeting: torch's TCPStore in its helper, the real protocol, its real reading
+and joining, its diagnosis. The other hosts are replayed by a few processes, each with many connections: every host has
+its own ranks, pids, times and ports, its real digest and its real pieces. What a thousand hosts would do at the same
+moment, each for itself, is done before: their captures and their digests (how long one takes is printed, too).
+
+All hosts move for ``--calm`` seconds, in which the cost of the healthy lead is measured; then all stand still, one rank
+having issued one call too many, and the time is taken until the verdict. Prints a table, one row for each size.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+
+import psutil
+from scale import C10D, START, USER, stack
+
+from hangdoc.capture.find.target import RankTarget
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.encode import snapshot_to_bytes
+from hangdoc.model.journal import Call, Journal, ProcessGroup
+from hangdoc.model.network import Connection, ListeningPort
+from hangdoc.model.process import Frame, Process, ProcessState, Thread
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
+from hangdoc.sidecar.meeting import digest, place
+from hangdoc.sidecar.meeting.boards import StoreBoard
+from hangdoc.sidecar.meeting.gathering import prepared
+from hangdoc.sidecar.meeting.helper import StoreHelper
+from hangdoc.sidecar.meeting.member import Member
+from hangdoc.sidecar.meeting.together import Together
+from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
+from hangdoc.sidecar.options import WatchOptions
+
+KEY = bytes(range(32))
+LINES = 20
+"""Calls of one round of the training loop, each from a line of its own."""
+NATIVE = 12
+"""Threads of a rank that run no Python."""
+PATIENCE = 30.0
+
+
+# --- what a host shows ----------------------------------------------------------------------------------------------
+
+
+def host(number: int, hosts: int, ranks: int, calls: int) -> JobSnapshot:
+    """One host of the hung job. The last rank of the last host has issued one call too many, some rounds ago."""
+    world = hosts * ranks
+    own = range(number * ranks, number * ranks + ranks)
+    pids = {rank: 10_000 + (rank * 7919) % 50_000 for rank in own}
+    name = f"node{number:04}"
+    address = f"10.{number >> 8}.{number & 255}.1"
+    expected = tuple(RankSnapshot(rank, "", "expected", world) for rank in range(world) if rank not in own)
+    shown = tuple(one_rank(rank, world, name, pids[rank], calls, odd=rank == world - 1) for rank in own)
+    sockets = [
+        Connection(pids[rank], address, 40_000 + (rank * 31 + n) % 20_000, f"10.0.{n}.1", 29_500 if n == 0 else 50_000 + n,
+                   "ESTABLISHED")
+        for rank in own for n in range(24)
+    ]  # fmt: skip
+    ports = [ListeningPort(pids[rank], address, 30_000 + (rank * 13 + n) % 9000) for rank in own for n in range(3)]
+    return JobSnapshot(
+        taken=START + 60.0 + number * 0.001,
+        mode="watch",
+        command=("torchrun", "train.py"),
+        stalled_for=PATIENCE,
+        stall_after=PATIENCE,
+        world_size=world,
+        ranks=tuple(sorted((*shown, *expected), key=lambda rank: rank.rank)),
+        hosts=(HostSnapshot(name, tuple(ports), tuple(sockets), 96, f"boot {number}"),),
+    )
+
+
+def one_rank(rank: int, world: int, name: str, pid: int, calls: int, *, odd: bool) -> RankSnapshot:
+    """A rank that waits in its last call, with the threads that a rank has."""
+    main = 139_000_000_000_000 + rank * 4096
+    stacks = tuple(stack(line) for line in range(10, 10 + LINES)) + ((stack(99),) if odd else ())
+    extra = calls - 3 * LINES if odd else -1
+    record: list[Call] = []
+    place_, issued = 0, 0
+    while issued < calls:
+        issued += 1
+        if issued == extra:
+            at = LINES
+        else:
+            at, place_ = place_ % LINES, place_ + 1
+        record.append(
+            Call("0", issued, issued, "barrier" if at == LINES else "all_reduce", at, ((at + 1, 1024),), ("Float",),
+                 START * 10**9 + issued * 1_000_000 + rank * 17, issued < calls, main, "MainThread", 1_800_000)
+        )  # fmt: skip
+    groups = (ProcessGroup("0", tuple(range(world)), "default_pg", "cpu:gloo"),)
+    journal = Journal("probe", groups, tuple(record), stacks=stacks, counters=(("0", calls, calls - 1),))
+    now = stacks[record[-1].stack]
+    loader = (Frame("/usr/lib/python3.11/selectors.py", 415, "select"), Frame(USER, 70, "prefetch"))
+
+    def threads(look: int) -> tuple[Thread, ...]:
+        python = [
+            Thread(pid, "python", "S", "futex_do_wait", f"202 0x7f{rank:04x}00 0x80", 12.0, 900 + look, None, main,
+                   active=False, owns_gil=False, frames=now),
+            Thread(pid + 1, "python", "S", "ep_poll", f"232 0x{rank % 9} 0x7f{rank:04x}10", 0.5, 70, None, main + 512,
+                   active=False, owns_gil=False, frames=loader),
+        ]  # fmt: skip
+        native = [
+            Thread(pid + 2 + n, "pt_gloo_runloop", "S", "ep_poll", f"232 0x{n} 0x7f{rank:04x}{n:02x}0", 0.1, 50 + n)
+            for n in range(NATIVE)
+        ]
+        return (*python, *native)
+
+    looks = tuple(
+        ProcessState(START + 59.0 + look, "S", 0, 20.0 + rank % 7, 1000, 1000, threads(look)) for look in range(2)
+    )
+    process = Process(
+        pid, 100, "rank", "python", ("python", "train.py", "--batch", "8"), START - 60.0, looks, cwd="/home/me"
+    )
+    environment = (("RANK", str(rank)), ("WORLD_SIZE", str(world)), ("LOCAL_RANK", str(rank % 8)),
+                   ("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_RUN_ID", "none"))  # fmt: skip
+    return RankSnapshot(rank, name, "probe", world, rank % 8, 0, environment, process, journal=journal,
+                        first_store=(Frame(C10D, 1700, "init_process_group"), Frame(USER, 3, "main")))  # fmt: skip
+
+
+# --- the hosts that are replayed ------------------------------------------------------------------------------------
+
+
+class Replayed:
+    """One host: its digest at hand, a real member at the real store."""
+
+    def __init__(self, number: int, job: JobSnapshot, port: int) -> None:
+        self.data, self.known = prepared(job, digest=True, send_sources=False)
+        own = tuple(rank.rank for rank in job.ranks if rank.process is not None)
+        name = job.hosts[0].name
+        targets = tuple(RankTarget(rank, 1, "probe", job.world_size) for rank in own)
+        self.wishes = Wishes(Standing(targets, None, time.monotonic()))
+        self.member = Member(StoreBoard("127.0.0.1", port, KEY), f"{name}-{number}", name, job.hosts[0].identity)
+        self.due = time.monotonic() + CALM_SECONDS * (number % 97) / 97
+        self.answered = 0
+        self.told = False
+
+    def step(self, stalled_at: float) -> None:
+        """Do what this host's watch would do now."""
+        now = time.monotonic()
+        still = now - stalled_at + PATIENCE if now > stalled_at else None
+        pressing = (still is None) != (self.wishes.standing.still is None)
+        if now < self.due and not pressing:
+            return
+        self.wishes = replace(self.wishes, standing=replace(self.wishes.standing, still=still, at=now))
+        view = self.member.step(now, self.wishes)
+        if view.wanted and view.asked > self.answered:
+            self.answered = view.asked
+            self.wishes = replace(self.wishes, answer=(view.asked, self.data), known=self.known)
+            view = self.member.step(now, self.wishes)
+        self.told |= view.verdict is not None
+        waiting = view.asked > (view.verdict.round if view.verdict is not None else 0)
+        self.due = now + (CALM_SECONDS if still is None else view.pause if waiting else 1.0)
+
+
+def replay(first: int, last: int, hosts: int, ranks: int, calls: int, port: int, lines: object) -> None:
+    """Be the hosts ``first`` to ``last`` until the last line has come; the line before it says when all stand still."""
+    began, largest, seconds = time.process_time(), 0, 0.0
+    guests = []
+    for number in range(first, last):
+        job = host(number, hosts, ranks, calls)
+        at = time.process_time()
+        guests.append(Replayed(number, job, port))
+        seconds += time.process_time() - at
+        largest = max(largest, len(guests[-1].data))
+        if (number - first) % 8 == 0:
+            for guest in guests:
+                guest.step(float("inf"))
+    print(json.dumps({"largest": largest, "seconds": seconds / len(guests), "cpu": time.process_time() - began}), flush=True)
+    stalled_at, over = [float("inf")], []
+    threading.Thread(target=_listen, args=(stalled_at, over), daemon=True).start()
+    while not over:
+        for guest in guests:
+            guest.step(stalled_at[0])
+        time.sleep(0.02)
+    print(json.dumps({"told": sum(guest.told for guest in guests)}), flush=True)
+
+
+def _listen(stalled_at: list[float], over: list[bool]) -> None:
+    stalled_at[0] = float(sys.stdin.readline())
+    sys.stdin.readline()
+    over.append(True)
+
+
+# --- the lead -------------------------------------------------------------------------------------------------------
+
+
+def lead(hosts: int, ranks: int, calls: int, calm: float) -> None:
+    """Lead the meeting in this process, and print what it took."""
+    from hangdoc.diagnosis import diagnose
+
+    helper = StoreHelper("127.0.0.1", 0, os.getpid())
+    board = StoreBoard("127.0.0.1", helper.port, KEY)
+    found = place.Place(board, KEY, helper)
+    import hangdoc.sidecar.meeting.meeting as module
+
+    module.open_place = lambda *_, **__: found  # a job's own store is not what is measured
+    said: list[str] = []
+    together = Together(WatchOptions(give_up_after=600.0), said.append)
+    environment = (("MASTER_ADDR", "10.0.0.1"), ("LOCAL_WORLD_SIZE", str(ranks)), ("WORLD_SIZE", str(hosts * ranks)))
+    targets = [
+        RankTarget(rank, os.getpid() if rank < ranks else None, "probe", hosts * ranks, environment=environment)
+        for rank in range(hosts * ranks)
+    ]
+    print(json.dumps({"port": helper.port}), flush=True)
+    events: list[float] = []
+    threading.Thread(target=lambda: events.append(float(sys.stdin.readline())), daemon=True).start()
+    me, other = psutil.Process(), psutil.Process(helper.pid)
+    began: tuple[float, float, float] | None = None
+    meeting = together._meeting
+    while not events:
+        together.tell(targets, 0.0, time.monotonic())
+        seats = getattr(meeting.view, "seats", ())
+        if began is None and len(seats) >= hosts - 1:
+            print(json.dumps({"all": True}), flush=True)
+            began = time.monotonic(), cpu(me), cpu(other)
+        time.sleep(1.0)
+    assert began is not None
+    passed = time.monotonic() - began[0]
+    shares = [(cpu(me) - began[1]) / passed, (cpu(other) - began[2]) / passed]
+    healthy = [me.memory_info().rss, other.memory_info().rss]
+    own = host(0, hosts, ranks, calls)
+    while time.monotonic() < events[0]:
+        time.sleep(0.01)
+    at = time.monotonic()
+    together.tell(targets, PATIENCE, at)
+    while together.holds(PATIENCE, PATIENCE, time.monotonic()):
+        together.tell(targets, PATIENCE, time.monotonic())
+        time.sleep(0.1)
+    agreed = time.monotonic()
+    marks: dict[str, float] = {}
+    timed(marks)
+    whole = together.look(lambda: own)
+    looked = time.monotonic()
+    verdict = diagnose(whole)
+    ended = time.monotonic()
+    from hangdoc.sidecar.listener import Conclusion
+
+    together.conclude(Conclusion(verdict.outcome, verdict.verdict, "", may_end=True))
+    time.sleep(3.0)
+    seen = sum(rank.process is not None for rank in whole.ranks)
+    print(
+        json.dumps(
+            {
+                "calm": calm, "lead": shares[0], "helper": shares[1], "healthy_mb": [round(b / 1e6) for b in healthy],
+                "peak_mb": resident_peak(os.getpid()), "helper_peak_mb": resident_peak(helper.pid),
+                "all_still_s": agreed - at, "look_s": looked - agreed, "diagnose_s": ended - looked,
+                "verdict_s": ended - at, "ranks": seen, "verdict": verdict.verdict[:200], "culprits": verdict.culprits,
+                "notes": [note.why for note in whole.unavailable][:3], **marks,
+            }
+        ),
+        flush=True,
+    )  # fmt: skip
+    sys.stdin.readline()
+    together.close()
+    helper.close()
+
+
+def timed(marks: dict[str, float]) -> None:
+    """Have the steps of the look timed: ``unfold``, ``pieces`` (in it), ``merge``, ``join`` (merge in it)."""
+    from hangdoc.sidecar.meeting import gathering, unfold, wire
+
+    for where, name in ((gathering, "unfolded"), (wire, "joined"), (wire, "merge"), (unfold.Unfolding, "snapshots")):
+        way = getattr(where, name)
+
+        def wrapped(*args: object, way: object = way, name: str = name, **named: object) -> object:
+            at = time.monotonic()
+            found = way(*args, **named)  # type: ignore[operator]
+            marks[f"{name}_s"] = marks.get(f"{name}_s", 0.0) + time.monotonic() - at
+            return found
+
+        setattr(where, name, wrapped)
+
+
+def cpu(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return times.user + times.system
+
+
+def resident_peak(pid: int) -> int:
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return round(int(text.split("VmHWM:")[1].split()[0]) / 1024)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def run(hosts: int, ranks: int, calls: int, calm: float, processes: int) -> dict[str, object]:
+    """One row of the table."""
+    common = [str(hosts), str(ranks), str(calls)]
+    leading = start("lead", *common, str(calm))
+    others: list[subprocess.Popen[str]] = []
+    try:
+        port = said(leading)["port"]
+        bounds = [1 + (hosts - 1) * n // processes for n in range(processes + 1)]
+        others = [
+            start("replay", str(bounds[n]), str(bounds[n + 1]), *common, str(port))
+            for n in range(processes)
+            if bounds[n] < bounds[n + 1]
+        ]
+        prepared_ = [said(other) for other in others]
+        said(leading)
+        time.sleep(calm)
+        at = time.monotonic() + 0.5
+        for process in (*others, leading):
+            tell(process, str(at))
+        row = said(leading)
+        for process in (*others, leading):
+            tell(process, "")
+        told = sum(said(other)["told"] for other in others)
+        largest = max(each["largest"] for each in prepared_)
+        seconds = sum(each["seconds"] for each in prepared_) / len(prepared_)
+        return {"hosts": hosts, **row, "digest_kb": largest / 1000, "digest_s": seconds, "told": told}
+    finally:
+        for process in (*others, leading):
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def start(*arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, __file__, "--part", *arguments]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def said(process: subprocess.Popen[str]) -> dict[str, object]:
+    line = process.stdout.readline()
+    if not line:
+        raise SystemExit("a part of the simulation has failed")
+    return json.loads(line)
+
+
+def tell(process: subprocess.Popen[str], line: str) -> None:
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def main() -> None:
+    """Run, print."""
+    if sys.argv[1:2] == ["--part"]:
+        part, *rest = sys.argv[2:]
+        if part == "lead":
+            lead(*map(int, rest[:3]), float(rest[3]))
+        else:
+            replay(*map(int, rest), sys.stdin)
+        return
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--hosts", nargs="*", type=int, default=[125, 1000])
+    parser.add_argument("--ranks", type=int, default=8)
+    parser.add_argument("--calls", type=int, default=2000)
+    parser.add_argument("--calm", type=float, default=30.0)
+    parser.add_argument("--processes", type=int, default=2)
+    options = parser.parse_args()
+    for hosts in options.hosts:
+        row = run(hosts, options.ranks, options.calls, options.calm, options.processes)
+        print(json.dumps(row, indent=1), flush=True)
+
+
+if __name__ == "__main__":
+    main()
