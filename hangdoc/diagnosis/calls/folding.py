@@ -97,7 +97,9 @@ def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
     for rank, journal in journals:
         # Dumps of a folder share the calls that they have in common, and number their threads alike.
         numbers = contents.of(journal.calls) if journal.source == "dump" else ()
-        recording = same.get((id(journal.stacks), numbers)) if numbers else None
+        # Of a job on many hosts, ranks of equal calls share them.
+        shared = id(journal.stacks), numbers or id(journal.calls)
+        recording = same.get(shared)
         if recording is None:
             groups = tuple(dict.fromkeys(map(_group, journal.calls)))
             stacks = tuple(map(_stack, journal.calls))
@@ -107,8 +109,7 @@ def record(journals: Iterable[tuple[int, Journal]]) -> dict[int, Recording]:
             if recording is None:
                 recording = Recording(journal, numbers, patterns)
                 candidates.append(recording)
-            if numbers:
-                same[id(journal.stacks), numbers] = recording
+            same[shared] = recording
         found[rank] = recording
     return found
 

@@ -49,9 +49,9 @@ class Digested:
 
     def written(self) -> bytes:
         """The digest for the lead."""
-        data = value_to_bytes(self.digest)
+        data = value_to_bytes(self.digest, sparse=True)
         if len(data) > LARGEST_DIGEST:
-            data = value_to_bytes(replace(self.digest, job=_without_idle_threads(self.digest.job)))
+            data = value_to_bytes(replace(self.digest, job=_without_idle_threads(self.digest.job)), sparse=True)
         return data
 
     def pieces(self, wanted: Iterable[str]) -> bytes:

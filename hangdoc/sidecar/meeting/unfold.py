@@ -183,7 +183,9 @@ class _Ranks:
         self._numbers: dict[str, int] = {}
         """Identity of a stack → its index in all journals."""
         self._made: list[Journal] = []
-        self._histories: dict[tuple[_Named, ...], tuple[Call, ...]] = {}
+        self._known: dict[tuple[object, ...], tuple[_Named, ...]] = {}
+        self._histories: dict[int, tuple[tuple[_Named, ...], tuple[Call, ...]]] = {}
+        """By identity in memory of the parts, with those."""
         self._calls: dict[_Named, tuple[Call, ...]] = {}
         self._of_group: dict[tuple[str, bool, str, str], dict[int, Call]] = {}
         """(part, whether it is late, number of a group in it, the group) → the calls. Ranks of one row share them."""
@@ -240,11 +242,11 @@ class _Ranks:
             replace(group, members=self._members_of(group, digest), created_at=self._stack(digest, group.created_at))
             for group in journal.groups
         )
-        parts = self._named(history, guest) if history is not None else []
+        parts = self._named(history, guest) if history is not None else ()
         missing = max((at for at, part in enumerate(parts, 1) if part.name not in self._parts), default=0)
         if missing and missing == len(parts):
             return None, "its host did not send the end of its history"
-        parts = parts[missing:]
+        parts = parts[missing:] if missing else parts
         count = sum(len(self._parts[part.name].after) + len(self._parts[part.name].calls) for part in parts)
         self._left -= count
         if count > _MOST_ENTRIES or self._left < 0:
@@ -252,7 +254,7 @@ class _Ranks:
         made = replace(
             journal,
             groups=groups,
-            calls=self._history(tuple(parts)),
+            calls=self._history(parts),
             point_to_points=tuple(self._messages(rank, parts, groups)),
             forgotten=journal.forgotten + missing,
             store_waits=tuple(replace(w, stack=self._stack(digest, w.stack)) for w in journal.store_waits),
@@ -262,21 +264,26 @@ class _Ranks:
         self._made.append(made)
         return made, "the older part of its history has not come" if missing else ""
 
-    def _named(self, history: History, guest: _Guest) -> list[_Named]:
+    def _named(self, history: History, guest: _Guest) -> tuple[_Named, ...]:
         """The parts of a history."""
-        rows = zip(history.parts, history.called, strict=True)
-        found = [
-            _Named(guest.digest.parts[row], tuple(history.groups[number] for number in called)) for row, called in rows
-        ]
-        if found and self._oldest.get(found[-1].name) != (guest.member, history.rank):
-            found[-1] = replace(found[-1], late=True)
-        return found
+        if not history.parts:
+            return ()
+        digest = guest.digest
+        names = tuple(map(digest.parts.__getitem__, history.parts))
+        late = self._oldest.get(names[-1]) != (guest.member, history.rank)
+        key = names, history.called, history.groups, late
+        if key not in self._known:
+            groups = [tuple(map(history.groups.__getitem__, called)) for called in history.called]
+            found = list(map(_Named, names, groups))
+            found[-1] = replace(found[-1], late=late)
+            self._known[key] = tuple(found)
+        return self._known[key]
 
     def _history(self, parts: tuple[_Named, ...]) -> tuple[Call, ...]:
         """The calls of these parts; the same tuple for all ranks that have them."""
-        if parts not in self._histories:
-            self._histories[parts] = tuple(call for part in parts for call in self._calls_of(part))
-        return self._histories[parts]
+        if id(parts) not in self._histories:
+            self._histories[id(parts)] = parts, tuple(call for part in parts for call in self._calls_of(part))
+        return self._histories[id(parts)][1]
 
     def _calls_of(self, named: _Named) -> tuple[Call, ...]:
         if named not in self._calls:
