@@ -170,14 +170,18 @@ def with_process_of(rank: RankSnapshot, own: RankSnapshot) -> RankSnapshot:
     """``rank`` of the digest as if it were ``own``."""
     assert rank.process is not None
     assert own.process is not None
-    looks = tuple(
-        replace(look, threads=tuple(
-            replace(thread, frames=folded.frames, python_id=folded.python_id)
-            for thread, folded in zip(look.threads, like.threads, strict=True)
-        ))
-        for look, like in zip(own.process.looks, rank.process.looks, strict=True)
-    )  # fmt: skip
+    (first, last), (before, after) = rank.process.looks, own.process.looks
+    same = set(map(int, first.threads[-1].name.split()))
+    changed = [thread for place, thread in enumerate(before.threads) if place not in same]
+    looks = (
+        replace(before, threads=(*map(folded_as, changed, first.threads), first.threads[-1])),
+        replace(after, threads=tuple(map(folded_as, after.threads, last.threads))),
+    )
     return replace(own, process=replace(own.process, looks=looks), journal=rank.journal, first_store=rank.first_store)
+
+
+def folded_as(thread: Thread, like: Thread) -> Thread:
+    return replace(thread, frames=like.frames, python_id=like.python_id)
 
 
 # --- the hosts that are replayed ------------------------------------------------------------------------------------

@@ -13,12 +13,13 @@ from hangdoc.model.clocks import issued
 from hangdoc.model.encode import value_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.network import Connection
-from hangdoc.model.process import Frame, Process, Stack, Thread
+from hangdoc.model.process import Frame, Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.sidecar.meeting.pieces import (
     EVERY,
     LAST,
     REFERENCE,
+    SAME,
     SMALL_GROUP,
     Digest,
     History,
@@ -49,10 +50,7 @@ class Digested:
 
     def written(self) -> bytes:
         """The digest for the lead."""
-        data = value_to_bytes(self.digest, sparse=True)
-        if len(data) > LARGEST_DIGEST:
-            data = value_to_bytes(replace(self.digest, job=_without_idle_threads(self.digest.job)), sparse=True)
-        return data
+        return value_to_bytes(self.digest, sparse=True)
 
     def pieces(self, wanted: Iterable[str]) -> bytes:
         """Those that the lead asks for, as far as they are known."""
@@ -64,7 +62,14 @@ class Digested:
 
 
 def digested(job: JobSnapshot) -> Digested:
-    """The digest of what a host shows."""
+    """The digest of what a host shows. One of more than ``LARGEST_DIGEST`` is made again, without idle threads."""
+    found = _digested(job)
+    if len(found.written()) > LARGEST_DIGEST:
+        found = _digested(_without_idle_threads(job))
+    return found
+
+
+def _digested(job: JobSnapshot) -> Digested:
     folding = _Folding()
     launcher = folding.fold(job.launcher)
     shown = [rank for rank in job.ranks if not _is_only_expected(rank)]
@@ -156,6 +161,8 @@ class _Folding:
                 changed[field.name] = self.fold(before)
         if isinstance(value, Thread):
             changed["python_id"] = self._threads.get(value.python_id or 0, value.python_id)
+        if isinstance(value, Process) and len(changed["looks"]) == 2:
+            changed["looks"] = _without_same(*changed["looks"])
         made: Any = value
         return replace(made, **changed) if changed else made
 
@@ -251,6 +258,17 @@ class _Folding:
 
 def _is_stack(value: tuple[Any, ...]) -> bool:
     return bool(value) and isinstance(value[0], Frame)
+
+
+def _without_same(first: ProcessState, last: ProcessState) -> tuple[ProcessState, ProcessState]:
+    """The looks; from the first one the threads are gone that are as they are at the last."""
+    pairs = zip(first.threads, last.threads, strict=False)
+    same = [place for place, (before, after) in enumerate(pairs) if before == after]
+    if not same:
+        return first, last
+    gone = set(same)
+    kept = [thread for place, thread in enumerate(first.threads) if place not in gone]
+    return replace(first, threads=(*kept, Thread(SAME, " ".join(map(str, same)), ""))), last
 
 
 def _numbered_threads(rank: RankSnapshot) -> dict[int, int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from hangdoc.errors import HangdocError
 from hangdoc.model.encode import refuse_too_deep, snapshot_to_bytes
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar.meeting.boards import PART
-from hangdoc.sidecar.meeting.digest import digested
+from hangdoc.sidecar.meeting.digest import Digested, digested
 from hangdoc.sidecar.meeting.lead import LeadView
 from hangdoc.sidecar.meeting.meeting import Meeting, View
 from hangdoc.sidecar.meeting.unfold import Unfolding
@@ -42,20 +44,38 @@ def prepared(snapshot: JobSnapshot, *, digest: bool, send_sources: bool) -> tupl
         return b"", None  # nested too deeply: the lead says that it cannot be read
 
 
+def own_digest(own: JobSnapshot) -> Digested:
+    """What the lead's own host shows, of which nothing has to be asked for."""
+    return digested(withheld(own, send_sources=False))
+
+
 def digests_in(answers: Mapping[str, bytes | str]) -> dict[str, bytes]:
     """Those of the answers, by member."""
     return {member: found[1:] for member, found in answers.items() if isinstance(found, bytes) and found[:1] == _MARK}
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Reading makes a million objects that all stay: a collection of garbage looks at them again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_no_collection()
 def unfolded(
-    meeting: Meeting, own: JobSnapshot, digests: Mapping[str, bytes], place: Mapping[str, tuple[str, Collection[int]]]
+    meeting: Meeting, own: Digested, digests: Mapping[str, bytes], place: Mapping[str, tuple[str, Collection[int]]]
 ) -> tuple[dict[str, JobSnapshot | str], int]:
     """(member → what its host shows, or why that cannot be read; the last round, 0 if there was none).
 
     ``place``: member → (its host, the ranks that it may speak for).
     """
     found: dict[str, JobSnapshot | str] = {}
-    unfolding = Unfolding(digested(withheld(own, send_sources=False)))
+    unfolding = Unfolding(own)
     for member, data in digests.items():
         try:
             unfolding.add(member, data, *place[member])

@@ -27,6 +27,10 @@ SMALL_GROUP = 8
 REFERENCE = "#"
 """A stack whose only frame has this file stands for another one: its line is the row in ``Digest.stacks``."""
 
+SAME = -1
+"""A thread with this number stands for those that were at the last look as they are at this one: its name says at which
+places in the list of threads ('0 3 4')."""
+
 Members = tuple[int, ...]
 
 
@@ -71,8 +75,9 @@ class Digest:
     """What one host shows, without what it may have in common with others.
 
     In ``job``, stacks are references (``REFERENCE``), so are the members of large groups (-1 and the row); journals
-    have no calls, messages and stacks. Threads of a rank are numbered, its main thread is 1. Of ranks that are only
-    expected, which every host lists, there is one, and ``expected`` says what others are like it.
+    have no calls, messages and stacks; the first look has no threads that are the same at the second (``SAME``).
+    Threads of a rank are numbered, its main thread is 1. Of ranks that are only expected, which every host lists, there
+    is one, and ``expected`` says what others are like it.
     """
 
     job: JobSnapshot

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.errors import HangdocError
@@ -17,8 +18,11 @@ from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, Meeting, View
 from hangdoc.sidecar.meeting.member import MemberView
 from hangdoc.sidecar.meeting.records import Verdict
-from hangdoc.sidecar.meeting.wishes import Standing
+from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, Standing
 from hangdoc.sidecar.options import WatchOptions
+
+if TYPE_CHECKING:
+    from hangdoc.sidecar.meeting.digest import Digested
 
 _STILL_SECONDS = 3.0
 """Without progress, after which the others learn that the ranks do not move: steps may take a second. Judgement."""
@@ -210,13 +214,19 @@ class Together:
     def _with_answers(self, own: JobSnapshot, asked_at: float) -> JobSnapshot:
         """``own`` with the snapshots of the hosts that answer in time."""
         number = self._round
+        view = self._meeting.view
+        digest = None
+        if isinstance(view, LeadView) and len(view.asked) > FEW_HOSTS:
+            from hangdoc.sidecar.meeting.gathering import own_digest
+
+            digest = own_digest(own)  # now, as it takes a while in which nothing else is to be done
         view = self._gathered(number, asked_at)
         if not isinstance(view, LeadView):
             self._tell_that_alone(view)
             self._round = 0
             return self._alone(own)
         notes: list[Unavailable] = []
-        whole = self._joined(own, view, view.answers, notes)
+        whole = self._joined(own, view, view.answers, notes, digest)
         seen = {rank.rank for rank in whole.ranks if rank.process is not None or rank.exit is not None}
         more = tuple(
             seat.beat.member
@@ -247,10 +257,16 @@ class Together:
         return self._meeting.wait_for(enough, max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic()))
 
     def _joined(
-        self, own: JobSnapshot, view: LeadView, answers: Mapping[str, bytes | str], notes: list[Unavailable]
+        self,
+        own: JobSnapshot,
+        view: LeadView,
+        answers: Mapping[str, bytes | str],
+        notes: list[Unavailable],
+        digest: Digested | None = None,
     ) -> JobSnapshot:
-        """``own`` and all that others have handed over, with a note on each host that has not."""
-        from hangdoc.sidecar.meeting.gathering import digests_in, unfolded
+        """``own`` and all that others have handed over, with a note on each host that has not. ``digest``: of ``own``,
+        if it has been made."""
+        from hangdoc.sidecar.meeting.gathering import digests_in, own_digest, unfolded
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
         others: list[Part] = []
@@ -263,8 +279,8 @@ class Together:
         digests = digests_in(came)
         if digests:
             places = {seat.beat.member: (seat.beat.host, beside[seat.beat.member]) for seat in view.fitting()}
-            unfolded_, number = unfolded(self._meeting, own, digests, places)
-            shown |= unfolded_
+            read, number = unfolded(self._meeting, digest or own_digest(own), digests, places)
+            shown |= read
             self._round = number or self._round
         for seat in view.seats:
             found = shown.get(seat.beat.member)

@@ -16,10 +16,10 @@ from hangdoc.model.clocks import Issued, moved, seconds_behind
 from hangdoc.model.codec import value_from_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.masked import masked
-from hangdoc.model.process import Frame, Process, Stack, Thread
+from hangdoc.model.process import Frame, Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.sidecar.meeting.digest import Digested
-from hangdoc.sidecar.meeting.pieces import REFERENCE, Digest, History, Members, Part, Piece, Pieces, identity
+from hangdoc.sidecar.meeting.pieces import REFERENCE, SAME, Digest, History, Members, Part, Piece, Pieces, identity
 from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 
 MOST_PIECES = 50_000
@@ -340,6 +340,7 @@ class _Ranks:
 
 # What was just read, and nobody else has, is changed in place: 8,000 ranks have 200,000 threads.
 _SET_STACKS: Callable[[Journal, tuple[Stack, ...]], None] = Journal.__dict__["stacks"].__set__
+_SET_THREADS: Callable[[ProcessState, tuple[Thread, ...]], None] = ProcessState.__dict__["threads"].__set__
 _SET_FRAMES: Callable[[Thread, Stack], None] = Thread.__dict__["frames"].__set__
 _SET_NATIVE_FRAMES: Callable[[Thread, Stack], None] = Thread.__dict__["native_frames"].__set__
 
@@ -361,8 +362,21 @@ def _restore(process: Process, stacks: list[Stack]) -> None:
                 _SET_FRAMES(thread, _resolved(thread.frames, stacks))
             if thread.native_frames:
                 _SET_NATIVE_FRAMES(thread, _resolved(thread.native_frames, stacks))
+    if len(process.looks) == 2 and process.looks[0].threads[-1:] and process.looks[0].threads[-1].tid == SAME:
+        _SET_THREADS(process.looks[0], tuple(_with_same(*process.looks)))
     for child in process.children:
         _restore(child, stacks)
+
+
+def _with_same(first: ProcessState, last: ProcessState) -> Iterator[Thread]:
+    """The threads of the first look, with those that are the same at the last."""
+    words = first.threads[-1].name.split()[: len(last.threads)]
+    same = {int(word) for word in words if word.isdecimal() and len(word) < 6}
+    own = iter(first.threads[:-1])
+    for place in range(len(same) + len(first.threads) - 1):
+        thread = last.threads[place] if place in same and place < len(last.threads) else next(own, None)
+        if thread is not None:
+            yield thread
 
 
 def _resolved(stack: Stack, stacks: list[Stack]) -> Stack:
