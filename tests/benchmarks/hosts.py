@@ -2,8 +2,8 @@
 
     python tests/benchmarks/hosts.py [--hosts 125 1000] [--ranks 8] [--calls 2000] [--calm 30] [--guide]
 
-The lead is a process of its own with a real meeting: torch's TCPStore in its helper, the real protocol, its real reading
-and joining, its diagnosis. The other hosts are replayed by a few processes, each with many connections: every host has
+The lead is a process of its own with a real meeting: torch's TCPStore in its helper, the real protocol, its reading and
+joining, its diagnosis. The other hosts are replayed by a few processes, each with many connections: every host has
 its own ranks, pids, times and ports, its real digest and its real pieces. What a thousand hosts would do at the same
 moment, each for itself, is done before: their captures and their digests (how long one takes is printed, too).
 
@@ -21,20 +21,17 @@ import sys
 import threading
 import time
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 import psutil
-from scale import C10D, START, USER, stack
+from many_hosts import PATIENCE, host
 
 from hangdoc.capture.find.target import RankTarget
-from hangdoc.model.journal import Call, Journal, ProcessGroup
-from hangdoc.model.network import Connection, ListeningPort
-from hangdoc.model.process import Frame, Process, ProcessState, Thread
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
+from hangdoc.model.process import Thread
+from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.sidecar.meeting import place
 from hangdoc.sidecar.meeting.boards import StoreBoard
 from hangdoc.sidecar.meeting.digest import Digested, digested
@@ -46,98 +43,11 @@ from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
 from hangdoc.sidecar.options import WatchOptions
 
 KEY = bytes(range(32))
-LINES = 20
-"""Calls of one round of the training loop, each from a line of its own."""
-NATIVE = 12
-"""Threads of a rank that run no Python."""
-PATIENCE = 30.0
-
-
-@cache
-def unseen(rank: int, world: int) -> RankSnapshot:
-    return RankSnapshot(rank, "", "expected", world)
-
-
-# --- what a host shows ----------------------------------------------------------------------------------------------
-
-
-def host(number: int, hosts: int, ranks: int, calls: int) -> JobSnapshot:
-    """One host of the hung job. The last rank of the last host has issued one call too many, some rounds ago."""
-    world = hosts * ranks
-    own = range(number * ranks, number * ranks + ranks)
-    pids = {rank: 10_000 + (rank * 7919) % 50_000 for rank in own}
-    name = f"node{number:04}"
-    address = f"10.{number >> 8}.{number & 255}.1"
-    expected = tuple(unseen(rank, world) for rank in range(world) if rank not in own)
-    shown = tuple(one_rank(rank, world, name, pids[rank], calls, odd=rank == world - 1) for rank in own)
-    sockets = [
-        Connection(pids[rank], address, 40_000 + (rank * 31 + n) % 20_000, f"10.0.{n}.1", 29_500 if n == 0 else 50_000 + n,
-                   "ESTABLISHED")
-        for rank in own for n in range(24)
-    ]  # fmt: skip
-    ports = [ListeningPort(pids[rank], address, 30_000 + (rank * 13 + n) % 9000) for rank in own for n in range(3)]
-    return JobSnapshot(
-        taken=START + 60.0 + number * 0.001,
-        mode="watch",
-        command=("torchrun", "train.py"),
-        stalled_for=PATIENCE,
-        stall_after=PATIENCE,
-        world_size=world,
-        ranks=tuple(sorted((*shown, *expected), key=lambda rank: rank.rank)),
-        hosts=(HostSnapshot(name, tuple(ports), tuple(sockets), 96, f"boot {number}"),),
-    )
-
-
-def one_rank(rank: int, world: int, name: str, pid: int, calls: int, *, odd: bool) -> RankSnapshot:
-    """A rank that waits in its last call, with the threads that a rank has."""
-    main = 139_000_000_000_000 + rank * 4096
-    stacks = tuple(stack(line) for line in range(10, 10 + LINES)) + ((stack(99),) if odd else ())
-    extra = calls - 3 * LINES if odd else -1
-    record: list[Call] = []
-    place_, issued = 0, 0
-    while issued < calls:
-        issued += 1
-        if issued == extra:
-            at = LINES
-        else:
-            at, place_ = place_ % LINES, place_ + 1
-        record.append(
-            Call("0", issued, issued, "barrier" if at == LINES else "all_reduce", at, ((at + 1, 1024),), ("Float",),
-                 START * 10**9 + issued * 1_000_000 + rank * 17, issued < calls, main, "MainThread", 1_800_000)
-        )  # fmt: skip
-    groups = (ProcessGroup("0", tuple(range(world)), "default_pg", "cpu:gloo"),)
-    journal = Journal("probe", groups, tuple(record), stacks=stacks, counters=(("0", calls, calls - 1),))
-    now = stacks[record[-1].stack]
-    loader = (Frame("/usr/lib/python3.11/selectors.py", 415, "select"), Frame(USER, 70, "prefetch"))
-
-    def threads(look: int) -> tuple[Thread, ...]:
-        python = [
-            Thread(pid, "python", "S", "futex_do_wait", f"202 0x7f{rank:04x}00 0x80", 12.0, 900 + look, None, main,
-                   active=False, owns_gil=False, frames=now),
-            Thread(pid + 1, "python", "S", "ep_poll", f"232 0x{rank % 9} 0x7f{rank:04x}10", 0.5, 70, None, main + 512,
-                   active=False, owns_gil=False, frames=loader),
-        ]  # fmt: skip
-        native = [
-            Thread(pid + 2 + n, "pt_gloo_runloop", "S", "ep_poll", f"232 0x{n} 0x7f{rank:04x}{n:02x}0", 0.1, 50 + n)
-            for n in range(NATIVE)
-        ]
-        return (*python, *native)
-
-    looks = tuple(
-        ProcessState(START + 59.0 + look, "S", 0, 20.0 + rank % 7, 1000, 1000, threads(look)) for look in range(2)
-    )
-    process = Process(
-        pid, 100, "rank", "python", ("python", "train.py", "--batch", "8"), START - 60.0, looks, cwd="/home/me"
-    )
-    environment = (("RANK", str(rank)), ("WORLD_SIZE", str(world)), ("LOCAL_RANK", str(rank % 8)),
-                   ("MASTER_ADDR", "10.0.0.1"), ("MASTER_PORT", "29500"), ("TORCHELASTIC_RUN_ID", "none"))  # fmt: skip
-    return RankSnapshot(rank, name, "probe", world, rank % 8, 0, environment, process, journal=journal,
-                        first_store=(Frame(C10D, 1700, "init_process_group"), Frame(USER, 3, "main")))  # fmt: skip
 
 
 class Digests:
-    """Digests of all hosts. Those of the first host with the odd one are made by hangdoc itself; all others are one that
-    hangdoc made, with other ranks, pids, addresses and threads in it: to make each would take a processor minutes."""
+    """Digests of all hosts. Of all but the last host they are one that hangdoc made of a host, with other ranks, pids,
+    addresses and times in it: to make each would take a processor minutes."""
 
     def __init__(self, hosts: int, ranks: int, calls: int) -> None:
         self._sizes = hosts, ranks, calls
@@ -149,7 +59,7 @@ class Digests:
 
     def of(self, number: int) -> Digested:
         """The digest of the host with that number."""
-        hosts, ranks, calls = self._sizes
+        hosts, ranks, _ = self._sizes
         if number == hosts - 1:
             return digested(withheld(host(number, *self._sizes), send_sources=False))
         made = self._made.digest

@@ -219,6 +219,7 @@ class _Ranks:
             ranks.append(_with_stacks(rank, journal, stacks))
         if job.launcher is not None:
             _restore(job.launcher, stacks)
+        ranks.sort(key=lambda rank: rank.rank)
         return replace(job, ranks=tuple(ranks), unavailable=(*job.unavailable, *notes))
 
     def _new(self, numbers: range) -> list[int]:

@@ -121,7 +121,9 @@ def test_pieces_are_asked_for_and_given_without_the_watch() -> None:
     for number in (0, 1):
         known = f"of m{number}: ".encode().__add__
         table.wanted[number] = replace(
-            table.wanted[number], answer=(1, b"#digest"), known=lambda names, known=known: known(" ".join(names).encode())
+            table.wanted[number],
+            answer=(1, b"#digest"),
+            known=lambda names, known=known: known(" ".join(names).encode()),
         )
     assert set(table.step().answers) == {"m0", "m1"}
     table.wishes = replace(table.wishes, round=2, asked=("m1",), pieces={"m1": ("one", "two")})
