@@ -1,6 +1,6 @@
 """What a job on a thousand hosts costs: the meeting, the digests, the merge, and the verdict.
 
-    python tests/benchmarks/hosts.py [--hosts 125 1000] [--ranks 8] [--calls 2000] [--calm 30] [--guide]
+    python tests/benchmarks/hosts.py [--hosts 125 1000] [--ranks 8] [--calls 2000] [--calm 30]
 
 The lead is a process of its own with a real meeting: torch's TCPStore in its helper, the real protocol, its reading and
 joining, its diagnosis. The other hosts are replayed by a few processes, each with many connections: every host has
@@ -22,6 +22,7 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
@@ -64,7 +65,7 @@ class Digests:
             return digested(withheld(host(number, *self._sizes), send_sources=False))
         made = self._made.digest
         first, world = number * ranks, hosts * ranks
-        plain = host(number, hosts, ranks, 1)
+        plain = host(number, hosts, ranks, 1, with_expected=False)
         own = {rank.rank - first: rank for rank in plain.ranks if rank.process is not None}
         shown = tuple(with_process_of(rank, own[at]) for at, rank in enumerate(made.job.ranks[:ranks]))
         before, after = made.job.ranks[ranks:]
@@ -197,7 +198,7 @@ def lead(hosts: int, ranks: int, calls: int, calm: float) -> None:
     own = host(0, hosts, ranks, calls)
     while time.monotonic() < events[0]:
         time.sleep(0.01)
-    at = time.monotonic()
+    at, used = time.monotonic(), time.process_time()
     together.tell(targets, PATIENCE, at)
     while together.holds(PATIENCE, PATIENCE, time.monotonic()):
         together.tell(targets, PATIENCE, time.monotonic())
@@ -207,8 +208,9 @@ def lead(hosts: int, ranks: int, calls: int, calm: float) -> None:
     timed(marks)
     whole = together.look(lambda: own)
     looked = time.monotonic()
+    before = time.process_time()
     verdict = diagnose(whole)
-    ended = time.monotonic()
+    ended, after = time.monotonic(), time.process_time()
     from hangdoc.sidecar.listener import Conclusion
 
     together.conclude(Conclusion(verdict.outcome, verdict.verdict, "", may_end=True))
@@ -220,7 +222,8 @@ def lead(hosts: int, ranks: int, calls: int, calm: float) -> None:
                 "calm": calm, "lead": shares[0], "helper": shares[1], "healthy_mb": [round(b / 1e6) for b in healthy],
                 "peak_mb": resident_peak(os.getpid()), "helper_peak_mb": resident_peak(helper.pid),
                 "all_still_s": agreed - at, "look_s": looked - agreed, "diagnose_s": ended - looked,
-                "verdict_s": ended - at, "ranks": seen, "verdict": verdict.verdict[:200], "culprits": verdict.culprits,
+                "verdict_s": ended - at, "verdict_cpu_s": after - used, "diagnose_cpu_s": after - before,
+                "ranks": seen, "verdict": verdict.verdict[:200], "culprits": verdict.culprits,
                 "notes": [note.why for note in whole.unavailable][:3], **marks,
             }
         ),
@@ -239,9 +242,10 @@ def timed(marks: dict[str, float]) -> None:
         way = getattr(where, name)
 
         def wrapped(*args: object, way: object = way, name: str = name, **named: object) -> object:
-            at = time.monotonic()
+            at, used = time.monotonic(), time.process_time()
             found = way(*args, **named)  # type: ignore[operator]
             marks[f"{name}_s"] = marks.get(f"{name}_s", 0.0) + time.monotonic() - at
+            marks[f"{name}_cpu_s"] = marks.get(f"{name}_cpu_s", 0.0) + time.process_time() - used
             return found
 
         setattr(where, name, wrapped)
@@ -260,7 +264,7 @@ def resident_peak(pid: int) -> int:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def run(hosts: int, ranks: int, calls: int, calm: float, processes: int) -> dict[str, object]:
+def run(hosts: int, ranks: int, calls: int, calm: float, processes: int) -> dict[str, Any]:
     """One row of the table."""
     common = [str(hosts), str(ranks), str(calls)]
     leading = start("lead", *common, str(calm))
@@ -300,7 +304,7 @@ def start(*arguments: str) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
-def said(process: subprocess.Popen[str]) -> dict[str, object]:
+def said(process: subprocess.Popen[str]) -> dict[str, Any]:
     line = process.stdout.readline()
     if not line:
         raise SystemExit("a part of the simulation has failed")
@@ -328,9 +332,33 @@ def main() -> None:
     parser.add_argument("--calm", type=float, default=30.0)
     parser.add_argument("--processes", type=int, default=2)
     options = parser.parse_args()
+    rows = []
     for hosts in options.hosts:
-        row = run(hosts, options.ranks, options.calls, options.calm, options.processes)
-        print(json.dumps(row, indent=1), flush=True)
+        rows.append(run(hosts, options.ranks, options.calls, options.calm, options.processes))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    print(table(rows, options.ranks))
+
+
+def table(rows: list[dict[str, Any]], ranks: int) -> str:
+    """The rows as they stand in hangdoc/guide/watches.md."""
+    lines = {
+        f"hosts of {ranks} ranks": "{hosts:,}",
+        "lead while healthy, % of a core": "{lead:.1%}",
+        "its helper": "{helper:.1%}",
+        "memory of both, healthy and at most": "{healthy_mb} and {most_mb} MB",
+        "largest digest of a host": "{digest_kb:.0f} KB",
+        "all still to verdict": "{verdict_s:.1f} s",
+        "of it processor time of the lead": "{verdict_cpu_s:.1f} s",
+        "merge": "{merge_cpu_s:.2f} s",
+        "diagnosis": "{diagnose_cpu_s:.1f} s",
+        "hosts that heard the verdict in 3 s": "{told:,}",
+    }
+    for row in rows:
+        row["most_mb"] = row["peak_mb"] + row["helper_peak_mb"]
+        row["healthy_mb"] = sum(row["healthy_mb"])
+    columns = [[name, *(form.format(**row) for row in rows)] for name, form in lines.items()]
+    rule = ["---"] * (len(rows) + 1)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (columns[0], rule, *columns[1:]))
 
 
 if __name__ == "__main__":

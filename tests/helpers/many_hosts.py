@@ -31,14 +31,17 @@ def unseen(rank: int, world: int) -> RankSnapshot:
     return RankSnapshot(rank, "", "expected", world)
 
 
-def host(number: int, hosts: int, ranks: int, calls: int) -> JobSnapshot:
-    """One host of the hung job. The last rank of the last host has issued one call too many, some rounds ago."""
+def host(number: int, hosts: int, ranks: int, calls: int, *, with_expected: bool = True) -> JobSnapshot:
+    """One host of the hung job, with the ranks of other hosts that every host expects.
+
+    The last rank of the last host has issued one call too many, some rounds ago.
+    """
     world = hosts * ranks
     own = range(number * ranks, number * ranks + ranks)
     pids = {rank: 10_000 + (rank * 7919) % 50_000 for rank in own}
     name = f"node{number:04}"
     address = f"10.{number >> 8}.{number & 255}.1"
-    expected = tuple(unseen(rank, world) for rank in range(world) if rank not in own)
+    expected = tuple(unseen(rank, world) for rank in range(world if with_expected else 0) if rank not in own)
     shown = tuple(one_rank(rank, world, name, pids[rank], calls, odd=rank == world - 1) for rank in own)
     sockets = [
         Connection(pids[rank], address, 40_000 + (rank * 31 + n) % 20_000, f"10.0.{n}.1", 50_000 + n if n else 29_500,
