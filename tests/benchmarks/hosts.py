@@ -284,9 +284,11 @@ def run(hosts: int, ranks: int, calls: int, calm: float, processes: int) -> dict
         for process in (*others, leading):
             tell(process, str(at))
         row = said(leading)
-        for process in (*others, leading):
+        print(json.dumps(row), file=sys.stderr, flush=True)
+        for process in others:
             tell(process, "")
         told = sum(said(other)["told"] for other in others)
+        tell(leading, "")
         largest = max(each["largest"] for each in prepared_)
         seconds = sum(each["seconds"] for each in prepared_) / len(prepared_)
         return {"hosts": hosts, **row, "digest_kb": largest / 1000, "digest_s": seconds, "told": told}
@@ -335,7 +337,6 @@ def main() -> None:
     rows = []
     for hosts in options.hosts:
         rows.append(run(hosts, options.ranks, options.calls, options.calm, options.processes))
-        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
     print(table(rows, options.ranks))
 
 

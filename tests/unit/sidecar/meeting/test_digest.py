@@ -18,13 +18,13 @@ from hangdoc.diagnosis import diagnose
 from hangdoc.errors import BadSnapshot
 from hangdoc.model.codec import diagnosis_document, load_snapshot, value_from_bytes
 from hangdoc.model.encode import value_to_bytes
-from hangdoc.model.journal import Journal, ProcessGroup
+from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.merge import merge
 from hangdoc.model.same_job import Part as HostPart
 from hangdoc.model.same_job import fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.meeting.digest import LARGEST_DIGEST, Digested, digested
-from hangdoc.sidecar.meeting.pieces import Digest, Piece, Pieces, identity, in_order
+from hangdoc.sidecar.meeting.pieces import Digest, Part, Piece, Pieces, identity, in_order
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
@@ -66,19 +66,22 @@ class Meeting:
 
 
 def plain(rank: RankSnapshot) -> RankSnapshot:
-    """The rank as it is but for what a digest may change: the times of calls, numbers of threads, places of stacks."""
+    """The rank as it is but for what a digest may change: the times of calls, numbers of threads, places of stacks, and
+    the arguments of old calls."""
     folding = digested(JobSnapshot(1.0, "watch", ranks=(rank,)))
     shown = folding.digest.job.ranks[0]
     if shown.journal is None or rank.journal is None:
         return shown
     (history,) = folding.digest.histories
-    told = [
-        replace(entry, group=history.groups[history.called[place][int(entry.group)]], created_ns=0, op_id=0,
-                stack=-1 if entry.stack < 0 else int(found.stacks[entry.stack], 16))
-        for place, row in enumerate(history.parts)
-        for found in [folding.known[folding.digest.parts[row]]] if not isinstance(found, tuple)
-        for entry in in_order(found)
-    ]  # fmt: skip
+    told = []
+    for called, row in zip(history.called, history.parts, strict=True):
+        found = folding.known[folding.digest.parts[row]]
+        assert isinstance(found, Part)
+        for entry in in_order(found):
+            stack = -1 if entry.stack < 0 else int(found.stacks[entry.stack], 16)
+            group = history.groups[called[int(entry.group)]]
+            entry = replace(entry, group=group, created_ns=0, op_id=0, stack=stack)
+            told.append(entry if found.last or not entry.completed else without_arguments(entry))
     stacks = folding.digest.stacks
     groups = tuple(
         replace(group, created_at=-1 if group.created_at < 0 else int(stacks[group.created_at], 16))
@@ -90,6 +93,13 @@ def plain(rank: RankSnapshot) -> RankSnapshot:
     # A reference to a stack depends on the order of the table, so the stacks themselves are compared.
     journal: Any = replace(shown.journal, groups=groups, store_waits=waits, stacks=tuple(told))
     return replace(with_whole_stacks(rank, shown), journal=journal)
+
+
+def without_arguments(entry: Call | PointToPoint) -> Call | PointToPoint:
+    """Of calls that have completed the backend has made sure that all ranks' arguments fit."""
+    if isinstance(entry, Call):
+        return replace(entry, input_sizes=(), input_dtypes=(), root=None)
+    return replace(entry, sizes=())
 
 
 def with_whole_stacks(rank: RankSnapshot, folded: RankSnapshot) -> RankSnapshot:
