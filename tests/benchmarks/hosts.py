@@ -167,7 +167,7 @@ def lead(hosts: int, ranks: int, calls: int, calm: float) -> None:
 
     helper = StoreHelper("127.0.0.1", 0, os.getpid())
     board = StoreBoard("127.0.0.1", helper.port, KEY)
-    found = place.Place(board, KEY, helper)
+    found = place.Place(board, KEY, helper, leads=True)
     import hangdoc.sidecar.meeting.meeting as module
 
     module.open_place = lambda *_, **__: found  # a job's own store is not what is measured
