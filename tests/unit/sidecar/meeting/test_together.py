@@ -16,13 +16,14 @@ from hangdoc.model.merge import merge
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.meeting import together
+from hangdoc.sidecar.meeting.digest import digested
 from hangdoc.sidecar.meeting.gathering import prepared
 from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, View
 from hangdoc.sidecar.meeting.member import MemberView
 from hangdoc.sidecar.meeting.records import Beat, Verdict
 from hangdoc.sidecar.meeting.together import Together
-from hangdoc.sidecar.meeting.wire import packed
+from hangdoc.sidecar.meeting.wire import packed, withheld
 from hangdoc.sidecar.meeting.wishes import SILENT_SECONDS, Standing
 from hangdoc.sidecar.options import WatchOptions
 
@@ -342,6 +343,47 @@ def test_what_memory_has_no_room_for_is_not_read(watch: Watch, monkeypatch: pyte
     whole = watch.together.look(lambda: shown(0, 1))
     (note,) = [note for note in whole.unavailable if note.what == "hosts"]
     assert "too large for this host's memory" in note.why
+
+
+def test_what_memory_has_no_room_for_is_no_digest_either(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_memory, "spare_memory", lambda: 1000)
+    sent, _ = prepared(host(1, 2, 2, 200), digest=True, send_sources=False)
+    watch.meeting.replies = answering(sent)
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: host(0, 2, 2, 200))
+    assert any("too large for this host's memory" in note.why for note in whole.unavailable if note.what == "hosts")
+    assert watch.meeting.asked == [("b-1",)]  # for no pieces
+
+
+def test_the_digest_of_a_watch_that_does_not_fit_is_not_read(watch: Watch) -> None:
+    sent, _ = prepared(host(1, 2, 2, 200), digest=True, send_sources=False)
+    fits = seat(2, 3)
+    odd = replace(fits, refused="it has rank 7, and there are 4 ranks")
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((fits,))
+    watch.meeting.replies = lambda asked: LeadView((odd,), len(watch.meeting.asked), asked, {"b-1": sent})
+    whole = watch.together.look(lambda: host(0, 2, 2, 200))
+    assert not any(rank.process for rank in whole.ranks if rank.rank in (2, 3))
+    assert any("does not fit this job" in note.why for note in whole.unavailable)
+
+
+@pytest.mark.parametrize("minutes", [-7, 7])
+def test_a_host_that_sends_a_digest_was_looked_at_at_the_same_moment(watch: Watch, minutes: int) -> None:
+    own, other = (replace(host(number, 2, 2, 200), command=("torchrun",)) for number in (0, 1))
+    job = digested(withheld(replace(other, taken=own.taken + 60.0 * minutes), send_sources=False))
+    made = replace(job, digest=replace(job.digest, issued=()))
+    watch.meeting.replies = lambda asked: LeadView(
+        (seat(2, 3),),
+        len(watch.meeting.asked),
+        asked,
+        {"b-1": made.pieces(watch.meeting.pieces["b-1"]) if watch.meeting.pieces else b"#" + made.written()},
+    )
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: own)
+    assert whole.taken == own.taken
+    assert not any(note.what in ("hosts", "moment") for note in whole.unavailable)
 
 
 def test_a_silent_host_is_named_with_the_time(watch: Watch) -> None:
