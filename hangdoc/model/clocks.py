@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hangdoc.model.journal import Journal
 from hangdoc.model.operations import is_met_by_all
@@ -20,8 +21,10 @@ before them have completed. Judgement."""
 _LAST = 200
 """Calls of a rank that are compared, its latest: two hosts of a job are rarely further apart. Judgement."""
 
-_Call = tuple[str, tuple[int, ...], int]
-"""(name of the group, its members, number of the call in it)."""
+_Call = tuple[Any, int]
+"""(what identifies the group, number of the call in it)."""
+Issued = Mapping[_Call, tuple[float, float]]
+"""Call → (the time at which the first, and at which the last rank of a host issued it); completed ones only."""
 
 
 def with_one_clock(snapshots: Sequence[JobSnapshot]) -> list[JobSnapshot]:
@@ -32,14 +35,19 @@ def with_one_clock(snapshots: Sequence[JobSnapshot]) -> list[JobSnapshot]:
     """
     if len(snapshots) < 2:
         return list(snapshots)
-    known = dict(_issued(snapshots[0]))
-    result = [snapshots[0]]
-    for snapshot in snapshots[1:]:
-        own = _issued(snapshot)
-        behind = _seconds_behind(known, own)
-        result.append(_moved(snapshot, behind) if behind else snapshot)
+    seconds = seconds_behind([issued(snapshot) for snapshot in snapshots])
+    return [moved(snapshot, behind) for snapshot, behind in zip(snapshots, seconds, strict=True)]
+
+
+def seconds_behind(hosts: Sequence[Issued]) -> list[float]:
+    """For each host the seconds to add to its times, so that all are on the clock of the first."""
+    known: dict[_Call, tuple[float, float]] = {}
+    found = []
+    for own in hosts:
+        behind = _seconds_behind(known, own) if known else 0.0
+        found.append(behind)
         known |= {call: (first + behind, last + behind) for call, (first, last) in own.items() if call not in known}
-    return result
+    return found
 
 
 def taken_with(snapshot: JobSnapshot, other: JobSnapshot) -> JobSnapshot:
@@ -47,12 +55,17 @@ def taken_with(snapshot: JobSnapshot, other: JobSnapshot) -> JobSnapshot:
 
     Clocks that agree to some seconds are left alone: neither look took no time.
     """
-    behind = other.taken - snapshot.taken
-    return _moved(snapshot, behind) if abs(behind) > _SLACK else snapshot
+    return moved(snapshot, seconds_between(snapshot.taken, other.taken))
 
 
-def _issued(snapshot: JobSnapshot) -> dict[_Call, tuple[float, float]]:
-    """Call → (the time at which the first, and at which the last rank of the host issued it); completed ones only."""
+def seconds_between(taken: float, other: float) -> float:
+    """For two looks at one moment the seconds to add to the times of the first; 0 where the clocks may agree."""
+    behind = other - taken
+    return behind if _SLACK < abs(behind) < float("inf") else 0.0
+
+
+def issued(snapshot: JobSnapshot) -> dict[_Call, tuple[float, float]]:
+    """When the ranks of a host issued their latest calls."""
     found: dict[_Call, tuple[float, float]] = {}
     for rank in snapshot.ranks:
         for call, at in _calls(rank.journal):
@@ -67,15 +80,15 @@ def _calls(journal: Journal | None) -> Iterable[tuple[_Call, float]]:
     members = {group.name: group.members for group in journal.groups}
     for call in journal.calls[-_LAST:]:
         if call.completed and call.created_ns and is_met_by_all(call.op):
-            yield (call.group, members.get(call.group, ()), call.sequence), call.created_ns / 1e9
+            yield ((call.group, members.get(call.group, ())), call.sequence), call.created_ns / 1e9
 
 
-def _seconds_behind(known: Mapping[_Call, tuple[float, float]], own: Mapping[_Call, tuple[float, float]]) -> float:
+def _seconds_behind(known: Issued, own: Issued) -> float:
     """How many seconds to add to the times of ``own``; 0 where the clocks may agree, or nothing can be proved."""
     least, most = float("-inf"), float("inf")
-    for (group, members, number), (first, last) in own.items():
-        following = known.get((group, members, number + 1))
-        before = known.get((group, members, number - 1))
+    for (group, number), (first, last) in own.items():
+        following = known.get((group, number + 1))
+        before = known.get((group, number - 1))
         if following is not None:
             most = min(most, following[0] - last)
         if before is not None:
@@ -87,7 +100,10 @@ def _seconds_behind(known: Mapping[_Call, tuple[float, float]], own: Mapping[_Ca
     return (least + most) / 2
 
 
-def _moved(snapshot: JobSnapshot, seconds: float) -> JobSnapshot:
+def moved(snapshot: JobSnapshot, seconds: float) -> JobSnapshot:
+    """``snapshot`` with its times so many seconds later."""
+    if not seconds:
+        return snapshot
     ranks = tuple(_rank_moved(rank, seconds) for rank in snapshot.ranks)
     return replace(snapshot, taken=snapshot.taken + seconds, ranks=ranks)
 
@@ -102,13 +118,13 @@ def _rank_moved(rank: RankSnapshot, seconds: float) -> RankSnapshot:
 
 
 def _journal_moved(journal: Journal, nanoseconds: int) -> Journal:
-    def moved(created_ns: int) -> int:
+    def later(created_ns: int) -> int:
         return created_ns + nanoseconds if created_ns else 0
 
     return replace(
         journal,
-        calls=tuple(replace(call, created_ns=moved(call.created_ns)) for call in journal.calls),
-        point_to_points=tuple(replace(p, created_ns=moved(p.created_ns)) for p in journal.point_to_points),
+        calls=tuple(replace(call, created_ns=later(call.created_ns)) for call in journal.calls),
+        point_to_points=tuple(replace(p, created_ns=later(p.created_ns)) for p in journal.point_to_points),
     )
 
 

@@ -18,8 +18,9 @@ import secrets
 import stat
 import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
 from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
@@ -31,6 +32,8 @@ from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 if TYPE_CHECKING:
     from pydantic import RootModel
     from pydantic_core import SchemaValidator
+
+_T = TypeVar("_T")
 
 SNAPSHOT_SUFFIX = ".hangdoc"
 """How the names of snapshot files end; a run directory may hold several."""
@@ -71,15 +74,30 @@ def snapshot_from_bytes(
 
     ``allowance``: what it shares with others.
     """
-    if allowance is None:
-        return _from_bytes(data, origin, None)
-    with allowance.reading:
-        return _from_bytes(data, origin, allowance)
+    with allowance.reading if allowance is not None else contextlib.nullcontext():
+        text = _text_of(data, origin, allowance)
+        snapshot = _read_from(text, origin, _validated, lambda: _refuse_schema(_peek_schema(text), origin))
+        _refuse_schema(snapshot.schema, origin)
+        _charge(allowance, _unfolded(snapshot), origin)
+        return snapshot
 
 
-def _from_bytes(data: bytes, origin: str, allowance: Allowance | None) -> JobSnapshot:
-    from pydantic import ValidationError
+def value_from_bytes(kind: type[_T], data: bytes, *, origin: str, allowance: Allowance | None = None) -> _T:
+    """The dataclass that ``encode.value_to_bytes`` wrote. Raises ``BadSnapshot`` for anything else."""
+    reader = _reader(_envelope_of(cast("Any", kind)))
+    with allowance.reading if allowance is not None else contextlib.nullcontext():
+        text = _text_of(data, origin, allowance)
+        found: _T = _read_from(text, origin, lambda text: reader.validate_json(text, strict=True))
+        return found
 
+
+def _charge(allowance: Allowance | None, values: int, origin: str) -> None:
+    """Raise ``BadSnapshot`` if there is no room for so many values."""
+    if allowance is not None and not allowance.take(values):
+        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
+
+
+def _text_of(data: bytes, origin: str, allowance: Allowance | None) -> bytes:
     text = _expand(data, origin)
     # Every value except the first of a list or an object follows a comma.
     values = text.count(b",") + text.count(b"[") + text.count(b"{")
@@ -88,12 +106,19 @@ def _from_bytes(data: bytes, origin: str, allowance: Allowance | None) -> JobSna
             f"{origin} is too large: it holds more than {MAX_VALUES:,} values",
             "Take it of fewer ranks, or with a smaller TORCH_FR_BUFFER_SIZE.",
         )
-    if allowance is not None and not allowance.take(values + len(text) // _BYTES_OF_A_VALUE):
-        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
+    _charge(allowance, values + len(text) // _BYTES_OF_A_VALUE, origin)
+    return text
+
+
+def _read_from(text: bytes, origin: str, way: Callable[[bytes], _T], otherwise: Callable[[], None] | None = None) -> _T:
+    """What ``way`` makes of ``text``; ``otherwise`` may raise a better error for a text that does not validate."""
+    from pydantic import ValidationError
+
     try:
-        snapshot = _validated(text)
+        return way(text)
     except ValidationError as error:
-        _refuse_schema(_peek_schema(text), origin)
+        if otherwise is not None:
+            otherwise()
         first = error.errors(include_url=False, include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "the document"
         raise BadSnapshot(f"{origin} is damaged: {place}: {first['msg']}", _RETAKE) from None
@@ -101,10 +126,6 @@ def _from_bytes(data: bytes, origin: str, allowance: Allowance | None) -> JobSna
         raise BadSnapshot(f"{origin} is damaged: nested too deeply", _RETAKE) from None
     except ValueError as error:  # a row that no table has
         raise BadSnapshot(f"{origin} is damaged: {error}", _RETAKE) from None
-    _refuse_schema(snapshot.schema, origin)
-    if allowance is not None and not allowance.take(_unfolded(snapshot)):
-        raise BadSnapshot(f"{origin} is too large for this host's memory, with the others", "Look at fewer hosts.")
-    return snapshot
 
 
 def _unfolded(snapshot: JobSnapshot) -> int:
@@ -116,9 +137,9 @@ def _unfolded(snapshot: JobSnapshot) -> int:
 def _validated(text: bytes) -> JobSnapshot:
     """The snapshot in ``text``, of either form. Raises pydantic's ``ValidationError`` and ``ValueError``."""
     if _INTERNED.match(text) is None:
-        snapshot: JobSnapshot = _reader(_envelope()).validate_json(text, strict=True)
+        snapshot: JobSnapshot = _reader(_envelope_of(JobSnapshot)).validate_json(text, strict=True)
         return snapshot
-    found: InternedJob = _reader(_interned_envelope()).validate_json(text, strict=True)
+    found: InternedJob = _reader(_envelope_of(InternedJob)).validate_json(text, strict=True)
     return restored(found)
 
 
@@ -240,21 +261,11 @@ def _refuse_schema(schema: object, origin: str) -> None:
 
 
 @functools.cache
-def _envelope() -> type[RootModel[JobSnapshot]]:
+def _envelope_of(kind: Any) -> type[RootModel[Any]]:
     from pydantic import ConfigDict, RootModel
 
-    class Envelope(RootModel[JobSnapshot]):
+    class Envelope(RootModel[kind]):
         # `--give-up-after inf` is legal, and by default pydantic writes an infinity as null.
-        model_config = ConfigDict(ser_json_inf_nan="constants")
-
-    return Envelope
-
-
-@functools.cache
-def _interned_envelope() -> type[RootModel[InternedJob]]:
-    from pydantic import ConfigDict, RootModel
-
-    class Envelope(RootModel[InternedJob]):
         model_config = ConfigDict(ser_json_inf_nan="constants")
 
     return Envelope
@@ -269,7 +280,9 @@ def _reader(envelope: type[RootModel[Any]]) -> SchemaValidator:
     schema: Any = envelope.__pydantic_core_schema__
     _refuse_at_first(schema)
     # The model's own wrapping would bring its ready-made validator along.
-    return SchemaValidator({**schema, "schema": schema["schema"]["schema"]})
+    if schema["type"] == "definitions":  # something in it holds more of its kind
+        return SchemaValidator({**schema, "schema": schema["schema"]["schema"]})
+    return SchemaValidator(schema["schema"])
 
 
 def _refuse_at_first(schema: Any) -> None:

@@ -29,15 +29,26 @@ def snapshot_to_bytes(snapshot: JobSnapshot) -> bytes:
 
     Raises ``HangdocError`` for a process tree nested deeper than JSON parsers accept (90 levels).
     """
+    refuse_too_deep(snapshot)
+    return value_to_bytes(interned(snapshot) if size(snapshot) > _LARGE else snapshot)
+
+
+def refuse_too_deep(snapshot: JobSnapshot) -> None:
+    """Raise ``HangdocError`` for a process tree nested deeper than JSON parsers accept."""
     roots = [snapshot.launcher, *(host.launcher for host in snapshot.hosts), *(rank.process for rank in snapshot.ranks)]
     if any(root is not None and _is_too_deep(root) for root in roots):
         raise HangdocError(
             "cannot save the snapshot: its process tree is nested too deeply",
             "Look at the job's process tree: it seems to fork without end.",
         )
+
+
+def value_to_bytes(value: object, *, sparse: bool = False) -> bytes:
+    """A dataclass as compressed JSON, of which ``codec.value_from_bytes`` makes one again; ``sparse``: without what is
+    as it is by default, which takes half the time to read."""
     # Infinity (`--give-up-after inf`) is written by that name, which the reader takes.
-    saved = interned(snapshot) if size(snapshot) > _LARGE else snapshot
-    text = json.dumps(saved, default=_fields, ensure_ascii=False, check_circular=False, separators=(",", ":"))
+    way = _unusual_fields if sparse else _fields
+    text = json.dumps(value, default=way, ensure_ascii=False, check_circular=False, separators=(",", ":"))
     try:
         data = text.encode()
     except UnicodeEncodeError:
@@ -62,6 +73,17 @@ def _fields(value: Any) -> dict[str, Any] | list[Any]:
         return list(value)
     kind: Any = type(value)
     return {name: getattr(value, name) for name in _names(kind)}
+
+
+def _unusual_fields(value: Any) -> dict[str, Any]:
+    kind: Any = type(value)
+    return {name: found for name, usual in _defaults(kind) if (found := getattr(value, name)) is not usual}
+
+
+@cache
+def _defaults(kind: Any) -> tuple[tuple[str, Any], ...]:
+    """(field, its default, or what is no value of any field)."""
+    return tuple((field.name, field.default) for field in dataclasses.fields(kind))
 
 
 @cache

@@ -9,15 +9,16 @@ from typing import Any, TypeVar
 
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.masking import Place, mask_lines, mask_named, mask_text, mask_words
-from hangdoc.model.process import Frame, Local, Process
+from hangdoc.model.process import Frame, Local, Process, Thread
 from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot, SourceText
 from hangdoc.model.store import ForeignServer
 
 _T = TypeVar("_T")
 
 
-def masked(job: JobSnapshot) -> JobSnapshot:
-    """``job`` with every text in it masked by the rules for its place; itself where there is nothing to hide."""
+def masked(job: _T) -> _T:
+    """``job``, or a part of one, with every text in it masked by the rules for its place; itself where there is nothing
+    to hide."""
     return _Pass().of(job)
 
 
@@ -55,8 +56,12 @@ class _Pass:
         changed = {}
         for name in _names(kind):
             before = getattr(value, name)
+            if not before:
+                continue
             if name in own:
                 after = own[name](value)
+            elif type(before) is str:
+                after = mask_text(before)
             else:
                 # Thousands of ranks may share one table of stacks, and what else is the same in their journals.
                 shared = before and isinstance(before, tuple) and isinstance(value, Journal)
@@ -73,7 +78,10 @@ def _same(one: object, other: object) -> bool:
 @cache
 def _names(kind: Any) -> tuple[str, ...]:
     left = _LEFT_ALONE.get(kind, ())
-    return () if left == "*" else tuple(name for name in kind.__dataclass_fields__ if name not in left)
+    if left == "*":
+        return ()
+    fields = kind.__dataclass_fields__.values()
+    return tuple(each.name for each in fields if each.name not in left and each.type not in _NUMBERS)
 
 
 def _variable(item: tuple[str, str]) -> tuple[str, str]:
@@ -93,12 +101,14 @@ _OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
         )
     },
 }
+_NUMBERS = ("int", "float", "bool", "int | None", "float | None", "bool | None")
 # Torch's own words, of which journals hold many thousand; names by which groups and calls find each other; code, whose
-# texts were taken out where it was read.
+# texts were taken out where it was read; the kernel's words and numbers.
 _LEFT_ALONE: dict[type, str | tuple[str, ...]] = {
     Call: "*",
     PointToPoint: "*",
     ProcessGroup: ("name", "members", "backend"),
     Journal: ("calls", "point_to_points", "counters"),
     SourceText: ("text",),
+    Thread: ("state", "wchan", "syscall"),
 }

@@ -128,9 +128,15 @@ def _ranks(snapshots: Sequence[JobSnapshot]) -> tuple[RankSnapshot, ...]:
     for snapshot in snapshots:
         for rank in snapshot.ranks:
             known = chosen.get(rank.rank)
-            if known is None or _knowledge(rank) > _knowledge(known):
+            if known is None or _knows_more(rank, known):
                 chosen[rank.rank] = rank
     return tuple(chosen[rank] for rank in sorted(chosen))
+
+
+def _knows_more(rank: RankSnapshot, known: RankSnapshot) -> bool:
+    one, other = _knowledge(rank), _knowledge(known)
+    # Only of equals: the text of a rank with its history takes long to write.
+    return one > other if one != other else rank is not known and repr(rank) > repr(known)
 
 
 def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
@@ -148,7 +154,6 @@ def _knowledge(rank: RankSnapshot) -> tuple[object, ...]:
         rank.exit is not None,
         rank.local_rank is not None,  # its own host says that it is missing
         rank.identity == "elsewhere",  # a host has seen it join the store
-        repr(rank),
     )
 
 

@@ -40,10 +40,12 @@ class Foreign:
     why: str
 
 
-def fitting(parts: Sequence[Part]) -> tuple[list[Part], list[Foreign], list[Unavailable]]:
+def fitting(parts: Sequence[Part], *, clocks: bool = True) -> tuple[list[Part], list[Foreign], list[Unavailable]]:
     """(the parts that show the job of the first one, the parts that do not, notes about the former).
 
-    Of several looks at the same ranks of a host only the latest is kept. Example: two files of host a, one of host b
+    Of several looks at the same ranks of a host only the latest is kept. With ``clocks`` all get the first one's.
+
+    Example: two files of host a, one of host b
     and one of another job's host c → ([the later of a, b], [c], [the note that names the earlier of a]).
     """
     latest, notes = _latest_of_each_host([_Facts.of(part) for part in parts])
@@ -57,7 +59,8 @@ def fitting(parts: Sequence[Part]) -> tuple[list[Part], list[Foreign], list[Unav
         else:
             together.add(facts)
             kept.append(facts.part)
-    aligned = with_one_clock([_alone_no_more(part.snapshot) if len(kept) > 1 else part.snapshot for part in kept])
+    shown = [_alone_no_more(part.snapshot) if len(kept) > 1 else part.snapshot for part in kept]
+    aligned = with_one_clock(shown) if clocks else shown
     aligned = [_with_its_launcher(snapshot) if len(kept) > 1 else snapshot for snapshot in aligned]
     kept = [Part(part.origin, snapshot) for part, snapshot in zip(kept, aligned, strict=True)]
     return kept, foreign, [*notes, *_apart(kept)]

@@ -128,6 +128,8 @@ class _Folded:
         self._tracks = Tracks()
         self._courses = Courses(self._tracks)
         self._same: dict[Hashable, Recording] = {}
+        self._shared: dict[Hashable, Recording] = {}
+        """By identity in memory of the stacks and the calls."""
         self._alike: dict[Hashable, list[Recording]] = {}
         self._ways: dict[Hashable, int] = {}
         """From which lines the calls are issued, and by which threads."""
@@ -135,6 +137,13 @@ class _Folded:
 
     def recording(self, journal: Journal) -> Recording:
         """That of a rank."""
+        # Of a job on many hosts, ranks of equal calls share them: one tuple for thousands.
+        shared = id(journal.stacks), id(journal.calls), journal.source == "dump"
+        if shared not in self._shared:
+            self._shared[shared] = self._recording(journal)
+        return self._shared[shared]
+
+    def _recording(self, journal: Journal) -> Recording:
         if journal.source != "dump" or not journal.calls:
             names = tuple(dict.fromkeys(map(_group, journal.calls)))
             way = self._way(tuple(map(_stack, journal.calls)), numbered_threads(journal.calls))

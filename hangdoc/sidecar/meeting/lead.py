@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hangdoc.sidecar.meeting.boards import Board, take_parts
-from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, read, written
-from hangdoc.sidecar.meeting.wishes import MOST_PARTS, SILENT_SECONDS, Wishes
+from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, addressed, read, written
+from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, MOST_PARTS, SILENT_SECONDS, Wishes
 
 _SLACK = 1.0
 """Seconds by which hosts may see one and the same stall begin at different times: they look once a second."""
@@ -15,6 +15,10 @@ _MOST_BYTES = 1 << 30
 """Of all snapshots that are held, packed: 0.2 MB for each of 5,000 hosts. The job beside us needs its memory too.
 Judgement."""
 _NO_ROOM = "the hosts' snapshots are too large together"
+_QUICK, _QUICKEST = 1.0, 0.25
+"""Seconds between two looks of a member while a round is on, of many members and of few. Judgement."""
+_LOOKS = 1000
+"""Of all members together in a second, as far as that. Judgement: the store answers 30,000 questions in a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +53,7 @@ class LeadView:
     round: int = 0
     asked: tuple[str, ...] = ()
     answers: Mapping[str, bytes | str] = field(default_factory=dict)
-    """The bytes of a snapshot, or why there is none."""
+    """The bytes of a snapshot, a digest or pieces, or why there are none."""
     ends: Mapping[str, bytes] = field(default_factory=dict)
     """By member that has left: the snapshot of how its ranks ended."""
     heard: int = 0
@@ -66,7 +70,9 @@ class Lead:
     def __init__(self, board: Board, me: str, host: str, *, since: int = 0) -> None:
         """``since``: the round that was the last one of an earlier meeting, whose verdict is of no interest here."""
         self._board = board
-        self._orders = Orders(me, host, 0, since, (), since)
+        self._orders = Orders(me, host, 0, since, since)
+        self._asked: tuple[str, ...] = ()
+        self._beats: dict[str, bytes] = {}
         self._seats: dict[str, Seat] = {}
         self._forgotten: dict[str, int] = {}
         """By member: the number of the last beat of a watch that is no part of the job any more."""
@@ -77,19 +83,26 @@ class Lead:
         """Listen to all, and say what there is to say. Raises ``OSError`` and ``ValueError`` for a board that fails."""
         self._listen(now, wishes)
         if wishes.round > self._orders.round:
-            self._forget_round()
-            self._orders = replace(self._orders, round=wishes.round, members=wishes.asked)
+            self._begin_round(wishes)
         if wishes.verdict is not None and wishes.verdict.round > self._orders.verdict:
             self._publish(wishes.verdict)
         moving = wishes.standing.still is None or any(seat.moves(now) for seat in self._seats.values())
         refused = tuple(member for member, seat in self._seats.items() if seat.refused)
-        self._orders = replace(self._orders, number=self._orders.number + 1, waiting=moving, refused=refused)
+        hosts = {seat.beat.identity or member for member, seat in self._seats.items() if not seat.refused}
+        self._orders = replace(
+            self._orders,
+            number=self._orders.number + 1,
+            waiting=moving,
+            refused=refused,
+            digests=len(hosts) > FEW_HOSTS,
+            pause=min(_QUICK, max(_QUICKEST, len(self._seats) / _LOOKS)),
+        )
         self._board.put("lead", written(self._orders))
         self._collect()
         return LeadView(
             seats=tuple(self._seats.values()),
             round=self._orders.round,
-            asked=self._orders.members,
+            asked=self._asked,
             answers=dict(self._answers),
             ends=dict(self._ends),
             heard=self._heard(now),
@@ -100,12 +113,15 @@ class Lead:
         members = [member for member in self._board.members() if member != self._orders.member]
         said = self._board.get_all([f"beat/{member}" for member in members])
         for member, text in zip(members, said, strict=True):
+            if text is not None and text == self._beats.get(member):
+                continue  # most are the same as at the last look
             try:
                 beat = read(Beat, text) if text is not None else None
             except ValueError:
                 continue  # damaged: as good as silence
             if beat is None or beat.member != member:
                 continue
+            self._beats[member] = text or b""
             known = self._seats.get(member)
             if beat.number > (known.beat.number if known is not None else self._forgotten.get(member, -1)):
                 self._seats[member] = Seat(beat, now)
@@ -152,8 +168,9 @@ class Lead:
             owners |= dict.fromkeys(seat.beat.ranks, member)
 
     def _collect(self) -> None:
-        for member in self._orders.members:
-            if member in self._answers:
+        for member in self._asked:
+            seat = self._seats.get(member)
+            if member in self._answers or seat is None or seat.beat.answered < self._orders.round:
                 continue
             try:
                 found = take_parts(self._board, f"part/{self._orders.round}/{member}", MOST_PARTS)
@@ -167,14 +184,20 @@ class Lead:
         held = sum(map(len, self._ends.values())) + sum(len(a) for a in self._answers.values() if isinstance(a, bytes))
         return held + len(more) <= _MOST_BYTES
 
-    def _forget_round(self) -> None:
+    def _begin_round(self, wishes: Wishes) -> None:
         self._answers.clear()
-        if self._orders.verdict:
-            self._board.drop(f"verdict/{self._orders.verdict - 1}")
+        for name in (f"verdict/{self._orders.verdict - 1}", f"asked/{self._orders.round}"):
+            self._board.drop(name)
+        for member, names in (wishes.pieces or {}).items():
+            self._board.put(f"want/{wishes.round}/{member}", " ".join(names).encode())
+        self._board.put(f"asked/{wishes.round}", addressed(wishes.asked))
+        self._asked = wishes.asked
+        self._orders = replace(self._orders, round=wishes.round, pieces=wishes.pieces is not None)
 
     def _publish(self, verdict: Verdict) -> None:
         self._board.put(f"verdict/{verdict.round}", written(verdict))
-        self._orders = replace(self._orders, verdict=verdict.round, members=())
+        self._orders = replace(self._orders, verdict=verdict.round)
+        self._asked = ()
         self._answers.clear()
 
     def _heard(self, now: float) -> int:

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from hangdoc.sidecar.meeting.member import Member, MemberView
 from hangdoc.sidecar.meeting.place import NoPlaceError, Place, announce, called_at_store, open_place
 from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.meeting.slurm import step_of
-from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
+from hangdoc.sidecar.meeting.wishes import CALM_LEAD_SECONDS, CALM_SECONDS, Standing, Wishes
 
 _BUSY_SECONDS = 0.25
 """Between two steps while a stall is looked at."""
@@ -84,11 +84,11 @@ class Meeting:
             with contextlib.suppress(RuntimeError):  # no more threads: then it stays alone
                 self._thread.start()
 
-    def ask(self, members: tuple[str, ...]) -> int:
-        """Of a lead: ask these for their snapshots; the number of the round."""
+    def ask(self, members: tuple[str, ...], pieces: Mapping[str, tuple[str, ...]] | None = None) -> int:
+        """Of a lead: ask these for their snapshots, or for ``pieces`` each; the number of the round."""
         with self._changed:
             number = self._wishes.round + 1
-            self._wishes = replace(self._wishes, round=number, asked=members)
+            self._wishes = replace(self._wishes, round=number, asked=members, pieces=pieces)
             self._changed.notify_all()
             return number
 
@@ -96,9 +96,9 @@ class Meeting:
         """Of a lead: tell everybody."""
         self._wish(verdict=verdict)
 
-    def answer(self, number: int, snapshot: bytes) -> None:
-        """Of a member: hand over what the lead asked for."""
-        self._wish(answer=(number, snapshot))
+    def answer(self, number: int, snapshot: bytes, known: Callable[[Sequence[str]], bytes] | None = None) -> None:
+        """Of a member: hand over what the lead asked for. ``known`` gives what a digest has left out."""
+        self._wish(answer=(number, snapshot), known=known)
 
     def wait_for(self, enough: Callable[[View], bool], seconds: float) -> View:
         """Wait until the view is ``enough``, at most so long; the view."""
@@ -106,9 +106,9 @@ class Meeting:
             self._changed.wait_for(lambda: enough(self._view), seconds)
             return self._view
 
-    def leave(self, end: bytes) -> None:
-        """The command has ended; ``end``: the packed snapshot of how, empty if nothing failed."""
-        self._wish(end=end)
+    def leave(self, end: bytes, known: Callable[[Sequence[str]], bytes] | None = None) -> None:
+        """The command has ended; ``end``: the packed snapshot of how, empty if nothing failed. ``known``: as above."""
+        self._wish(end=end, known=known)
 
     def close(self, seconds: float = 1.0) -> None:
         """Let go of the others. Waits at most so long."""
@@ -213,10 +213,12 @@ class Meeting:
 
 def _period(view: View, wishes: Wishes) -> float:
     if isinstance(view, LeadView):
-        return _BUSY_SECONDS if len(view.answers) < len(wishes.asked) and not _concluded(wishes) else _STILL_SECONDS
+        if len(view.answers) < len(wishes.asked) and not _concluded(wishes):
+            return _BUSY_SECONDS
+        return _STILL_SECONDS if wishes.standing.still is not None else CALM_LEAD_SECONDS
     if wishes.standing.still is None:
         return CALM_SECONDS
-    return _BUSY_SECONDS if isinstance(view, MemberView) and _awaits(view) else _STILL_SECONDS
+    return view.pause or _BUSY_SECONDS if isinstance(view, MemberView) and _awaits(view) else _STILL_SECONDS
 
 
 def _concluded(wishes: Wishes) -> bool:

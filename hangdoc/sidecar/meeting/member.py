@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hangdoc.errors import HangdocError
 from hangdoc.sidecar.meeting.boards import Board, put_parts
-from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, read, written
+from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, is_addressed, read, written
 from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, MOST_PARTS, SILENT_SECONDS, Wishes
 
 _STALE_SECONDS = 10.0
@@ -25,6 +26,10 @@ class MemberView:
     """The round in which the lead wants a snapshot of this host, or wants it to listen; 0: none yet."""
     wanted: bool = False
     """The lead wants a snapshot of this watch in that round."""
+    digests: bool = False
+    """It wants a digest instead, as there are many hosts."""
+    pause: float = 0.0
+    """Seconds until this watch should look again; 0: as it likes."""
     verdict: Verdict | None = None
     waiting: bool = False
     """The lead says that ranks of some host move."""
@@ -46,10 +51,13 @@ class Member:
         self._number = 0
         self._said_at = float("-inf")
         self._said: tuple[object, ...] = ()
+        self._said_answered = 0
         self._orders: Orders | None = None
         self._heard_at: float | None = None
         self._round, self._asked_at = 0, float("-inf")
+        self._wanted = False
         self._answered = before
+        self._answered_round = 0
         self._ended = False
         self._verdict: Verdict | None = None
 
@@ -64,7 +72,9 @@ class Member:
             lead=orders.member if orders is not None else "",
             host=orders.host if orders is not None else "",
             asked=self._round,
-            wanted=orders is not None and self._me in orders.members,
+            wanted=orders is not None and self._wanted and not orders.pieces,
+            digests=orders is not None and orders.digests,
+            pause=orders.pause if orders is not None else 0.0,
             verdict=self._verdict,
             waiting=orders is not None and orders.waiting,
             silent=silent,
@@ -84,7 +94,9 @@ class Member:
             self._round = orders.round  # it began without us
         self._orders = orders
         if orders.round > self._round:
+            said = self._board.get(f"asked/{orders.round}")  # None: the lead has gone on already
             self._round, self._asked_at = orders.round, now
+            self._wanted = said is not None and is_addressed(self._me, said)
         known = self._verdict.round if self._verdict is not None else 0
         if self._me in orders.refused:
             return
@@ -100,17 +112,32 @@ class Member:
             self._answered = wishes.answer
             number, data = wishes.answer
             put_parts(self._board, f"part/{number}/{self._me}", data, MOST_PARTS)
+            self._answered_round = max(self._answered_round, number)
+        if self._wanted and self._orders is not None and self._orders.pieces and self._answered_round < self._round:
+            put_parts(self._board, f"part/{self._round}/{self._me}", self._pieces(wishes), MOST_PARTS)
+            self._answered_round = self._round
         if wishes.end is not None and not self._ended:
             if wishes.end:
                 put_parts(self._board, f"end/{self._me}", wishes.end, MOST_PARTS)
             self._ended = True
 
+    def _pieces(self, wishes: Wishes) -> bytes:
+        """Those that the lead wants; nothing where they are gone."""
+        name = f"want/{self._round}/{self._me}"
+        said = self._board.get(name)
+        self._board.drop(name)
+        try:
+            return wishes.known(said.decode("ascii", "replace").split()) if said and wishes.known is not None else b""
+        except HangdocError:
+            return b""
+
     def _say(self, now: float, wishes: Wishes) -> None:
         standing = wishes.standing
-        if now - standing.at > _STALE_SECONDS and not self._ended:
+        answered = self._answered_round
+        if now - standing.at > _STALE_SECONDS and not self._ended and answered == self._said_answered:
             return
         heard = self._verdict.round if self._verdict is not None else 0
-        news = (standing.ranks, standing.world, standing.still is None, heard, self._ended)
+        news = (standing.ranks, standing.world, standing.still is None, heard, self._ended, answered)
         if news == self._said and now - self._said_at < CALM_SECONDS:
             return
         self._number += 1
@@ -128,8 +155,9 @@ class Member:
                     still=still,
                     heard=heard,
                     left=self._ended,
+                    answered=answered,
                 )
             ),
         )
         self._board.enroll(self._me)
-        self._said, self._said_at = news, now
+        self._said, self._said_at, self._said_answered = news, now, answered

@@ -6,7 +6,7 @@ import hashlib
 import hmac
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
@@ -22,7 +22,8 @@ class Beat:
     """How one watch's ranks are. ``still``: seconds since they last moved; None while they move.
 
     ``number`` grows with each beat: a beat that stays the same shows that the watch is silent. ``heard``: the round of
-    the latest verdict that the watch has. ``left``: its command has ended, and it says no more.
+    the latest verdict that the watch has; ``answered``: the latest in which it has left what was asked for. ``left``:
+    its command has ended, and it says no more.
     """
 
     member: str
@@ -34,23 +35,32 @@ class Beat:
     still: float | None = None
     heard: int = 0
     left: bool = False
+    answered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the lead wants. ``members`` are asked for a snapshot in ``round``; 0: nobody has been asked yet."""
+    """What the lead wants, as small as it can be: a thousand watches read it once a second.
+
+    Some are asked in ``round``; 0: nobody has been asked yet. Who it is they read once, elsewhere (``addressed``).
+    """
 
     member: str
     host: str
     number: int
     round: int = 0
-    members: tuple[str, ...] = ()
     verdict: int = 0
     """The round of the latest verdict; 0: there is none yet."""
     waiting: bool = False
     """Ranks of some host move, so there is nothing to look at yet."""
     refused: tuple[str, ...] = ()
     """Members that do not fit the job: no verdict is about their ranks."""
+    digests: bool = False
+    """There are many hosts: each is asked for a digest, not for a whole snapshot."""
+    pieces: bool = False
+    """In this round, for pieces that the digests have left out."""
+    pause: float = 0.25
+    """Seconds between two looks at this while a round is on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,20 @@ def read(kind: type[Record], data: bytes) -> Record:
         value = document[name]
         found[name] = tuple(value) if isinstance(value, list) else value
     return kind(**found)
+
+
+def addressed(members: Iterable[str]) -> bytes:
+    """Who is asked, in eight letters each: a thousand watches read it."""
+    return b" ".join(map(_short, members))
+
+
+def is_addressed(member: str, said: bytes) -> bool:
+    """True if the member is among those who are asked (or, once in some million times, has the same letters)."""
+    return _short(member) in said.split(b" ")
+
+
+def _short(member: str) -> bytes:
+    return hashlib.sha256(member.encode()).hexdigest()[:8].encode()
 
 
 def sealed(key: bytes, name: str, payload: bytes) -> bytes:
@@ -151,6 +175,10 @@ def _instant(value: Any) -> bool:
     return value is not None and _seconds(value)
 
 
+def _pause(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value <= 10
+
+
 def _world(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_WORLD
 
@@ -158,11 +186,11 @@ def _world(value: Any) -> bool:
 _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     Beat: {
         **{"member": _text, "host": _text, "identity": _text, "ranks": _ranks, "world": _world, "number": _count},
-        **{"still": _seconds, "heard": _count, "left": _flag},
+        **{"still": _seconds, "heard": _count, "left": _flag, "answered": _count},
     },
     Orders: {
-        **{"member": _text, "host": _text, "number": _count, "round": _count, "members": _texts},
-        **{"verdict": _count, "waiting": _flag, "refused": _texts},
+        **{"member": _text, "host": _text, "number": _count, "round": _count, "verdict": _count},
+        **{"waiting": _flag, "refused": _texts, "digests": _flag, "pieces": _flag, "pause": _pause},
     },
     Verdict: {
         **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, replace
+from typing import TYPE_CHECKING
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.errors import HangdocError
@@ -18,8 +19,11 @@ from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, Meeting, View
 from hangdoc.sidecar.meeting.member import MemberView
 from hangdoc.sidecar.meeting.records import Verdict
-from hangdoc.sidecar.meeting.wishes import Standing
+from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, Standing
 from hangdoc.sidecar.options import WatchOptions
+
+if TYPE_CHECKING:
+    from hangdoc.sidecar.meeting.digest import Digested
 
 _STILL_SECONDS = 3.0
 """Without progress, after which the others learn that the ranks do not move: steps may take a second. Judgement."""
@@ -148,16 +152,13 @@ class Together:
 
     def answer(self, snapshot: JobSnapshot) -> None:
         """Hand over what was asked for."""
-        from hangdoc.sidecar.meeting.wire import packed
+        from hangdoc.sidecar.meeting.gathering import prepared
 
         view = self._meeting.view
         if isinstance(view, MemberView):
             self._answered = (view.lead, view.asked)
-            try:
-                data = packed(snapshot, send_sources=self._options.meet_send_sources)
-            except HangdocError:
-                data = b""  # nested too deeply: the lead says that it cannot be read
-            self._meeting.answer(view.asked, data)
+            sent = prepared(snapshot, digest=view.digests, send_sources=self._options.meet_send_sources)
+            self._meeting.answer(view.asked, *sent)
 
     def verdict(self) -> Verdict | None:
         """What the lead has concluded, if that is new."""
@@ -177,7 +178,7 @@ class Together:
         if found is not None:
             return found
         if isinstance(view, MemberView):
-            return self._end_of_member(own)
+            return self._end_of_member(own, digest=view.digests)
         if own is None or not isinstance(view, LeadView) or not view.fitting():
             return own
         view = self._meeting.wait_for(
@@ -195,16 +196,13 @@ class Together:
         """Leave the others."""
         self._meeting.close()
 
-    def _end_of_member(self, own: JobSnapshot | None) -> JobSnapshot | Verdict | None:
-        from hangdoc.sidecar.meeting.wire import packed
-
-        try:
-            data = packed(own, send_sources=self._options.meet_send_sources) if own is not None else b""
-        except HangdocError:
-            data = b""
-        self._meeting.leave(data)
+    def _end_of_member(self, own: JobSnapshot | None, *, digest: bool) -> JobSnapshot | Verdict | None:
         if own is None:
+            self._meeting.leave(b"")
             return None
+        from hangdoc.sidecar.meeting.gathering import prepared
+
+        self._meeting.leave(*prepared(own, digest=digest, send_sources=self._options.meet_send_sources))
         before = self._delivered
         self._meeting.wait_for(
             lambda now: not isinstance(now, MemberView) or now.verdict not in (None, before),
@@ -232,13 +230,19 @@ class Together:
     def _with_answers(self, own: JobSnapshot, asked_at: float) -> JobSnapshot:
         """``own`` with the snapshots of the hosts that answer in time."""
         number = self._round
+        view = self._meeting.view
+        digest = None
+        if isinstance(view, LeadView) and len(view.asked) > FEW_HOSTS:
+            from hangdoc.sidecar.meeting.gathering import own_digest
+
+            digest = own_digest(own)  # now, as it takes a while in which nothing else is to be done
         view = self._gathered(number, asked_at)
         if not isinstance(view, LeadView):
             self._tell_that_alone(view)
             self._round = 0
             return self._alone(own)
         notes: list[Unavailable] = []
-        whole = self._joined(own, view, view.answers, notes)
+        whole = self._joined(own, view, view.answers, notes, digest)
         seen = {rank.rank for rank in whole.ranks if rank.process is not None or rank.exit is not None}
         more = tuple(
             seat.beat.member
@@ -269,37 +273,59 @@ class Together:
         return self._meeting.wait_for(enough, max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic()))
 
     def _joined(
-        self, own: JobSnapshot, view: LeadView, answers: Mapping[str, bytes | str], notes: list[Unavailable]
+        self,
+        own: JobSnapshot,
+        view: LeadView,
+        answers: Mapping[str, bytes | str],
+        notes: list[Unavailable],
+        digest: Digested | None = None,
     ) -> JobSnapshot:
-        """``own`` and all that others have handed over, with a note on each host that has not."""
+        """``own`` and all that others have handed over, with a note on each host that has not. ``digest``: of ``own``,
+        if it has been made."""
         from hangdoc.capture.safe.spare_memory import spare_memory
         from hangdoc.model.codec import Allowance
+        from hangdoc.sidecar.meeting.gathering import digests_in, own_digest, unfolded
+        from hangdoc.sidecar.meeting.unfold import Speaker
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
 
         others: list[Part] = []
         now = time.monotonic()
         answering = {self._identity}
-        on_host = _ranks_by_host(view)
+        beside = _ranks_beside(view)
         room = Allowance(spare_memory())
+        fits = {seat.beat.member for seat in view.fitting()}
+        came = {member: found for member, found in {**view.ends, **answers}.items() if member in fits}
+        shown: dict[str, JobSnapshot | bytes | str] = {**came}
+        digests = digests_in(came)
+        if digests:
+            speakers = {
+                seat.beat.member: Speaker(seat.beat.host, beside[seat.beat.member], asked=seat.beat.member in answers)
+                for seat in view.fitting()
+            }
+            read, number = unfolded(self._meeting, digest or own_digest(own), digests, speakers, room)
+            shown |= read
+            self._round = number or self._round
+        clocks = False  # digests have been put on one clock
         for seat in view.seats:
-            found = answers.get(seat.beat.member, view.ends.get(seat.beat.member))
-            if isinstance(found, bytes) and not seat.refused:
-                try:
-                    beside = on_host[seat.beat.identity] if seat.beat.identity else set(seat.beat.ranks)
-                    shown = unpacked(found, seat.beat.host, beside, room)
+            found = shown.get(seat.beat.member)
+            try:
+                if isinstance(found, bytes):
+                    found = unpacked(found, seat.beat.host, beside[seat.beat.member], room)
                     if seat.beat.member in answers:  # taken because we asked, just now
-                        shown = taken_with(shown, own)
-                    others.append(Part(f"host {seat.beat.host}", shown))
-                    answering.add(seat.beat.identity)
-                    continue
-                except HangdocError as error:
-                    found = error.what
+                        found = taken_with(found, own)
+                    clocks = True
+            except HangdocError as error:
+                found = error.what
+            if isinstance(found, JobSnapshot):
+                others.append(Part(f"host {seat.beat.host}", found))
+                answering.add(seat.beat.identity)
+                continue
             asked = seat.beat.identity not in answering and seat.beat.member in view.asked
-            notes.extend(_why_absent(seat, found if isinstance(found, str) else "", asked=asked))
+            notes.extend(_why_absent(seat, found or "", asked=asked))
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
             notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
-        whole = joined(Part("this host", own), others, read_sources=self._options.read_sources)
+        whole = joined(Part("this host", own), others, read_sources=self._options.read_sources, clocks=clocks)
         self._hosts = len(whole.hosts) or 1 + len(others)
         last_seen = {rank: seat.beat.host for seat in fitting for rank in seat.beat.ranks}
         whole = placed_elsewhere(whole, last_seen)
@@ -323,14 +349,6 @@ class Together:
             self._say(text)
 
 
-def _ranks_by_host(view: LeadView) -> dict[str, set[int]]:
-    """By identity of the host the ranks that a watch there may speak for: its own and those of other watches beside."""
-    found: dict[str, set[int]] = {}
-    for seat in view.fitting():
-        found.setdefault(seat.beat.identity, set()).update(seat.beat.ranks)
-    return found
-
-
 def _why_alone(view: View) -> str:
     """Why a watch judges by what it sees itself; '' where there is no reason."""
     if isinstance(view, LeadView):
@@ -342,6 +360,15 @@ def _why_alone(view: View) -> str:
     if view.refused:
         return f"the watch on {view.host}, which leads, says that these ranks do not fit its job"
     return "the lead does not ask"
+
+
+def _ranks_beside(view: LeadView) -> dict[str, frozenset[int]]:
+    """Member → the ranks that it may speak for: its own and those of other watches on its host."""
+    on_host: dict[str, set[int]] = {}
+    for seat in view.fitting():
+        on_host.setdefault(seat.beat.identity or seat.beat.member, set()).update(seat.beat.ranks)
+    frozen = {where: frozenset(ranks) for where, ranks in on_host.items()}
+    return {seat.beat.member: frozen[seat.beat.identity or seat.beat.member] for seat in view.fitting()}
 
 
 def _our_fault(error: Exception) -> Unavailable:

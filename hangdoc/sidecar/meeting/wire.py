@@ -24,20 +24,25 @@ _DIGEST = "sha256:"
 _SEND = "start every watch with --meet-send-sources"
 
 
+def withheld(snapshot: JobSnapshot, *, send_sources: bool) -> JobSnapshot:
+    """What other hosts may see of the snapshot. Of a source text only its digest goes along, so that a reader of the
+    same text knows that it is the same."""
+    if send_sources:
+        return snapshot
+    digests = tuple(dataclasses.replace(text, text=_digest(text.text)) for text in snapshot.sources)
+    hidden = _Withheld()
+    return dataclasses.replace(
+        snapshot,
+        sources=digests,
+        ranks=hidden.of(snapshot.ranks),
+        hosts=hidden.of(snapshot.hosts),
+        launcher=hidden.of(snapshot.launcher),
+    )
+
+
 def packed(snapshot: JobSnapshot, *, send_sources: bool) -> bytes:
-    """The snapshot for other hosts. Of a source text only its digest goes along, so that a reader of the same text
-    knows that it is the same."""
-    if not send_sources:
-        digests = tuple(dataclasses.replace(text, text=_digest(text.text)) for text in snapshot.sources)
-        withheld = _Withheld()
-        snapshot = dataclasses.replace(
-            snapshot,
-            sources=digests,
-            ranks=withheld.of(snapshot.ranks),
-            hosts=withheld.of(snapshot.hosts),
-            launcher=withheld.of(snapshot.launcher),
-        )
-    return snapshot_to_bytes(snapshot)
+    """The snapshot for other hosts."""
+    return snapshot_to_bytes(withheld(snapshot, send_sources=send_sources))
 
 
 def unpacked(data: bytes, host: str, ranks: Collection[int], allowance: Allowance | None = None) -> JobSnapshot:
@@ -47,12 +52,12 @@ def unpacked(data: bytes, host: str, ranks: Collection[int], allowance: Allowanc
     return dataclasses.replace(found, ranks=tuple(kept))
 
 
-def joined(own: Part, others: Sequence[Part], *, read_sources: bool) -> JobSnapshot:
+def joined(own: Part, others: Sequence[Part], *, read_sources: bool, clocks: bool = True) -> JobSnapshot:
     """``own`` and the other hosts' snapshots as one, with sources that this host has of the same files.
 
-    Hosts that show another job are left out and named; clocks are put right.
+    Hosts that show another job are left out and named; clocks are put right, unless they have been already.
     """
-    kept, foreign, noted = fitting([own, *others])
+    kept, foreign, noted = fitting([own, *others], clocks=clocks)
     own, others = kept[0], kept[1:]
     texts, missing = _own_texts(own.snapshot, [other.snapshot for other in others]) if read_sources else ({}, ())
     notes = [
@@ -102,9 +107,10 @@ def _own_texts(
         for rank in own.ranks
         if rank.process is not None and rank.process.started and rank.process.looks
     ]
-    stacks = (stack for other in others for rank in other.ranks for stack in sources.stacks_of(rank))
+    # Ranks that sent digests share their stacks.
+    stacks = {id(stack): stack for other in others for rank in other.ranks for stack in sources.stacks_of(rank)}
     roots = tuple(sorted({root for snapshot in (own, *others) for root in snapshot.library_roots}))
-    found, missing = sources.collect(stacks, witnesses, library_roots=roots) if witnesses else ((), ())
+    found, missing = sources.collect(stacks.values(), witnesses, library_roots=roots) if witnesses else ((), ())
     return {(text.file, text.function, text.first_line): text for text in (*own.sources, *found)}, missing
 
 

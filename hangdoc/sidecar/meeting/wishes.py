@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hangdoc.capture.find.target import RankTarget
@@ -14,6 +14,11 @@ CALM_SECONDS = 5.0
 """Between two beats of a watch while nothing changes. Judgement: few enough for a thousand hosts."""
 SILENT_SECONDS = 12.0
 """Without a new beat, or without the lead's: two of them are missing. Judgement."""
+FEW_HOSTS = 8
+"""Other hosts that are asked for whole snapshots: one question instead of two, and every time is a rank's own. All of
+them together take no more than ``FEW_HOSTS`` times ``MOST_PARTS`` values. More hosts send digests. Judgement."""
+CALM_LEAD_SECONDS = 2.5
+"""Between two looks of the lead at all beats while its own ranks move. Judgement."""
 MOST_PARTS = 8
 """Values of the store that one host's snapshot may take: 32 MiB. Eight ranks' histories take about 2. Judgement."""
 
@@ -65,8 +70,13 @@ class Wishes:
     standing: Standing = field(default_factory=Standing)
     round: int = 0
     asked: tuple[str, ...] = ()
+    pieces: Mapping[str, tuple[str, ...]] | None = None
+    """Member → the pieces that it is asked for, where it is not a snapshot that they are asked for."""
     verdict: Verdict | None = None
     answer: tuple[int, bytes] | None = None
-    """(round, packed snapshot)."""
+    """(round, packed snapshot or digest)."""
+    known: Callable[[Sequence[str]], bytes] | None = None
+    """Gives the pieces that the digest has left out."""
     end: bytes | None = None
-    """The packed snapshot of how the ranks ended; empty where nothing failed. Not None: the command has ended."""
+    """The packed snapshot, or digest, of how the ranks ended; empty where nothing failed. Not None: the command has
+    ended."""

@@ -114,6 +114,47 @@ def test_a_round_collects_answers_and_gives_the_verdict_back() -> None:
     assert table.step().heard == 1
 
 
+def test_pieces_are_asked_for_and_given_without_the_watch() -> None:
+    table = Table((2, 3), (4, 5), world=6)
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0", "m1"))
+    table.step()
+    for number in (0, 1):
+        known = f"of m{number}: ".encode().__add__
+        table.wanted[number] = replace(
+            table.wanted[number],
+            answer=(1, b"#digest"),
+            known=lambda names, known=known: known(" ".join(names).encode()),
+        )
+    assert set(table.step().answers) == {"m0", "m1"}
+    table.wishes = replace(table.wishes, round=2, asked=("m1",), pieces={"m1": ("one", "two")})
+    assert table.step().answers == {"m1": b"of m1: one two"}
+    for number, member in enumerate(table.members):
+        assert not member.step(table.now, table.wanted[number]).wanted  # nobody is to look once more
+    assert not [name for name in table.desk.values if name.startswith(("part/", "want/"))]
+
+
+def test_pieces_that_are_gone_are_answered_with_nothing() -> None:
+    table = Table((2, 3))
+    table.step()
+    table.wishes = replace(table.wishes, round=1, asked=("m0",), pieces={"m0": ("one",)})
+    assert table.step().answers == {"m0": b""}
+
+
+def test_a_thousand_hosts_hear_small_orders_and_look_at_them_less_often() -> None:
+    few, many = Table(*((rank,) for rank in range(2, 4))), Table(*((rank,) for rank in range(2, 602)), world=602)
+    for table in (few, many):
+        table.step()
+        table.wishes = replace(table.wishes, round=1, asked=tuple(f"m{n}" for n in range(len(table.members))))
+        table.step()
+    (calm, busy) = (table.members[0].step(table.now, table.wanted[0]) for table in (few, many))
+    assert (calm.digests, busy.digests) == (False, True)
+    assert calm.pause < busy.pause <= 1.0
+    assert all(member.step(many.now, many.wanted[n]).wanted for n, member in enumerate(many.members))
+    assert len(many.desk.values["lead"]) < 400
+    assert len(many.desk.values["asked/1"]) < 10 * 600
+
+
 def test_a_snapshot_that_is_too_large_is_said_to_be() -> None:
     table = Table((2, 3))
     table.step()
@@ -250,8 +291,10 @@ def test_a_forged_answer_is_named() -> None:
     table.step()
     table.wishes = replace(table.wishes, round=1, asked=("m0",))
     table.step()
+    table.wanted[0] = replace(table.wanted[0], answer=(1, b"its own"))
+    table.members[0].step(table.now, table.wanted[0])
     table.desk.values["part/1/m0"] = b"x" * 100
-    assert "not sealed" in str(table.step().answers["m0"])
+    assert "not sealed" in str(table.lead.step(table.now, table.wishes).answers["m0"])
 
 
 def test_a_verdict_of_a_round_that_began_without_us_is_not_for_us() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hangdoc.sidecar.meeting.records import LARGEST_RECORD, Beat, Orders, Verdict, opened, read, sealed, written
 
 BEAT = Beat("hostb-1", "hostb", "boot 1 2", (2, 3), 4, 7, still=3.5, heard=1)
-ORDERS = Orders("hosta-1", "hosta", 9, 2, ("hostb-1",), 1, waiting=True)
+ORDERS = Orders("hosta-1", "hosta", 9, 2, 1, waiting=True, digests=True, pieces=True, pause=0.5)
 VERDICT = Verdict(2, "hang", "Rank 3 skips it.", "hosta", "/x.hangdoc", may_end=True, hosts=2)
 KEY = b"k" * 32
 

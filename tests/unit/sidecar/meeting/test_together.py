@@ -7,18 +7,23 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from many_hosts import host
 
 from hangdoc.capture.find.target import RankTarget, host_identity
 from hangdoc.capture.safe import spare_memory
+from hangdoc.diagnosis import diagnose
+from hangdoc.model.merge import merge
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.meeting import together
+from hangdoc.sidecar.meeting.digest import digested
+from hangdoc.sidecar.meeting.gathering import prepared
 from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, View
 from hangdoc.sidecar.meeting.member import MemberView
 from hangdoc.sidecar.meeting.records import Beat, Verdict
 from hangdoc.sidecar.meeting.together import Together
-from hangdoc.sidecar.meeting.wire import packed
+from hangdoc.sidecar.meeting.wire import packed, withheld
 from hangdoc.sidecar.meeting.wishes import SILENT_SECONDS, Standing
 from hangdoc.sidecar.options import WatchOptions
 
@@ -32,8 +37,10 @@ class Played:
         self.begun = False
         self.late_by = 0.0
         self.asked: list[tuple[str, ...]] = []
+        self.pieces: dict[str, tuple[str, ...]] = {}
         self.published: list[Verdict] = []
         self.answers: list[tuple[int, bytes]] = []
+        self.known: list[Any] = []
         self.replies: Callable[[tuple[str, ...]], View] | None = None
 
     def tell(self, standing: object) -> None: ...
@@ -41,8 +48,9 @@ class Played:
     def begin(self) -> None:
         self.begun = True
 
-    def ask(self, members: tuple[str, ...]) -> int:
+    def ask(self, members: tuple[str, ...], pieces: dict[str, tuple[str, ...]] | None = None) -> int:
         self.asked.append(members)
+        self.pieces = pieces or {}
         if self.replies is not None:
             self.view = self.replies(members)
         return len(self.asked)
@@ -50,13 +58,14 @@ class Played:
     def publish(self, verdict: Verdict) -> None:
         self.published.append(verdict)
 
-    def answer(self, number: int, snapshot: bytes) -> None:
+    def answer(self, number: int, snapshot: bytes, known: Any = None) -> None:
         self.answers.append((number, snapshot))
+        self.known.append(known)
 
     def wait_for(self, enough: Callable[[View], bool], seconds: float) -> View:
         return self.view
 
-    def leave(self, end: bytes) -> None: ...
+    def leave(self, end: bytes, known: Any = None) -> None: ...
 
     def close(self) -> None: ...
 
@@ -259,6 +268,62 @@ def test_a_job_that_has_shrunk_to_this_host_lacks_nobody(watch: Watch) -> None:
     assert watch.together.holds(31.0, 30.0, watch.now)
 
 
+def test_digests_become_the_whole_job(watch: Watch) -> None:
+    own, other = (replace(host(number, 2, 2, 200), command=("torchrun",)) for number in (0, 1))
+    sent, known = prepared(other, digest=True, send_sources=False)
+    assert known is not None
+
+    def replies(asked: tuple[str, ...]) -> View:
+        wanted = watch.meeting.pieces
+        answer = known(wanted["b-1"]) if wanted else sent
+        return LeadView((seat(2, 3),), len(watch.meeting.asked), asked, {"b-1": answer})
+
+    watch.meeting.replies = replies
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: own)
+    assert watch.meeting.asked == [("b-1",), ("b-1",)]
+    told = [[call.sequence for call in rank.journal.calls] for rank in whole.ranks if rank.journal]
+    assert told == [list(range(1, 201))] * 4
+    assert diagnose(whole).culprits == diagnose(merge([own, other])).culprits == (3,)
+    watch.together.conclude(Conclusion("hang", "Rank 3 hangs it."))
+    assert [verdict.round for verdict in watch.meeting.published] == [2]  # the last question is what it answers
+
+
+def test_a_digest_without_its_pieces_says_what_is_missing(watch: Watch) -> None:
+    own, other = (host(number, 2, 2, 200) for number in (0, 1))
+    sent, _ = prepared(other, digest=True, send_sources=False)
+    watch.meeting.replies = lambda asked: LeadView(
+        (seat(2, 3),), len(watch.meeting.asked), asked, {} if watch.meeting.pieces else {"b-1": sent}
+    )
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: own)
+    assert [rank.journal is None for rank in whole.ranks] == [False, False, False, True]
+    assert any(note.what == "journal" and note.rank == 3 for note in whole.unavailable)
+
+
+def test_a_member_of_many_sends_a_digest_and_keeps_the_rest(watch: Watch) -> None:
+    watch.quiet(31.0)
+    for digests in (False, True):
+        watch.meeting.view = MemberView("lead", "a", asked=1 + digests, wanted=True, digests=digests)
+        watch.together.answer(host(1, 2, 2, 200))
+    (whole, none), (small, known) = (
+        (data, watch.meeting.known[n]) for n, (_, data) in enumerate(watch.meeting.answers)
+    )
+    assert (whole[:1] == b"#", none) == (False, None)
+    assert small[:1] == b"#"
+    assert len(small) < len(whole) / 2
+    assert known is not None
+
+
+def test_a_snapshot_that_is_too_large_goes_as_a_digest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hangdoc.sidecar.meeting.gathering.PART", 1000)
+    data, known = prepared(host(1, 2, 2, 200), digest=False, send_sources=False)
+    assert data[:1] == b"#"
+    assert known is not None
+
+
 @pytest.mark.parametrize("data", [b"garbage", "it is too large"])
 def test_what_cannot_be_read_is_named_and_nobody_blamed(watch: Watch, data: bytes | str) -> None:
     watch.meeting.replies = answering(data)
@@ -278,6 +343,47 @@ def test_what_memory_has_no_room_for_is_not_read(watch: Watch, monkeypatch: pyte
     whole = watch.together.look(lambda: shown(0, 1))
     (note,) = [note for note in whole.unavailable if note.what == "hosts"]
     assert "too large for this host's memory" in note.why
+
+
+def test_what_memory_has_no_room_for_is_no_digest_either(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spare_memory, "spare_memory", lambda: 1000)
+    sent, _ = prepared(host(1, 2, 2, 200), digest=True, send_sources=False)
+    watch.meeting.replies = answering(sent)
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: host(0, 2, 2, 200))
+    assert any("too large for this host's memory" in note.why for note in whole.unavailable if note.what == "hosts")
+    assert watch.meeting.asked == [("b-1",)]  # for no pieces
+
+
+def test_the_digest_of_a_watch_that_does_not_fit_is_not_read(watch: Watch) -> None:
+    sent, _ = prepared(host(1, 2, 2, 200), digest=True, send_sources=False)
+    fits = seat(2, 3)
+    odd = replace(fits, refused="it has rank 7, and there are 4 ranks")
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((fits,))
+    watch.meeting.replies = lambda asked: LeadView((odd,), len(watch.meeting.asked), asked, {"b-1": sent})
+    whole = watch.together.look(lambda: host(0, 2, 2, 200))
+    assert not any(rank.process for rank in whole.ranks if rank.rank in (2, 3))
+    assert any("does not fit this job" in note.why for note in whole.unavailable)
+
+
+@pytest.mark.parametrize("minutes", [-7, 7])
+def test_a_host_that_sends_a_digest_was_looked_at_at_the_same_moment(watch: Watch, minutes: int) -> None:
+    own, other = (replace(host(number, 2, 2, 200), command=("torchrun",)) for number in (0, 1))
+    job = digested(withheld(replace(other, taken=own.taken + 60.0 * minutes), send_sources=False))
+    made = replace(job, digest=replace(job.digest, issued=()))
+    watch.meeting.replies = lambda asked: LeadView(
+        (seat(2, 3),),
+        len(watch.meeting.asked),
+        asked,
+        {"b-1": made.pieces(watch.meeting.pieces["b-1"]) if watch.meeting.pieces else b"#" + made.written()},
+    )
+    watch.quiet(31.0)
+    watch.meeting.view = LeadView((seat(2, 3),))
+    whole = watch.together.look(lambda: own)
+    assert whole.taken == own.taken
+    assert not any(note.what in ("hosts", "moment") for note in whole.unavailable)
 
 
 def test_a_silent_host_is_named_with_the_time(watch: Watch) -> None:
