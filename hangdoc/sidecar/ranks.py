@@ -55,7 +55,9 @@ class Roster:
     def update(self, targets: Iterable[RankTarget]) -> None:
         """These are the ranks that live now, and those that are expected."""
         self._absent = []
+        living: set[int] = set()
         for target in map(self._noted, targets):
+            living.add(target.pid or 0)
             if target.pid is None:
                 self._absent.append(target)
             elif (known := self._members.get(target.pid)) is not None:
@@ -66,6 +68,9 @@ class Roster:
                     self._members.clear()
                 self._watch.add(target.pid)
                 self._members[target.pid] = Member(target, process, logs.log_files(target.pid))
+        # What a launcher started looks like a rank until it starts ranks of its own: srun's torchrun.
+        for pid in {self._members[pid].process.ppid for pid in living & self._members.keys()} - living:
+            self._members.pop(pid, None)
 
     def _begins_anew(self, target: RankTarget, parent: int) -> bool:
         """True if the rank belongs to a second job: all ranks of the first have ended, this number among them, or its

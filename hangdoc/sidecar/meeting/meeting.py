@@ -167,6 +167,7 @@ class Meeting:
         """Find the others and stay with them until this watch ends, or changes its part. Raises as ``open_place``."""
         wishes = self._wishes
         late = time.monotonic() - self._began >= _LATE_SECONDS
+        called = job_name(wishes.standing.targets)  # ranks that come before the place is open may call it otherwise
         place = open_place(
             self._meet,
             wishes.standing,
@@ -183,13 +184,12 @@ class Meeting:
                 if place.leads
                 else Member(place.board, me, host, identity, before=wishes.answer)
             )
-            self._stay(place, role)
+            self._stay(place, role, called)
         finally:
             place.close()
 
     # Its branches are the events that end a meeting or make it be announced again.
-    def _stay(self, place: Place, role: Lead | Member) -> None:
-        announced = job_name(self._wishes.standing.targets)
+    def _stay(self, place: Place, role: Lead | Member, announced: str) -> None:
         look_back = time.monotonic() + _LOOK_BACK_SECONDS
         while True:
             wishes = self._wishes

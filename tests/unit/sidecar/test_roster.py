@@ -149,3 +149,14 @@ def test_ranks_that_ended_before_another_one_came_count(roster: Roster) -> None:
     ended_rank(roster, 0, WORLD_SIZE="2", GROUP_RANK="0")
     ended_rank(roster, 1, WORLD_SIZE="2", GROUP_RANK="0")
     assert list(roster.members()) == [0, 1]
+
+
+def test_what_has_started_ranks_is_their_launcher_and_no_rank(roster: Roster) -> None:
+    """srun gives torchrun the variables of a rank, and torchrun starts the ranks."""
+    roster.update([RankTarget(1, os.getpid(), "environment", world_size=4)])
+    assert [member.target.rank for member in roster.members().values()] == [1]
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as rank:
+        roster.update([RankTarget(2, rank.pid, "probe", world_size=4)])
+        found = [member.target.rank for member in roster.members().values()]
+        rank.kill()
+    assert found == [2]
