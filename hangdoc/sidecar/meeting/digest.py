@@ -146,6 +146,7 @@ class _Folding:
             journal=journal,
         )
 
+    # One branch for each kind of value.
     def fold(self, value: Any) -> Any:
         """A value without its stacks, and with other numbers for threads."""
         if isinstance(value, tuple):
@@ -271,6 +272,7 @@ def _without_same(first: ProcessState, last: ProcessState) -> tuple[ProcessState
     return replace(first, threads=(*kept, Thread(SAME, " ".join(map(str, same)), ""))), last
 
 
+# Its branches are comprehensions over whatever carries a thread's number.
 def _numbered_threads(rank: RankSnapshot) -> dict[int, int]:
     """Python's number of each thread → 1 for the main thread, and so on as they appear in the history and then among
     the threads. Ranks that do the same number their threads alike."""

@@ -15,7 +15,8 @@ from hangdoc.sidecar.meeting.boards import PART
 from hangdoc.sidecar.meeting.digest import Digested, digested
 from hangdoc.sidecar.meeting.lead import LeadView
 from hangdoc.sidecar.meeting.meeting import Meeting, View
-from hangdoc.sidecar.meeting.unfold import Speaker, Unfolding
+from hangdoc.sidecar.meeting.rebuilt_ranks import Speaker
+from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 from hangdoc.sidecar.meeting.wishes import MOST_PARTS
 

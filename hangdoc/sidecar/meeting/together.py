@@ -9,8 +9,6 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
-from hangdoc.errors import HangdocError
-from hangdoc.model.clocks import taken_with
 from hangdoc.model.same_job import HOSTS, Part
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
@@ -23,6 +21,7 @@ from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, Standing
 from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
+    from hangdoc.model.codec import Allowance
     from hangdoc.sidecar.meeting.digest import Digested
 
 _STILL_SECONDS = 3.0
@@ -272,6 +271,34 @@ class Together:
 
         return self._meeting.wait_for(enough, max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic()))
 
+    def _handed_over(
+        self,
+        own: JobSnapshot,
+        view: LeadView,
+        answers: Mapping[str, bytes | str],
+        digest: Digested | None,
+        room: Allowance,
+    ) -> dict[str, JobSnapshot | bytes | str]:
+        """Member → its snapshot, still packed, or put together from its digest and the pieces asked for; or why not."""
+        from hangdoc.sidecar.meeting.gathering import digests_in, own_digest, unfolded
+        from hangdoc.sidecar.meeting.parts import ranks_beside
+        from hangdoc.sidecar.meeting.rebuilt_ranks import Speaker
+
+        fits = {seat.beat.member for seat in view.fitting()}
+        came = {member: found for member, found in {**view.ends, **answers}.items() if member in fits}
+        shown: dict[str, JobSnapshot | bytes | str] = {**came}
+        digests = digests_in(came)
+        if digests:
+            beside = ranks_beside(view)
+            speakers = {
+                seat.beat.member: Speaker(seat.beat.host, beside[seat.beat.member], asked=seat.beat.member in answers)
+                for seat in view.fitting()
+            }
+            read, number = unfolded(self._meeting, digest or own_digest(own), digests, speakers, room)
+            shown |= read
+            self._round = number or self._round
+        return shown
+
     def _joined(
         self,
         own: JobSnapshot,
@@ -284,44 +311,14 @@ class Together:
         if it has been made."""
         from hangdoc.capture.safe.spare_memory import spare_memory
         from hangdoc.model.codec import Allowance
-        from hangdoc.sidecar.meeting.gathering import digests_in, own_digest, unfolded
-        from hangdoc.sidecar.meeting.unfold import Speaker
-        from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere, unpacked
+        from hangdoc.sidecar.meeting.parts import parts_of
+        from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere
 
-        others: list[Part] = []
         now = time.monotonic()
-        answering = {self._identity}
-        beside = _ranks_beside(view)
         room = Allowance(spare_memory())
-        fits = {seat.beat.member for seat in view.fitting()}
-        came = {member: found for member, found in {**view.ends, **answers}.items() if member in fits}
-        shown: dict[str, JobSnapshot | bytes | str] = {**came}
-        digests = digests_in(came)
-        if digests:
-            speakers = {
-                seat.beat.member: Speaker(seat.beat.host, beside[seat.beat.member], asked=seat.beat.member in answers)
-                for seat in view.fitting()
-            }
-            read, number = unfolded(self._meeting, digest or own_digest(own), digests, speakers, room)
-            shown |= read
-            self._round = number or self._round
-        clocks = False  # digests have been put on one clock
-        for seat in view.seats:
-            found = shown.get(seat.beat.member)
-            try:
-                if isinstance(found, bytes):
-                    found = unpacked(found, seat.beat.host, beside[seat.beat.member], room)
-                    if seat.beat.member in answers:  # taken because we asked, just now
-                        found = taken_with(found, own)
-                    clocks = True
-            except HangdocError as error:
-                found = error.what
-            if isinstance(found, JobSnapshot):
-                others.append(Part(f"host {seat.beat.host}", found))
-                answering.add(seat.beat.identity)
-                continue
-            asked = seat.beat.identity not in answering and seat.beat.member in view.asked
-            notes.extend(_why_absent(seat, found or "", asked=asked))
+        shown = self._handed_over(own, view, answers, digest, room)
+        others, absent, clocks = parts_of(own, view, answers, shown, room, self._identity)
+        notes += absent
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
             notes.append(Unavailable(HOSTS, "no other host answers: what failed is the meeting of the watches"))
@@ -362,29 +359,5 @@ def _why_alone(view: View) -> str:
     return "the lead does not ask"
 
 
-def _ranks_beside(view: LeadView) -> dict[str, frozenset[int]]:
-    """Member → the ranks that it may speak for: its own and those of other watches on its host."""
-    on_host: dict[str, set[int]] = {}
-    for seat in view.fitting():
-        on_host.setdefault(seat.beat.identity or seat.beat.member, set()).update(seat.beat.ranks)
-    frozen = {where: frozenset(ranks) for where, ranks in on_host.items()}
-    return {seat.beat.member: frozen[seat.beat.identity or seat.beat.member] for seat in view.fitting()}
-
-
 def _our_fault(error: Exception) -> Unavailable:
     return Unavailable(HOSTS, f"hangdoc failed to join what the hosts show: {error!r}"[:300])
-
-
-def _why_absent(seat: Seat, unreadable: str, *, asked: bool) -> list[Unavailable]:
-    """Why a host shows nothing; empty where nothing was to be expected. ``unreadable``: what its answer lacks."""
-    where, now = f"host {seat.beat.host} ({name_ranks(seat.beat.ranks)})", time.monotonic()
-    if seat.refused:
-        return [Unavailable(HOSTS, f"the watch on {seat.beat.host} does not fit this job: {seat.refused}")]
-    if unreadable:
-        return [Unavailable(HOSTS, f"{where} sent no snapshot that can be read: {unreadable}")]
-    if seat.silent(now):
-        since = time.strftime("%H:%M:%S UTC", time.gmtime(time.time() - (now - seat.heard_at)))
-        return [Unavailable(HOSTS, f"{where} has been silent since {since}", "look at its watch there")]
-    if seat.beat.left:
-        return [Unavailable(HOSTS, f"the command on {where} has ended")]
-    return [Unavailable(HOSTS, f"{where} did not answer in time", "look at its watch there")] if asked else []

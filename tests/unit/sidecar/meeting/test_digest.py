@@ -25,7 +25,8 @@ from hangdoc.model.same_job import fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.meeting.digest import LARGEST_DIGEST, Digested, digested
 from hangdoc.sidecar.meeting.pieces import Digest, Part, Piece, Pieces, identity, in_order
-from hangdoc.sidecar.meeting.unfold import Speaker, Unfolding
+from hangdoc.sidecar.meeting.rebuilt_ranks import Speaker
+from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
 ALL = sorted(path.stem for path in DATA.glob("*/*.hangdoc"))
