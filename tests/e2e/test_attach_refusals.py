@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.timeout(90)
-PYTHON = [sys.executable, "-c", "print(flush=True); import sys; sys.stdin.read()"]
+PYTHON = [sys.executable, "-c", "print(flush=True); import time; time.sleep(100)"]
 
 
 def attach(*arguments: str, before: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
@@ -36,18 +37,23 @@ def refused(pid: int, *words: str) -> None:
 
 @contextmanager
 def running(*command: str) -> Iterator[int]:
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    """Begun by a shell that ends: a child of this process would lead to whatever job other tests made of it."""
+    begin = ["sh", "-c", '"$@" </dev/null & echo $!', "sh", *command]
+    with subprocess.Popen(begin, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
         try:
-            if command[0] == sys.executable and process.stdout is not None:
-                process.stdout.readline()
-            yield process.pid
+            if command[0] == sys.executable:
+                shell.stdout.readline()
+            yield pid
         finally:
-            process.kill()
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_gone() -> None:
-    with running("true") as pid:
-        pass
+    with subprocess.Popen(["true"]) as process:
+        pid = process.pid
     refused(pid, "no process")
     assert attach("99999999999999999999999").returncode in (2, 3)
 
@@ -110,7 +116,7 @@ def test_a_report_of_no_known_format_is_refused_before_the_look(tmp_path: Path) 
 
 
 def test_a_snapshot_that_cannot_be_kept_costs_no_verdict(tmp_path: Path) -> None:
-    with running(sys.executable, "-c", "import torch; print(flush=True); import sys; sys.stdin.read()") as pid:
+    with running(sys.executable, "-c", "import torch; print(flush=True); import time; time.sleep(100)") as pid:
         done = attach(str(pid), "--save", str(tmp_path / "missing" / "job.hangdoc"))
         assert done.returncode == 2
         assert "hangdoc ✔" in done.stdout or "hangdoc ◔" in done.stdout

@@ -31,7 +31,7 @@ def test_without_a_divergence_the_culprits_line_is_shown() -> None:
     assert shown("forked_lock") == [("main", 32, ("rank 1: DataLoader waiting for its worker",))]
 
 
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", names()[::5])
 def test_what_is_shown_are_lines_of_the_source_in_order(name: str) -> None:
     job = api.load(case(name))
     for excerpt in api.diagnose(job).code:
