@@ -30,16 +30,16 @@ def with_way_to_the_others(snapshot: JobSnapshot, pid: int) -> JobSnapshot:
 def _command(snapshot: JobSnapshot, pid: int, environment: Mapping[str, str]) -> str:
     """Of a Slurm job the command that asks Slurm; else with the addresses that the ranks here are connected to."""
     if environment.get("SLURM_JOB_ID", "").isdecimal():
-        return f"see the whole job: {once_more('attach --slurm ' + environment['SLURM_JOB_ID'])}"
+        return f"see the whole job: `{once_more('attach --slurm ' + environment['SLURM_JOB_ID'])}`"
     found = addresses_of_others(snapshot)
     hosts = number(environment.get("GROUP_WORLD_SIZE")) or number(environment.get("SLURM_NNODES")) or 0
     if not found or len(found) > _MOST_NAMED:
         key = format_key(variables_of(snapshot))
-        ways = f"{once_more(f'attach {pid} --hosts NAMES')} with the names of its hosts"
-        return f"see the whole job: {ways}; or on each: hangdoc capture --job {key} > HOST.hangdoc" if key else ways
+        ways = f"see the whole job: `{once_more(f'attach {pid} --hosts NAMES')}` with the names of its hosts"
+        return f"{ways}; or on each: `hangdoc capture --job {key} > HOST.hangdoc`" if key else ways
     command = once_more(f"attach {pid} --hosts {','.join(found)}")
     missing = hosts - 1 - len(found)
-    return f"see the whole job: {command}" + (f" (and name the other {missing} hosts too)" if missing > 0 else "")
+    return f"see the whole job: `{command}`" + (f" (and name the other {missing} hosts too)" if missing > 0 else "")
 
 
 def addresses_of_others(snapshot: JobSnapshot) -> list[str]:
