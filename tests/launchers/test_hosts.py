@@ -84,7 +84,7 @@ def test_ssh_reaches_hosts_by_name_and_by_node_set(job: Job) -> None:
 def test_the_command_that_a_look_at_one_host_prints_sees_the_whole_job(job: Job) -> None:
     alpha = job.hosts[0]
     done = job.attach(str(job.pids[1]), at=alpha)
-    found = re.search(r"see the whole job: `(.*?)`", done.stdout)
+    found = re.search(r"see the whole job:\s+`(.*?)`", done.stdout)
     assert found is not None, done.stdout
     line = [*alpha.enter, *shlex.split(found[1]), "--json"]
     again = subprocess.run(line, env=job.environment, cwd=job.folder, capture_output=True, timeout=120, check=False)
