@@ -127,8 +127,9 @@ class Lead:
                 self._seats[member] = Seat(beat, now)
             if beat.left and member not in self._ends:
                 self._take_end(member)
+        own = frozenset(wishes.standing.ranks)
         for member, seat in self._seats.items():
-            why = _misfit(seat.beat, wishes)  # of the job as it is now: it may have been started anew since
+            why = _misfit(seat.beat, own, wishes.standing.world)  # of the job as it is now: it may have been started anew since
             if why != seat.refused:
                 self._seats[member] = replace(seat, refused=why)
         self._refuse_doubles(now)
@@ -205,13 +206,13 @@ class Lead:
         return min((seat.beat.heard for seat in listening), default=self._orders.verdict)
 
 
-def _misfit(beat: Beat, wishes: Wishes) -> str:
-    """Why a watch with such a beat does not belong to the job; '' if it does."""
-    world = wishes.standing.world
+def _misfit(beat: Beat, own: frozenset[int], world: int) -> str:
+    """Why a watch with such a beat does not belong to the job of ``world`` ranks, ``own`` of them on the lead's host;
+    '' if it does."""
     if world and beat.world and beat.world != world:
         return f"its ranks are in a job of {beat.world} ranks, not of {world}"
     if world and any(rank >= world for rank in beat.ranks):
         return f"it has rank {max(beat.ranks)}, and there are {world} ranks"
-    if double := sorted(set(beat.ranks) & set(wishes.standing.ranks)):
-        return f"rank {double[0]} runs on this host"
+    if double := own.intersection(beat.ranks):
+        return f"rank {min(double)} runs on this host"
     return ""

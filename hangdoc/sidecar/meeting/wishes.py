@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import meets_on_loopback, number, on_many_hosts, on_one_host
@@ -23,7 +24,7 @@ MOST_PARTS = 8
 """Values of the store that one host's snapshot may take: 32 MiB. Eight ranks' histories take about 2. Judgement."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots, which would leave no place to keep what is computed
 class Standing:
     """How the watch's own ranks are, ``at`` a moment. ``still``: seconds since they moved; None while they move."""
 
@@ -32,12 +33,12 @@ class Standing:
     still: float | None = None
     at: float = 0.0
 
-    @property
+    @cached_property
     def ranks(self) -> tuple[int, ...]:
         """The ranks that run here."""
         return tuple(sorted(target.rank for target in self.targets if target.pid is not None))
 
-    @property
+    @cached_property
     def world(self) -> int:
         """The size of the job; 0 where it is not known."""
         return max((target.world_size or 0 for target in self.targets), default=0)
