@@ -129,7 +129,8 @@ class Lead:
                 self._take_end(member)
         own = frozenset(wishes.standing.ranks)
         for member, seat in self._seats.items():
-            why = _misfit(seat.beat, own, wishes.standing.world)  # of the job as it is now: it may have been started anew since
+            # Of the job as it is now: it may have been started anew since.
+            why = _misfit(seat.beat, own, wishes.standing.world)
             if why != seat.refused:
                 self._seats[member] = replace(seat, refused=why)
         self._refuse_doubles(now)
