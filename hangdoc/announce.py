@@ -91,7 +91,9 @@ class Announcer:
         if diagnosis is None:
             return None
         kept = str(path.absolute()) if path is not None else ""
-        return Conclusion(diagnosis.outcome, diagnosis.verdict, kept, may_end=not self._unseen, end=self._end)
+        said = (diagnosis.outcome, diagnosis.verdict, kept)
+        news = repr(_news(diagnosis))
+        return Conclusion(*said, may_end=not self._unseen, end=self._end, fix=diagnosis.fix, news=news)
 
     def after_report(self) -> None:
         """Run the user's command for a hang whose report was just printed."""
@@ -119,9 +121,11 @@ class Announcer:
         from hangdoc.report.terminal import heard_for
 
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
-        self._heard = f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
+        sentence, fix = mask_text(conclusion.sentence), mask_text(conclusion.fix)
+        told = heard_for(sys.stderr, conclusion.outcome, sentence, fix, hosts)
+        self._heard = f"\n{told}"
         self._heard += harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n"
-        news = (conclusion.outcome, conclusion.sentence)
+        news = (conclusion.outcome, conclusion.news or conclusion.sentence)
         if news != self._said:
             self._said = news
             say(self._heard)
@@ -234,7 +238,7 @@ class Announcer:
     def _print(self, diagnosis: Diagnosis) -> bool:
         from hangdoc.report.terminal import render_for
 
-        news = (diagnosis.outcome, diagnosis.culprits, diagnosis.cause and diagnosis.cause.code)
+        news = _news(diagnosis)
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news
@@ -283,6 +287,11 @@ class Announcer:
             say(f"hangdoc: no page: {_one_line(error)}\n")
             return
         write_atomically(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
+
+
+def _news(diagnosis: Diagnosis) -> tuple[object, ...]:
+    """What a later diagnosis must differ in to be told again."""
+    return diagnosis.outcome, diagnosis.culprits, diagnosis.cause and diagnosis.cause.code
 
 
 def _quoted(word: str) -> str:

@@ -87,9 +87,9 @@ def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, s
 
 
 def heard_for(
-    stream: TextIO, outcome: str, sentence: str, hosts: int, environment: Mapping[str, str] | None = None
+    stream: TextIO, outcome: str, sentence: str, fix: str, hosts: int, environment: Mapping[str, str] | None = None
 ) -> str:
-    """The sentence of a diagnosis of ``hosts`` hosts that was made on another host, as ``stream`` can show it."""
+    """Sentence and fix of a diagnosis of ``hosts`` hosts that was made on another host, as ``stream`` can show it."""
     width, color, unicode = _shown_by(stream, environment)
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     known = outcome if outcome in _MARKS else "blind"
@@ -97,6 +97,9 @@ def heard_for(
     layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {known}", style)), (f"{hosts} hosts",))
     layout.gap()
     layout.paragraph(sentence, "bold")
+    if fix:
+        layout.gap()
+        layout.rows([Row("fix", (Piece(fix),))])
     return layout.finish()
 
 

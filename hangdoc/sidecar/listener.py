@@ -28,7 +28,8 @@ class RankToEnd:
 class Conclusion:
     """What a diagnosis came to. ``path``: of its snapshot; '' where it was not kept. ``may_end``: as the listener's.
 
-    ``end``: the rank to end for a restart; None where the verdict carries none.
+    ``end``: the rank to end for a restart; None where the verdict carries none. ``news``: what a later verdict must
+    differ in to be told again (not in seconds, say); '' if every other sentence is news.
     """
 
     outcome: str
@@ -36,6 +37,8 @@ class Conclusion:
     path: str = ""
     may_end: bool = False
     end: RankToEnd | None = None
+    fix: str = ""
+    news: str = ""
 
 
 class Listener(Protocol):

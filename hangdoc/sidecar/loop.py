@@ -247,4 +247,5 @@ class Watcher:
 
 def _concluded(verdict: Verdict) -> Conclusion:
     end = RankToEnd(*verdict.end) if verdict.end else None
-    return Conclusion(verdict.outcome, verdict.sentence, verdict.path, verdict.may_end, end)
+    said = (verdict.outcome, verdict.sentence, verdict.path)
+    return Conclusion(*said, verdict.may_end, end, fix=verdict.fix, news=verdict.news)

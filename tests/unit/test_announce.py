@@ -33,3 +33,18 @@ def test_what_another_host_says_is_shown_and_not_obeyed(tmp_path: Path, capsys: 
     told = capsys.readouterr().err
     assert all(character.isprintable() or character == "\n" for character in told)
     assert "\nhangdoc: fine" not in told
+
+
+def test_another_hosts_verdict_comes_with_its_fix_and_once_though_its_seconds_grow(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
+    for seconds in (31, 36):
+        said = Conclusion(
+            "slow", f"Rank 3 has worked for {seconds} s.", fix="Wait\x1b[2J.", news="('slow', (3,), None)"
+        )
+        announcer.on_verdict(said, "hosta", 2)
+    told = capsys.readouterr().err
+    assert "Rank 3 has worked for 31 s." in told
+    assert "36 s" not in told
+    assert "\n  fix        Wait\\x1b[2J.\n" in told

@@ -69,7 +69,7 @@ class Verdict:
 
     ``may_end``: it rests on ranks that were seen. ``hosts``: how many hosts' snapshots it rests on. ``end``: the rank
     to end for a restart, its pid and start time on its own host, that host's name, and a mark that equal verdicts
-    share; empty where the verdict carries no restart.
+    share; empty where the verdict carries no restart. ``fix``, ``news``: as in ``Conclusion``.
     """
 
     round: int
@@ -80,6 +80,8 @@ class Verdict:
     may_end: bool = False
     hosts: int = 1
     end: tuple[int, int, float, str, str] | tuple[()] = ()
+    fix: str = ""
+    news: str = ""
 
 
 Record = TypeVar("Record", Beat, Orders, Verdict)
@@ -194,6 +196,6 @@ _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     },
     Verdict: {
         **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},
-        **{"hosts": _count, "end": _end},
+        **{"hosts": _count, "end": _end, "fix": _text, "news": _text},
     },
 }

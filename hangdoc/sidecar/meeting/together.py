@@ -138,6 +138,8 @@ class Together:
                 may_end=conclusion.may_end,
                 hosts=self._hosts,
                 end=astuple(conclusion.end) if conclusion.end is not None else (),
+                fix=conclusion.fix[:_LONGEST_SENTENCE],
+                news=conclusion.news[:_LONGEST_SENTENCE],
             )
         )
         number, self._round = self._round, 0
