@@ -37,7 +37,10 @@ _OPEN, _CLOSE = "# /// hangdoc", "# ///"
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A script and the verdict that it must get. ``culprits`` or ``cause`` None: not compared."""
+    """A script and the verdict that it must get. ``culprits`` or ``cause`` None: not compared.
+
+    ``culprits_any``, ``causes_any``: where the truth leaves more than one answer, each of which is right.
+    """
 
     name: str
     path: Path
@@ -57,6 +60,10 @@ class Scenario:
     timeout: float = TIME_LIMIT
     requires: tuple[str, ...] = ()
     """Packages, by the names that are imported, that the script needs besides torch."""
+    branch: tuple[str, ...] = ()
+    """Pieces of source, one of which the condition that parted the ranks must contain."""
+    culprits_any: tuple[tuple[int, ...], ...] = ()
+    causes_any: tuple[str, ...] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -127,6 +134,9 @@ def read(path: Path) -> Scenario | None:
             watch=tuple(shlex.split(table.get("watch", ""))),
             timeout=float(table.get("timeout", TIME_LIMIT)),
             requires=tuple(str(name) for name in table.get("requires", ())),
+            branch=tuple(str(text) for text in table.get("branch", ())),
+            culprits_any=tuple(tuple(sorted(ranks)) for ranks in table.get("culprits_any", ())),
+            causes_any=tuple(str(code) for code in table.get("causes_any", ())),
         )
     except (KeyError, TypeError, ValueError, SyntaxError, AttributeError) as error:
         raise UsageError(f"the header of {path} cannot be read: {error!r}", "See a scenario beside it.") from error
@@ -187,20 +197,31 @@ def compare(scenario: Scenario, document: Mapping[str, Any]) -> list[Comparison]
     """Hold a diagnosis document against what the scenario expects."""
     outcome = str(document.get("outcome", "no diagnosis"))
     rows = [Comparison("outcome", scenario.outcome, outcome, outcome == scenario.outcome)]
-    if scenario.cause is not None:
+    causes = scenario.causes_any if scenario.cause is None else (scenario.cause, *scenario.causes_any)
+    if causes:
         cause = str((document.get("cause") or {}).get("code", ""))
-        rows.append(Comparison("cause", scenario.cause or "none", cause or "none", cause == scenario.cause))
-    if scenario.culprits is not None:
+        rows.append(Comparison("cause", " or ".join(causes), cause or "none", cause in causes))
+    blamed = scenario.culprits_any if scenario.culprits is None else (scenario.culprits, *scenario.culprits_any)
+    if blamed:
         culprits = tuple(document.get("culprits", ()))
-        rows.append(
-            Comparison("culprits", _listed(scenario.culprits), _listed(culprits), culprits == scenario.culprits)
-        )
+        rows.append(Comparison("culprits", " or ".join(map(_listed, blamed)), _listed(culprits), culprits in blamed))
     if scenario.lines:
         named = named_lines(document, scenario.file or scenario.path.name)
         rows.append(
             Comparison("line", _listed(scenario.lines), _listed(sorted(named)), bool(named & set(scenario.lines)))
         )
+    if scenario.branch:
+        branch = (document.get("divergence") or {}).get("branch") or {}
+        told = " ".join(
+            str(text or "") for text in (branch.get("condition"), document.get("verdict"), document.get("why"))
+        )
+        agrees = any(_unspaced(text) in _unspaced(told) for text in scenario.branch)
+        rows.append(Comparison("branch", " or ".join(scenario.branch), str(branch.get("condition") or "none"), agrees))
     return rows
+
+
+def _unspaced(text: str) -> str:
+    return "".join(text.split())
 
 
 def compare_fixed(document: Mapping[str, Any], status: int | None) -> list[Comparison]:
