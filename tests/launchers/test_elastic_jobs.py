@@ -97,3 +97,23 @@ def test_nodes_come_and_go_and_rank_0_moves(started: Callable[..., Job]) -> None
     assert "hosta" not in json.dumps(job.diagnosis("hostb")), job.explain()
     assert job.log("hostb").count("✖") == 2, job.explain()
     assert "this report is of" not in job.log("hostb"), job.explain()
+
+
+def test_a_spare_node_takes_the_place_of_one_that_dies(started: Callable[..., Job]) -> None:
+    job = started("hosta", "hostb", "hostc")
+    words = "--nnodes 2 --max-restarts 3 --nproc-per-node 1"
+    for name in ("hostb", "hosta"):
+        job.start(name, words, "--stall-after 10")
+    job.wait_for("hostb", "rank [01] of 2 at step 20\n")
+    job.start("hostc", words, "--stall-after 10")  # torchrun lets it wait until somebody goes
+    job.wait_for("hostb", "rank [01] of 2 at step 200\n")
+    job.hosts.run("hosta", "kill -9 -1 || true")
+    job.wait_for("hostc", "rank [01] of 2 at step 20\n")
+    job.hang(2)
+    leads, other = ("hostc", "hostb") if "rank 0 of 2" in job.log("hostc") else ("hostb", "hostc")
+    job.wait_for(leads, "✖ hang · 2 ranks[^✖]*Rank 1 alone calls barrier[^✖]*hangdoc: saved")
+    assert job.diagnosis(leads)["culprits"] == [1]
+    assert job.hosts_of_ranks(leads) == [leads, other]
+    assert "hosta" not in json.dumps(job.diagnosis(leads)), job.explain()
+    job.wait_for(other, f"✖ hang · 2 hosts[^✖]*Rank 1 alone calls[^✖]*the watch on {leads} has the whole report")
+    assert [job.log(name).count("✖") for name in ("hostb", "hostc")] == [1, 1], job.explain()
