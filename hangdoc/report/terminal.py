@@ -94,7 +94,8 @@ def heard_for(
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     known = outcome if outcome in _MARKS else "blind"
     mark, style = _MARKS[known]
-    layout.header((Piece("hangdoc", "bold"), Piece(f"{mark} {known}", style)), (f"{hosts} hosts",))
+    title = (Piece("hangdoc", "bold"), Piece(f"{mark} {known}", style))
+    layout.header(title, (f"{hosts} host{'s' if hosts != 1 else ''}",))
     layout.gap()
     layout.paragraph(sentence, "bold")
     if fix:

@@ -195,6 +195,37 @@ def test_slurm_reaches_the_ranks_by_the_number_of_their_job(job: Running) -> Non
     assert b"squeue --me" in done.stderr
 
 
+def test_slurm_runs_a_job_again_that_hung(tmp_path: Path, mark: str) -> None:
+    if why := slurm.missing() or ("" if shutil.which("sbatch") else "no sbatch: apt-get install slurm-client"):
+        pytest.skip(why)
+    guide = (HERE.parents[1] / "hangdoc" / "guide" / "slurm.md").read_text()
+    line = next(line.strip() for line in guide.splitlines() if 'scontrol requeue "$SLURM_JOB_ID"' in line)
+    hangdoc = f"{sys.executable} -m hangdoc watch --stall-after 10"
+    program = HERE / "programs" / "requeued.py"
+    line = line.replace("hangdoc watch", hangdoc).replace("python train.py", f"{sys.executable} {program}")
+    script, output = tmp_path / "train.sh", tmp_path / "output"
+    script.write_text(f"#!/bin/bash\n#SBATCH --requeue\n{line}\n")
+    environment = {**os.environ, MARK: mark, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    try:
+        environment |= slurm.start(tmp_path / "slurm", environment)
+        submit = ["sbatch", "-n", "2", "--open-mode=append", f"--output={output}", f"--chdir={tmp_path}", str(script)]
+        subprocess.run(submit, env=environment, check=True, capture_output=True, timeout=60)
+        deadline, hurried = time.monotonic() + START_SECONDS + 60, False
+        while "rank 1 is through" not in (said := output.read_text() if output.exists() else ""):
+            if "DUE TO JOB REQUEUE" in said and not hurried:  # Slurm lets such a job wait for two minutes
+                hurried = True
+                time.sleep(2)
+                update = ["scontrol", "update", "JobId=1", "StartTime=now"]
+                subprocess.run(update, env=environment, capture_output=True, timeout=60)
+            if time.monotonic() > deadline:
+                queue = subprocess.run(["scontrol", "show", "job"], env=environment, capture_output=True, text=True)
+                pytest.fail(f"{said}\n{queue.stdout}")
+            time.sleep(0.5)
+        assert "Rank 1 alone calls barrier at requeued.py:11 evaluate()" in said
+    finally:
+        end_all(mark)
+
+
 def test_a_program_that_starts_ray_is_watched(tmp_path: Path, mark: str) -> None:
     if importlib.util.find_spec("ray") is None:
         pytest.skip("no ray: pip install ray")

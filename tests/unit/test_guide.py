@@ -146,7 +146,7 @@ def test_the_readme_has_the_last_line_of_each_table(name: str, page: str) -> Non
 
 
 def test_a_table_finds_its_place(pages: Path) -> None:
-    results = [run.Result("a", "watch", True, True, True, True, "certain", "")]
+    results = [run.Result("a", "watch", True, True, True, True, None, "certain", "")]
     guide_pages.put_table("accuracy", run.table(results), run.summary(results), pages)
     line = "Right rank named: watch 1/1. Certain but wrong: 0 of 1 runs."
     assert (pages / guide_pages.ACCURACY).read_text().count(f"\n\n{line}\n<!-- /accuracy -->") == 1

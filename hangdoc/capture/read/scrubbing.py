@@ -10,7 +10,7 @@ from hangdoc.capture.read import procfs
 from hangdoc.model.masking import mask_text
 from hangdoc.model.secret_names import Kind, kind_of_name
 
-# Common words of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
+# Common names of this field, which are no secrets: `os.environ["RANK"] == "0"` is useless without them.
 _HARMLESS = procfs.ENVIRONMENT_NAMES | {
     "__main__",
     "gloo",
@@ -23,6 +23,11 @@ _HARMLESS = procfs.ENVIRONMENT_NAMES | {
     "val",
 }
 _SHORT_NUMBER = re.compile(r"\d{1,3}")
+_WORDS = re.compile(r"(?:[a-z]{1,12}|[A-Z]{1,12}|[A-Z][a-z]{1,11})(?:[_-](?:[a-z]{1,12}|[A-Z]{1,12}|[0-9]{1,2})){0,5}")
+"""Words as in ``mode == "warmup"``, ``os.environ["SLURM_RESTART_COUNT"]``: letters of one case and short, unlike a key.
+Where something is compared or looked up they are names, and no condition can be read without them. Judgement."""
+_COMPARES = ("==", "!=", "in", "case")
+_LOOKS_UP = ("get", "getenv")
 _LONGEST_COUNT = 6
 """Characters of a number that is shown beside a name of secrets: a longer one may be a key. Judgement."""
 _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
@@ -31,9 +36,10 @@ _OPENING, _CLOSING = ("(", "[", "{"), (")", "]", "}")
 def scrub(text: str, *, keep_strings: bool = False) -> str:
     """``text`` with the content of every string literal replaced by ``…`` and without comments, lines kept.
 
-    Names that every job uses (RANK, __main__, gloo) and short numbers stay, but not where they are given to a name
-    that speaks of a secret. ``keep_strings``: only literals and comments that may hold a secret are changed. Raises
-    tokenize.TokenError or SyntaxError for a text that is no Python.
+    Names that every job uses (RANK, __main__), words that something is compared with or looked up by (``mode ==
+    "warmup"``) and short numbers stay, but not beside a name that speaks of a secret. ``keep_strings``: only literals
+    and comments that may hold a secret are changed. Raises tokenize.TokenError or SyntaxError for a text that is no
+    Python.
     """
     # One branch for each kind of token; nested strings of an f-string share the state.
     lines = [f"{line}\n" for line in text.split("\n")]
@@ -58,7 +64,7 @@ def scrub(text: str, *, keep_strings: bool = False) -> str:
             if names.speak_of_a_secret:
                 replacements.append((token.start, token.end, _hidden(token.string, always=True)))
             elif not keep_strings or mask_text(token.string) != token.string:
-                replacements.append((token.start, token.end, _hidden(token.string)))
+                replacements.append((token.start, token.end, _hidden(token.string, word=names.want_a_word)))
             names.add_text(token.string)
         elif kind == "COMMENT":
             replacements.append((token.start, token.end, mask_text(token.string) if keep_strings else ""))
@@ -77,14 +83,32 @@ class _Names:
         self._names: list[str] = []
         self._given = False
         self._depth = 0
+        self._last = ("", "", "")
+        self._opened_by_in: list[bool] = []
 
     @property
     def speak_of_a_secret(self) -> bool:
         """True if a password or another secret is set to, or compared with, the next literal."""
         return self._given and any(kind_of_name(name) in (Kind.SURE, Kind.OWNED, Kind.LONE) for name in self._names)
 
+    @property
+    def want_a_word(self) -> bool:
+        """True if the next literal is what something is compared with, or looked up by."""
+        _, before, last = self._last
+        named = before.isidentifier() and not keyword.iskeyword(before)
+        subscript = last == "[" and (named or before in _CLOSING)
+        call = last == "(" and before in _LOOKS_UP
+        one_of = self._opened_by_in[-1:] == [True] and last in (*_OPENING, ",")
+        return last in _COMPARES or subscript or call or one_of
+
     def add(self, kind: str, text: str) -> None:
         """A token that is no literal."""
+        if text in _OPENING:
+            self._opened_by_in.append(self._last[-1] == "in")
+        elif text in _CLOSING:
+            del self._opened_by_in[-1:]
+        if text.strip():
+            self._last = (*self._last[1:], text)
         if text in _OPENING or text in _CLOSING:
             self._depth = max(0, self._depth + (1 if text in _OPENING else -1))
         # `user, password = "me", "x"` gives all of them something.
@@ -98,6 +122,7 @@ class _Names:
     def add_text(self, literal: str) -> None:
         """A literal, which may be a key: ``{"password": …}``."""
         self._names.append(literal)
+        self._last = (*self._last[1:], literal)
 
 
 def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> str:
@@ -106,18 +131,26 @@ def _between(lines: list[str], start: tuple[int, int], end: tuple[int, int]) -> 
     return "".join([lines[start[0] - 1][start[1] :], *lines[start[0] : end[0] - 1], lines[end[0] - 1][: end[1]]])
 
 
-def _hidden(literal: str, *, always: bool = False) -> str:
-    """The literal with its content gone and its prefix, quotes and number of lines kept."""
+def _hidden(literal: str, *, always: bool = False, word: bool = False) -> str:
+    """The literal with its content gone and its prefix, quotes and number of lines kept. ``word``: a word stays."""
     prefix = literal[: len(literal) - len(literal.lstrip("rRbBuUfFtT"))]
     body = literal[len(prefix) :]
     quotes = body[:3] if body.startswith(('"""', "'''")) else body[:1]
     content = body[len(quotes) : len(body) - len(quotes)]
-    if not content or (not always and (content in _HARMLESS or _SHORT_NUMBER.fullmatch(content))):
+    if not content or (not always and (_is_harmless(content) or (word and _is_word(content)))):
         return literal
     newlines = content.count("\n")
     if newlines and len(quotes) == 1:
         quotes *= 3  # a literal that was continued with backslashes
     return f"{prefix}{quotes}{'...' if 'b' in prefix.lower() else '…'}" + "\n" * newlines + quotes
+
+
+def _is_harmless(content: str) -> bool:
+    return content in _HARMLESS or _SHORT_NUMBER.fullmatch(content) is not None
+
+
+def _is_word(content: str) -> bool:
+    return _WORDS.fullmatch(content) is not None and mask_text(content) == content
 
 
 def _replace(lines: list[str], replacements: list[tuple[tuple[int, int], tuple[int, int], str]]) -> str:
