@@ -25,6 +25,7 @@ COMMANDS = {
     "attach": "Diagnose a job that is frozen now.",
     "capture": "Write what this host shows of a job, for another host.",
     "diagnose": "Diagnose a saved snapshot, or flight-recorder dumps.",
+    "stats": "Say who comes late to a job's collectives.",
     "explain": "Explain a cause and how to fix it.",
     "guide": "Read the guide, also without a network.",
     "scenario": "Show and run reproductions of real hangs.",

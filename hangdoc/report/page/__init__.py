@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from hangdoc.model.diagnosis import CallTable, CodeExcerpt, Diagnosis
+from hangdoc.model.lateness import lateness
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import JobSnapshot, LogTail
 from hangdoc.model.wording import fold_ranks, harmless, name_ranks
+from hangdoc.report import statistics
 from hangdoc.report.behavior_rows import FileNames, behavior_rows, label_ranks, process_rows
 from hangdoc.report.layout import Row
 from hangdoc.report.page.call_tree import Branch, call_tree
@@ -25,6 +27,7 @@ from hangdoc.report.terminal import headline
 _MOST_STACKS = 100
 _MOST_SOCKETS = 200
 _MOST_LOGS = 32
+_MOST_OPERATIONS = 60
 """Entries of the folded lists: a page of thousands of ranks stays below 5 MB. Chosen by hand."""
 _COLORS = 7
 """Classes of operations that page.html has colors for."""
@@ -60,6 +63,15 @@ class _Stacks(NamedTuple):
     stack: Stack
 
 
+class _Statistics(NamedTuple):
+    """How many collectives there were, and who came late to them."""
+
+    summary: str
+    rows: list[tuple[str, ...]]
+    remarks: list[str]
+    headings: tuple[str, ...] = statistics.HEADINGS
+
+
 def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     """The whole page. ``job`` adds what the diagnosis does not hold: all threads' stacks, sockets, logs."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -91,7 +103,16 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
         stacks=_stacks(job) if job is not None else [],
         sockets=_sockets(job) if job is not None else [],
         logs=_logs(job) if job is not None else [],
+        statistics=_statistics(job) if job is not None else None,
     )
+
+
+def _statistics(job: JobSnapshot) -> _Statistics | None:
+    found = lateness(job)
+    if not any(operation.compared for operation in found.operations):
+        return None
+    rows = [statistics.cells(operation) for operation in found.operations[:_MOST_OPERATIONS]]
+    return _Statistics(statistics.summary(found), rows, list(statistics.remarks(found)))
 
 
 def _letters(tables: Iterable[CallTable]) -> _Letters:
