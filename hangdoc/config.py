@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.errors import UsageError
-from hangdoc.sidecar.options import ON_HANG
+from hangdoc.sidecar.options import MOST_ENTRIES, ON_HANG
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -34,6 +34,8 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "no_source": bool,
     "meet": str,
     "meet_send_sources": bool,
+    "record": str,
+    "entries": int,
     "json": bool,
     "save": str,
     "source": str,
@@ -102,6 +104,8 @@ def _checked(key: str, value: Any, path: Path) -> object:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the least is {_LEAST_SECONDS} seconds")
     if name == "on_hang" and value not in ON_HANG:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"it is either {' or '.join(ON_HANG)}")
+    if name == "entries" and isinstance(value, int) and value > MOST_ENTRIES:
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the most is {MOST_ENTRIES}")
     return _reports(value, path) if name == "report" else value
 
 

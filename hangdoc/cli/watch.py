@@ -78,6 +78,26 @@ def watch(
     no_source: Annotated[
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
     ] = False,
+    record: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT,…",
+            envvar=env("record"),
+            help="What each rank keeps of what it does, of collectives, messages, store (waits on it) and phases (data "
+            "loading, forward, backward, optimizer step).",
+        ),
+    ] = "collectives,messages,store",
+    entries: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=20_000,
+            metavar="N",
+            envvar=env("entries"),
+            show_default="2,000 collectives, 1,000 of all else",
+            help="How many of each a rank keeps, the newest.",
+        ),
+    ] = None,
     meet: Annotated[
         str,
         typer.Option(
@@ -102,7 +122,7 @@ def watch(
     """
     # Long because typer reads the options from the parameters.
     from hangdoc import api
-    from hangdoc.sidecar.options import ON_HANG, WatchOptions, check_meet
+    from hangdoc.sidecar.options import ON_HANG, WatchOptions, check_meet, recorded
     from hangdoc.sidecar.signals import die_of
 
     if on_hang not in ON_HANG:
@@ -121,6 +141,8 @@ def watch(
             read_sources=not no_source,
             meet=meet,
             meet_send_sources=meet_send_sources,
+            record=recorded(record),
+            entries=entries,
         ),
         restore_signals=False,
     )

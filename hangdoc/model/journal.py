@@ -95,6 +95,22 @@ class StoreWait:
     thread_id: int = 0
 
 
+PHASES = ("data", "forward", "backward", "optimizer")
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """A part of a training step. ``name``: one of ``PHASES``; ``ended_ns`` 0: under way.
+
+    A forward pass is what lies between a batch and the backward pass after it, the loss included.
+    """
+
+    name: str
+    begun_ns: int
+    ended_ns: int = 0
+    thread_id: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Attribute:
     """A plain value that a user frame can see and py-spy does not show: an attribute, or a global.
@@ -156,6 +172,9 @@ class Journal:
     the entries of ``calls`` and ``point_to_points`` are those of several ranks and have the times of another."""
     active_only: bool = False
     """A dump without any completed call: what is not in it may have completed (TORCH_INCLUDE_ONLY_ACTIVE)."""
+
+    phases: tuple[Phase, ...] = ()
+    """Only where the watch was told to record them, the newest."""
 
     @property
     def waiting(self) -> bool:

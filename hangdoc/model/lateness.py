@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hangdoc.model.journal import Call, Journal
+from hangdoc.model.journal import PHASES, Call, Journal
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 _MOST_CALLS = 2_000_000
@@ -55,6 +55,17 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True)
+class PhaseTimes:
+    """A part of the training steps. ``seconds``: of all ranks together, (median, 95th percentile, most). ``slowest``:
+    the rank with the longest median, and that median; None of one rank."""
+
+    name: str
+    count: int
+    seconds: tuple[float, ...]
+    slowest: tuple[int, float] | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Lateness:
     """``since`` and ``until``: when the first and the last of the calls was issued, Unix seconds; 0 without calls.
     ``left_out``: ranks whose own times are not known."""
@@ -64,6 +75,8 @@ class Lateness:
     since: float = 0.0
     until: float = 0.0
     left_out: tuple[int, ...] = ()
+    phases: tuple[PhaseTimes, ...] = ()
+    """Only where they were recorded, in the order of a step."""
 
 
 def lateness(job: JobSnapshot) -> Lateness:
@@ -94,7 +107,22 @@ def lateness(job: JobSnapshot) -> Lateness:
         min(times, default=0) / 1e9,
         max(times, default=0) / 1e9,
         tuple(sorted(_ranks_of(told) - _ranks_of(timed))),
+        tuple(_phases(job)),
     )
+
+
+def _phases(job: JobSnapshot) -> Iterator[PhaseTimes]:
+    of_rank: dict[str, dict[int, list[float]]] = {name: defaultdict(list) for name in PHASES}
+    for rank in job.ranks:
+        for phase in rank.journal.phases if rank.journal is not None else ():
+            if phase.ended_ns and phase.name in of_rank:
+                of_rank[phase.name][rank.rank].append((phase.ended_ns - phase.begun_ns) / 1e9)
+    for name, ranks in of_rank.items():
+        every = [value for values in ranks.values() for value in values]
+        medians = [(median(values), rank) for rank, values in ranks.items()]
+        slowest = (max(medians)[1], max(medians)[0]) if len(medians) > 1 else None
+        if every:
+            yield PhaseTimes(name, len(every), _spread(every), slowest)
 
 
 def _ranks_of(some: Iterable[tuple[RankSnapshot, Journal]]) -> set[int]:

@@ -14,6 +14,8 @@ from _thread import allocate_lock
 from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
+SETTINGS_FILE = "record.json"  # in that folder, where the watch was told what to record; LARGEST_SETTINGS bytes
+LARGEST_SETTINGS = 1024
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
 MOST_GROUPS = 4096  # judgement, as the next: bounds of what the probe may cost a rank
 DEEPEST_STACK = 256
@@ -26,13 +28,16 @@ RANK_FILES = ("/torch/distributed/rendezvous.py", "/torch/distributed/distribute
 class State:
     """All that the probe knows about this process, in plain containers: the GIL makes each step atomic."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, settings=None):
+        settings = settings or {}
         self.folder = folder
+        self.settings = settings
+        entries = count(settings.get("entries")) or RING
         self.pid = 0  # the process that answers; 0: none yet
         self.starting = allocate_lock()
         self.rank = None
         self.world_size = None
-        self.ring = deque(maxlen=RING)
+        self.ring = deque(maxlen=entries)
         self.point_to_points = 0
         self.store_calls = 0
         self.store_waits = {}
@@ -43,6 +48,7 @@ class State:
         self.allow = None  # call it to let the watcher look into this process
         self.said_bye = False
         self.answering = allocate_lock()
+        self.phases = None  # hangdoc_probe_phases.Phases, where the watch asks for them
 
 
 STATE = None
@@ -56,9 +62,9 @@ def _autoload():
         if STATE is None and folder and _is_ours(folder):
             import hangdoc_probe_hooks
 
-            STATE = State(folder)
-            _turn_recorder_on()
-            hangdoc_probe_hooks.patch()
+            STATE = State(folder, _settings(folder))
+            _turn_recorder_on(STATE.settings)
+            hangdoc_probe_hooks.patch(STATE)
             atexit.register(_fall_silent)
     except Exception:  # the job goes on without us
         STATE = None
@@ -82,15 +88,36 @@ def _is_ours(folder):
     return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
 
 
-def _turn_recorder_on():
+def _settings(folder):
+    """What the watch was told to record, {} for the usual: {"record": ["collectives", …], "entries": 5000}."""
+    path = os.path.join(folder, SETTINGS_FILE)
+    if not os.path.exists(path):
+        return {}
+    import json
+
+    with open(path, "rb") as file:
+        found = json.loads(file.read(LARGEST_SETTINGS))
+    return found if type(found) is dict else {}
+
+
+def records(settings, what):
+    """True if ``what`` is to be recorded: 'collectives', 'messages', 'store' and, only where named, 'phases'."""
+    return what in settings.get("record", ("collectives", "messages", "store"))
+
+
+def _turn_recorder_on(settings):
     """Turn the flight recorder on, off by default before torch 2.11. From 2.8 on the variable's older name warns."""
     import torch
 
     version = tuple(int(part) for part in torch.__version__.split(".")[:2])
-    if version < (2, 8):
-        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
+    variable = "TORCH_NCCL_TRACE_BUFFER_SIZE" if version < (2, 8) else "TORCH_FR_BUFFER_SIZE"
+    entries = count(settings.get("entries"))
+    if not records(settings, "collectives"):
+        os.environ.setdefault(variable, "0")
+    elif entries:
+        os.environ.setdefault(variable, str(entries))
     elif version < (2, 11):
-        os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
+        os.environ.setdefault(variable, "2000")
 
 
 # Stacks

@@ -66,6 +66,7 @@ def collect(state, header, attributes, newest):
     header["group_table"] = groups
     header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
     header["store_wait_calls"] = [_store_wait(entry, stacks) for entry in list(state.store_waits.values())]
+    header["phases"] = _copied(state.phases.rows) if state.phases is not None else []
     header["first_store"] = stacks.add(state.first_store)
     threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
     suspended = _suspended(threads) if attributes else []

@@ -19,12 +19,22 @@ from hangdoc_probe import MOST_GROUPS, count, pack_stack, started
 _MAKER = "_new_process_group_helper"
 
 
-def patch():
-    """Put the hooks in, where this torch has the methods."""
+def patch(state):
+    """Put the hooks in, where this torch has the methods and the watch wants what they record."""
     from torch._C import _distributed_c10d as c10d
 
     _hide_from_compiler(*globals().values(), *vars(hangdoc_probe).values())
     group = c10d.ProcessGroup
+    unwanted = set()
+    if not hangdoc_probe.records(state.settings, "messages"):
+        unwanted |= {"send", "recv", "recv_anysource", "monitored_barrier"}
+    if not hangdoc_probe.records(state.settings, "store"):
+        unwanted |= {"get", "wait", "multi_get", "queue_pop"}
+    if hangdoc_probe.records(state.settings, "phases"):
+        import hangdoc_probe_phases
+
+        state.phases = hangdoc_probe_phases.Phases(state.ring.maxlen)
+        hangdoc_probe_phases.install(state.phases, _hide_from_compiler)
     for owner, name, make in (
         (getattr(c10d, "TCPStore", None), "__init__", _store_constructor),
         (getattr(c10d, "FileStore", None), "__init__", _store_constructor),
@@ -48,7 +58,7 @@ def patch():
         (c10d.Store, "queue_pop", _store_wait("queue_pop")),
     ):
         original = owner.__dict__.get(name) if owner is not None else None
-        if original is not None:
+        if original is not None and name not in unwanted:
             replacement = _disguised(make(original), original, owner, name)
             _hide_from_compiler(replacement)
             setattr(owner, name, replacement)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 
-from hangdoc.model.lateness import Late, Lateness, Operation
+from hangdoc.model.lateness import Late, Lateness, Operation, PhaseTimes
 from hangdoc.model.wording import fold_ranks, harmless, name_ranks
 
 HEADINGS = ("group", "operation", "calls", "data", "apart", "95 %", "most", "comes last")
+PHASE_HEADINGS = ("step", "times", "median", "95 %", "most", "slowest")
 _FOR_THE_WIDE = ("data", "95 %")
 _WIDE = 80
 _OFTEN = 0.5
@@ -26,7 +27,7 @@ def render(found: Lateness, *, width: int = 100, color: bool = False) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    if not found.operations:
+    if not found.operations and not found.phases:
         return "No collectives are recorded here: run the job under `hangdoc watch`, or attach with --inject.\n"
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
     shown = [at for at, heading in enumerate(HEADINGS) if width >= _WIDE or heading not in _FOR_THE_WIDE]
@@ -37,10 +38,19 @@ def render(found: Lateness, *, width: int = 100, color: bool = False) -> str:
         row = cells(operation)
         table.add_row(*(Text(row[at]) for at in shown))
     console = Console(width=width, force_terminal=color, no_color=not color, highlight=False, markup=False, emoji=False)
+    steps = Table(box=None, pad_edge=False, header_style="bold", expand=False)
+    for heading in PHASE_HEADINGS:
+        steps.add_column(heading, justify="left" if heading in ("step", "slowest") else "right", no_wrap=True)
+    for phase in found.phases:
+        steps.add_row(*map(Text, phase_cells(phase)))
     with console.capture() as capture:
-        console.print(Text(summary(found)))
-        console.print()
-        console.print(table)
+        if found.operations:
+            console.print(Text(summary(found)))
+            console.print()
+            console.print(table)
+        if found.phases:
+            console.print()
+            console.print(steps)
         for line in remarks(found):
             console.print()
             console.print(Text(line))
@@ -67,6 +77,12 @@ def cells(operation: Operation) -> tuple[str, ...]:
         *apart,
         _last(operation),
     )
+
+
+def phase_cells(phase: PhaseTimes) -> tuple[str, ...]:
+    """One row under ``PHASE_HEADINGS``."""
+    slowest = f"rank {phase.slowest[0]}, {duration(phase.slowest[1])}" if phase.slowest is not None else ""
+    return phase.name, f"{phase.count:,}", *map(duration, phase.seconds), slowest
 
 
 def remarks(found: Lateness) -> Iterator[str]:

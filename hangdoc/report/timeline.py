@@ -8,6 +8,7 @@ Format: "Trace Event Format", docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OO
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -29,7 +30,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     """The document; without calls and without a snapshot, only the instant of the hang. Times in microseconds."""
     ranks = [rank for rank in job.ranks if rank.journal is not None] if job is not None else []
     most = max(1, _MOST_CALLS // max(1, len(ranks)))
-    begun = min((call.created_ns for rank in ranks for call in _calls(rank, most) if call.created_ns), default=0)
+    begun = min(itertools.chain.from_iterable(_begins(rank, most) for rank in ranks), default=0)
     taken = max(_SHORTEST, (job.taken * 1e6 if job is not None else 0) - begun / 1e3)
     events: list[Event] = []
     arrows: dict[tuple[str, int], list[Event]] = {}
@@ -39,6 +40,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
             events.append(slice_)
             if isinstance(call, Call):
                 arrows.setdefault((_track(rank, call.group), call.sequence), []).append(slice_)
+        events += _phases(rank, begun, taken)
     events += _flows(arrows)
     events += _instants(diagnosis, ranks, most, begun, taken)
     facts = {
@@ -54,6 +56,31 @@ def _calls(rank: RankSnapshot, most: int) -> list[Call | PointToPoint]:
         return []
     calls: list[Call | PointToPoint] = [*journal.calls, *journal.point_to_points]
     return sorted((call for call in calls if call.created_ns), key=lambda call: call.created_ns)[-most:]
+
+
+def _begins(rank: RankSnapshot, most: int) -> Iterator[int]:
+    yield from (call.created_ns for call in _calls(rank, most))
+    yield from (phase.begun_ns for phase in (rank.journal.phases if rank.journal is not None else ()))
+
+
+def _phases(rank: RankSnapshot, begun: int, taken: float) -> Iterator[Event]:
+    """The parts of training steps, on tracks of their own: a thread each, since threads overlap."""
+    phases = rank.journal.phases if rank.journal is not None else ()
+    first = 1 + len(_numbers(rank))
+    tracks = {thread: first + at for at, thread in enumerate(dict.fromkeys(phase.thread_id for phase in phases))}
+    for number in tracks.values():
+        yield _metadata("thread_name", rank.rank, number, "step")
+    for phase in phases:
+        start = (phase.begun_ns - begun) / 1e3
+        end = (phase.ended_ns - begun) / 1e3 if phase.ended_ns else taken
+        slice_ = {
+            "name": harmless(phase.name),
+            "cat": "phase",
+            "ph": "X",
+            "ts": start,
+            "dur": max(_SHORTEST, end - start),
+        }
+        yield {**slice_, "pid": rank.rank, "tid": tracks[phase.thread_id], "args": {}}
 
 
 def _slices(rank: RankSnapshot, most: int, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:

@@ -16,6 +16,8 @@ from pathlib import Path
 from hangdoc.errors import CannotRun, CommandNotFound, HangdocError, UsageError, WatcherFailed
 
 PROBE_VARIABLE = "HANGDOC_PROBE"
+SETTINGS_FILE = "record.json"
+"""In the socket folder; the probe knows it by the same name."""
 PROBE_PATH = Path(__file__).resolve().parent.parent / "probe"
 """The folder that makes ``import torch`` load the probe when it is on PYTHONPATH."""
 

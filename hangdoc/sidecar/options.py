@@ -9,6 +9,11 @@ from pathlib import Path
 from hangdoc.errors import UsageError
 
 ON_HANG = ("report", "abort", "restart")
+RECORDED = ("collectives", "messages", "store")
+"""What ranks keep of what they do, unless ``--record`` says otherwise."""
+RECORDABLE = (*RECORDED, "phases")
+MOST_ENTRIES = 20_000
+"""As many as are read of an answer (``capture.read.probe_answers``)."""
 _ENDPOINT = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):(?P<port>\d{1,5})")
 
 
@@ -28,6 +33,15 @@ def check_meet(meet: str) -> None:
     )
 
 
+def recorded(text: str) -> tuple[str, ...]:
+    """'collectives,phases' → the names in it. Raises ``UsageError`` for one that there is not."""
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    for name in names:
+        if name not in RECORDABLE:
+            raise UsageError(f"--record {name}: nothing of that name is recorded", f"known are {','.join(RECORDABLE)}")
+    return names
+
+
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     """Times in seconds. ``stall_after`` None: learn the job's rhythm, at least 30 s."""
@@ -45,3 +59,6 @@ class WatchOptions:
     meet: str = "auto"
     """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
     meet_send_sources: bool = False
+    record: tuple[str, ...] = RECORDED
+    entries: int | None = None
+    """How many of each a rank keeps; None: as many as PyTorch's recorder (2,000) and the probe (1,000) keep."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM
 
+from hangdoc.errors import HangdocError
+from hangdoc.model.codec import write_atomically
 from hangdoc.sidecar import launch
 from hangdoc.sidecar.command import CommandState, Run
 from hangdoc.sidecar.listener import Listener
-from hangdoc.sidecar.options import WatchOptions
+from hangdoc.sidecar.options import RECORDED, WatchOptions
 from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, living_watcher
 from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
 
@@ -38,6 +43,7 @@ def run_watched(
     executable = launch.find_executable(command, environment)
     gate = SignalGate()
     try:
+        _tell_what_to_record(socket_folder.announced, options)
         child_environment = launch.child_environment(environment, socket_folder.announced)
         pid = launch.spawn(command, executable, child_environment, gate.previous_mask)
         listener.on_start(pid)
@@ -73,6 +79,15 @@ def run_unwatched_if_nested(command: Sequence[str], listener: Listener, environm
     executable = launch.find_executable(command, environment)
     listener.on_nested(outer)
     raise launch.replace_ourselves(command, executable, environment)
+
+
+def _tell_what_to_record(socket_folder: Path | None, options: WatchOptions) -> None:
+    """Leave for the probes what they are to record, where it is not the usual. A full disk leaves the usual."""
+    if socket_folder is None or (options.record == RECORDED and options.entries is None):
+        return
+    settings = {"record": list(options.record), "entries": options.entries}
+    with contextlib.suppress(HangdocError, OSError):
+        write_atomically(socket_folder / launch.SETTINGS_FILE, json.dumps(settings).encode(), mode=0o600)
 
 
 def _wait_for_command(pid: int, gate: SignalGate, state: CommandState) -> None:

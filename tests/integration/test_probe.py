@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -82,11 +83,16 @@ Start = Callable[..., Job]
 
 @pytest.fixture
 def start(tmp_path: Path, mark: str) -> Iterator[Start]:
-    """Start a command with the probe on its path; ``env`` adds variables, None takes one away."""
+    """Start a command with the probe on its path; ``env`` adds variables, None takes one away. ``settings``: what the
+    watch was told to record."""
     with tempfile.TemporaryDirectory(prefix="hd-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         started = []
 
-        def run(*command: str, env: Mapping[str, str | None] | None = None) -> Job:
+        def run(
+            *command: str, env: Mapping[str, str | None] | None = None, settings: Mapping[str, object] | None = None
+        ) -> Job:
+            if settings is not None:
+                Path(folder, "record.json").write_text(json.dumps(settings))
             wanted: dict[str, str | None] = {
                 **{name: value for name, value in os.environ.items() if not name.startswith("HANGDOC_")},
                 "HANGDOC_PROBE": folder,
@@ -291,6 +297,24 @@ def test_torch_compile_does_not_trace_the_probe(start: Start) -> None:
     assert job.end() == 0, job.text()
     assert job.text().split() == ["end"] * 2
     assert [call.op for call in job.notes()[0].details.journal.point_to_points] == ["send"] * 3
+
+
+def test_phases_of_compiled_steps_where_the_watch_asks_for_them(start: Start) -> None:
+    program = str(PROGRAMS / "steps.py")
+    settings = {"record": ["collectives", "phases"], "entries": 10}
+    job = start(*TORCHRUN, program, settings=settings)
+    assert job.end() == 0, job.text()
+    # torch warns of compiled DDP, with the probe and without.
+    assert [line for line in job.text().splitlines() if not line.startswith("[rank")] == ["clean"] * 2
+    for note in job.notes().values():
+        journal = note.details.journal
+        assert journal.point_to_points == ()
+        assert len(journal.calls) == 10
+        # Of twelve steps, each with a batch, a backward pass, the forward pass before it, and an optimizer's step.
+        names = [phase.name for phase in journal.phases]
+        assert len(names) == 10
+        assert set(names[:4]) == {"data", "backward", "forward", "optimizer"}
+        assert all(0 < phase.begun_ns <= phase.ended_ns for phase in journal.phases)
 
 
 def test_the_probes_thread_collects_none_of_the_jobs_garbage(start: Start) -> None:

@@ -13,7 +13,7 @@ from hangdoc.capture.safe.foreign import parse_json
 from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
-from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.journal import PHASES, Attribute, Call, Journal, Phase, PointToPoint, ProcessGroup, StoreWait
 from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -125,6 +125,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         counters=recorded.counters,
         failure=_text(header.get("exception") or "")[:200],
         failed_at=stack(header.get("raised_at")),
+        phases=_phases(header),
         handled=_text(handled[0])[:200] if len(handled) == 2 else "",
         handled_at=stack(handled[1]) if len(handled) == 2 else (),
     )
@@ -198,6 +199,14 @@ def _store_waits(header: dict[str, Any], stacks: _Stacks) -> tuple[StoreWait, ..
     return tuple(
         StoreWait(_text(op), tuple(_text(key) for key in _list(keys)), stacks.place(called_at), _whole(thread))
         for op, keys, called_at, _, thread in _rows(header.get("store_wait_calls"), 5)
+    )
+
+
+def _phases(header: dict[str, Any]) -> tuple[Phase, ...]:
+    return tuple(
+        Phase(name, _whole(begun), _whole(ended), _whole(thread))
+        for name, begun, ended, thread in _rows(header.get("phases"), 4)
+        if name in PHASES and _whole(begun) > 0 and (not ended or _whole(begun) <= _whole(ended))
     )
 
 

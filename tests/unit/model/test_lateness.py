@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from hangdoc import cli
 from hangdoc.model.diagnosis import Diagnosis
-from hangdoc.model.journal import Call, Journal, ProcessGroup
+from hangdoc.model.journal import Call, Journal, Phase, ProcessGroup
 from hangdoc.model.lateness import lateness
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
-from hangdoc.report import page, statistics
+from hangdoc.report import page, statistics, timeline
 
 SECOND = 1_000_000_000
+HANG = Diagnosis("hang", "Rank 1 hangs.")
 TIMES = st.integers(1, 10**6)
 
 
@@ -102,9 +103,28 @@ def test_the_command_reads_what_was_saved(capsys: pytest.CaptureFixture[str]) ->
     assert cli.main(["stats", "/nowhere/job.hangdoc"]) == 3
 
 
+def test_phases_name_the_slowest_rank() -> None:
+    ms = 1_000_000
+    ranks = []
+    for rank in (0, 1):
+        passes = [Phase("backward", k * 100 * ms, (k * 100 + 10 + 5 * rank) * ms) for k in range(1, 6)]
+        phases = (*passes, Phase("data", 900 * ms), Phase("\x1b[2J", ms, 2 * ms))
+        ranks.append(RankSnapshot(rank, "a", "probe", journal=Journal("probe", phases=phases)))
+    snapshot = JobSnapshot(taken=2.0, mode="watch", ranks=tuple(ranks))
+    (phase,) = lateness(snapshot).phases
+    assert (phase.name, phase.count, phase.slowest) == ("backward", 10, (1, 0.015))
+    text = " ".join(statistics.render(lateness(snapshot)).split())
+    assert "backward 10 12.5 ms 15 ms 15 ms rank 1, 15 ms" in text
+    slices = [event for event in json.loads(timeline.render(HANG, snapshot))["traceEvents"] if event.get("cat")]
+    assert {(each["name"], each["pid"]) for each in slices} == {
+        (name, rank) for name in ("backward", "data", "\\x1b[2J") for rank in (0, 1)
+    }
+    assert all(each["dur"] > 0 and each["ts"] >= 0 for each in slices)
+
+
 def test_the_page_has_the_table() -> None:
     times = [[k * 10_000 for k in range(1, 21)], [k * 10_000 + 4_000 for k in range(1, 21)]]
-    text = page.render(Diagnosis("hang", "Rank 1 hangs."), job(times))
+    text = page.render(HANG, job(times))
     assert "Who comes late to the collectives" in text
     assert "<td>rank 1, 100 %</td>" in text
-    assert "Who comes late" not in page.render(Diagnosis("hang", "Rank 1 hangs."), job([[], []]))
+    assert "Who comes late" not in page.render(HANG, job([[], []]))
