@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -38,8 +39,10 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
-_SOURCES = 3.0
-"""Seconds for reading the program's text, the libraries' on the stacks included. Judgement."""
+_SOURCES = 8.0
+"""Seconds for reading the program's text: tens of ms, and seconds on an overloaded machine. Judgement."""
+_LIBRARY_SOURCES = 3.0
+"""Seconds for that of the libraries on the stacks. Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
@@ -115,8 +118,7 @@ class _Capture:
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
-        reading = Task(lambda: self._sources(ranks, witnesses, roots))
-        texts, no_texts = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
+        texts, no_texts = self._sources(ranks, witnesses, roots)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -316,12 +318,18 @@ class _Capture:
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
-        return sources.collect(
-            (stack for rank in ranks for stack in sources.stacks_of(rank)),
-            witnesses,
-            library_roots=roots,
-            keep_strings=self.options.keep_strings,
-        )
+        stacks = (stack for rank in ranks for stack in sources.stacks_of(rank))
+        strings = self.options.keep_strings
+        found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings)
+        reading = Task(found.of_users)
+        texts, missing = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
+        if not texts:
+            return texts, missing
+        # The libraries' make the reason clearer, where they can be had in time.
+        more = Task(found.of_libraries)
+        with contextlib.suppress(Exception):
+            texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
+        return texts, missing
 
     def _result(self, task: Task[_T], what: str, until: float, default: _T, rank: int | None = None) -> _T:
         """The task's result; on failure, or ``until`` (monotonic), the default and a note."""

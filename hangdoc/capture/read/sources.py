@@ -41,7 +41,7 @@ _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
 _LIBRARY_SECONDS = 2.0
-"""Of the three that capture has for all sources: where the machine is slow, some of the libraries' are left out."""
+"""Where the machine is slow, some of the libraries' are left out. Judgement."""
 _MAX_LIBRARY_FILES = 20
 _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
@@ -96,23 +96,47 @@ def collect(
     in another way than through the witnesses' eyes. It may be that of another version: then it counts only if every
     line on the stacks lies in the function that the stacks name.
     """
-    until = time.monotonic() + _LIBRARY_SECONDS
-    lines: _Lines = {}
-    below: _Lines = {}
-    often: Counter[str] = Counter()
-    for stack in stacks:
-        for frame in user_frames(stack, library_roots):
-            lines.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
-        for frame in libraries_between(stack, library_roots):
-            below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
-            often[frame.file] += 1
-    files = _Files(witnesses, read, keep_strings)
-    texts, missing = files.texts(lines, _MAX_FILES, _MAX_TEXTS)
-    below = {file: below[file] for file, _ in often.most_common(_MAX_LIBRARY_FILES)}  # what loops is on most stacks
-    libraries, _ = files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
-    setters = files.setters(list(lines), libraries, until)
-    kept = {(text.file, text.function, text.first_line): text for text in (*texts, *libraries, *setters)}
-    return tuple(kept.values()), tuple(dict.fromkeys(missing))
+    found = Sources(stacks, witnesses, library_roots=library_roots, keep_strings=keep_strings, read=read)
+    texts, missing = found.of_users()
+    kept = {(text.file, text.function, text.first_line): text for text in (*texts, *found.of_libraries())}
+    return tuple(kept.values()), missing
+
+
+class Sources:
+    """As ``collect``, in two steps: what is the user's must not be lost with large files of libraries."""
+
+    def __init__(
+        self,
+        stacks: Iterable[Stack],
+        witnesses: Sequence[Witness],
+        *,
+        library_roots: tuple[str, ...] = (),
+        keep_strings: bool = False,
+        read: Callable[[str], str] | None = None,
+    ) -> None:
+        self._lines: _Lines = {}
+        self._below: _Lines = {}
+        often: Counter[str] = Counter()
+        for stack in stacks:
+            for frame in user_frames(stack, library_roots):
+                self._lines.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
+            for frame in libraries_between(stack, library_roots):
+                self._below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
+                often[frame.file] += 1
+        self._often = [file for file, _ in often.most_common(_MAX_LIBRARY_FILES)]  # what loops is on most stacks
+        self._files = _Files(witnesses, read, keep_strings)
+
+    def of_users(self) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
+        """The user's functions on the stacks, and what is missing of them. To be called first."""
+        texts, missing = self._files.texts(self._lines, _MAX_FILES, _MAX_TEXTS)
+        return tuple(texts), tuple(dict.fromkeys(missing))
+
+    def of_libraries(self) -> tuple[SourceText, ...]:
+        """The libraries' functions, and those that set what their loops test: as many as can be had in two seconds."""
+        until = time.monotonic() + _LIBRARY_SECONDS
+        below = {file: self._below[file] for file in self._often}
+        libraries, _ = self._files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
+        return (*libraries, *self._files.setters(list(self._lines), libraries, until))
 
 
 _Lines = dict[str, set[tuple[str, int]]]
