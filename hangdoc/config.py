@@ -34,6 +34,7 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "no_source": bool,
     "meet": str,
     "meet_send_sources": bool,
+    "logs": bool,
     "json": bool,
     "save": str,
     "source": str,

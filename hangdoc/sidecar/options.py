@@ -45,3 +45,5 @@ class WatchOptions:
     meet: str = "auto"
     """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
     meet_send_sources: bool = False
+    logs: bool = False
+    """Ranks write to files of their own in the run directory, and one stream of them goes to stdout."""
