@@ -98,7 +98,7 @@ def _options(words: Sequence[str]) -> Iterator[tuple[str, str]]:
         elif word.startswith("--"):
             name, equals, value = word[2:].partition("=")
             full = [option for option in _OPTIONS if option.startswith(name.replace("-", "_"))]
-            if len(full) == 1 and len(name) > 2:
+            if len(full) == 1 and len(name) > 1:
                 yield full[0], value if equals else after
 
 

@@ -14,7 +14,7 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -101,12 +101,11 @@ class Tail:
         return data
 
     def is_gone(self) -> bool:
-        """True if the file has been deleted, and read to its end."""
+        """True if the file has been deleted."""
         try:
-            status = os.fstat(self._descriptor)
+            return os.fstat(self._descriptor).st_nlink == 0
         except OSError:
             return True
-        return status.st_nlink == 0 and status.st_size <= self._at
 
     def close(self) -> None:
         """Read no more."""
@@ -168,28 +167,28 @@ class LogFolder:
         """The one at this place."""
         return self.attempts.setdefault(place, Attempt(place))
 
-    def drop_ended(self) -> list[Tail]:
-        """Read no more, of files that were read to their ends, what will not grow: files of attempts before the latest,
-        and files that torchrun has deleted to begin the same attempt anew. Returns those."""
+    def ended(self) -> list[Tail]:
+        """Files that will not grow: those of attempts before the latest, and those that torchrun has deleted to begin
+        the same attempt anew. They are to be read to their ends and dropped."""
         latest = {os.path.dirname(place): place for place in self.attempts}  # noqa: PTH120 - of names, not files
-        dropped = [tail for tail in self.tails if tail.is_gone()]
-        for place in [place for place in self.attempts if latest[os.path.dirname(place)] != place]:  # noqa: PTH120
-            attempt = self.attempts.pop(place)
-            dropped += [tail for tail in self.tails if tail.attempt is attempt and tail not in dropped]
-            self._done.add(place)
-        self._drop(dropped)
-        return dropped
+        earlier = [place for place in self.attempts if latest[os.path.dirname(place)] != place]  # noqa: PTH120
+        before = {self.attempts.pop(place).place for place in earlier}
+        self._done |= before
+        return [tail for tail in self.tails if tail.is_gone() or (tail.attempt and tail.attempt.place in before)]
 
-    def _drop(self, tails: list[Tail]) -> None:
-        for tail in tails:
+    def drop(self, tails: Sequence[Tail]) -> None:
+        """Read these no more."""
+        for tail in list(tails):
             self.tails.remove(tail)
             tail.close()
 
     def close(self) -> None:
         """Read nothing more."""
         self.let_go()
-        self._drop(list(self.tails))
-        os.close(self._descriptor)
+        self.drop(self.tails)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
     def _add(self, descriptor: int, place: str, local: int, name: str, known: set[Identity]) -> bool:
         attempt = self.attempt(place)

@@ -17,6 +17,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from hangdoc.sidecar.logs.lines import Line
 
@@ -25,6 +26,11 @@ LIMIT_SECONDS = 0.2
 milliseconds, and a person takes less than 0.3 s, with the time to notice the line, for at once."""
 MOST_WAITING = 1000
 """Groups that wait at most; the first go out early. Bounds the memory and the time for each line."""
+_EARLY = 100
+"""Groups that go out early at once."""
+_MOST_LOOKED_AT = 16
+"""Groups with the same line that are looked at for one to join: a rank that says one thing all the time is alone."""
+_LONG_AGO = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +65,9 @@ class Folding:
         self._by_key: dict[str, list[_Group]] = {}
         """Of those that may be joined, in their order."""
         self._of_rank: dict[int, deque[_Group]] = {}
+        self._shared: dict[int, _Group] = {}
+        """The last group that the rank is in with others; what it has said since is its own and can be moved."""
+        self._early: list[Said] = []
 
     def expect(self, ranks: frozenset[int]) -> None:
         """A line that all of these have said waits for nobody else."""
@@ -75,18 +84,26 @@ class Folding:
         if rank is not None:
             group.ranks.append(rank)
             self._of_rank.setdefault(rank, deque()).append(group)
+            self._note_shared(group)
+        if len(self._waiting) > MOST_WAITING:
+            self._early += self._release(_EARLY)
+
+    def is_full(self) -> bool:
+        """True if lines go out early: better take them now."""
+        return bool(self._early)
 
     def take(self, now: float) -> list[Said]:
         """The lines that are due, or that nobody else will say."""
         due = max((i + 1 for i, each in enumerate(self._waiting) if each.born + self._limit <= now), default=0)
-        due = max(due, len(self._waiting) - MOST_WAITING)
         while due < len(self._waiting) and self._is_complete(self._waiting[due]):
             due += 1
-        return self._release(due)
+        early, self._early = self._early, []
+        return early + self._release(due)
 
     def flush(self) -> list[Said]:
         """Everything that waits."""
-        return self._release(len(self._waiting))
+        early, self._early = self._early, []
+        return early + self._release(len(self._waiting))
 
     def due(self) -> float | None:
         """When the next line must be taken at the latest; None if none waits."""
@@ -103,13 +120,18 @@ class Folding:
         behind = bisect_right(same, own[-1].order, key=_order)
         if behind < len(same):
             return same[behind]
-        alone = _last_alone(own)
-        fixed = own[-alone - 1].order if alone < len(own) else float("-inf")
-        for group in same[bisect_right(same, fixed, key=_order) :]:
+        fixed = self._shared[rank].order if rank in self._shared else _LONG_AGO
+        first = bisect_right(same, fixed, key=_order)
+        for group in same[first : first + _MOST_LOOKED_AT]:
             if group.ranks != [rank]:
-                self._move([each for each in list(own)[len(own) - alone :] if each.order > group.order], group)
+                self._move(_behind(group, own), group)
                 return group
         return None
+
+    def _note_shared(self, group: _Group) -> None:
+        for rank in group.ranks if len(group.ranks) > 1 else ():
+            if rank not in self._shared or self._shared[rank].order < group.order:
+                self._shared[rank] = group
 
     def _move(self, groups: list[_Group], before: _Group) -> None:
         """Put the groups, which are in order, right before another one."""
@@ -136,6 +158,7 @@ class Folding:
     def _release(self, count: int) -> list[Said]:
         released, self._waiting = self._waiting[:count], self._waiting[count:]
         for group in released:
+            group.order = _LONG_AGO
             for rank in group.ranks:
                 self._of_rank[rank].popleft()
             same = self._by_key.get(group.line.key)
@@ -146,11 +169,6 @@ class Folding:
         return [Said(tuple(sorted(group.ranks)), group.line.text, group.line.error) for group in released]
 
 
-def _last_alone(own: deque[_Group]) -> int:
-    """How many of the rank's last groups it is alone in."""
-    count = 0
-    for group in reversed(own):
-        if len(group.ranks) > 1:
-            break
-        count += 1
-    return count
+def _behind(group: _Group, own: deque[_Group]) -> list[_Group]:
+    """Those of ``own`` that come after the group, in their order."""
+    return list(takewhile(lambda each: each.order > group.order, reversed(own)))[::-1]

@@ -24,7 +24,7 @@ from hangdoc.sidecar.logs.owners import files_of_ranks, ranks_of_files
 _POLL_SECONDS = 0.05
 _SEARCH_SECONDS = 0.2
 _RAREST_SEARCH_SECONDS = 30.0
-_CHUNK = 256 << 10
+_CHUNK = 64 << 10
 """Bytes of each file and round."""
 _LONGEST_TAG = 32
 _WIDEST_COLUMN = 12
@@ -152,14 +152,20 @@ class LogStream:
     def _round(self, now: float, *, last: bool) -> bool:
         """Read what is new and write what is due; True if there is more to read at once."""
         self._search(now, last=last)
+        ended = self._folder.ended()
+        for tail in ended:
+            while data := tail.read(_CHUNK):
+                self._hear(tail, data, now)
+            self._say(tail, tail.splitter.end(), now, always=False)
+        self._folder.drop(ended)
         more = False
         # What two streams of a rank say in one moment comes in the order in which they were written to.
         for tail in sorted(self._folder.tails, key=Tail.written):
             data = tail.read(_CHUNK)
             more |= len(data) == _CHUNK
             self._hear(tail, data, now)
-        if not more:
-            for tail in [*self._folder.drop_ended(), *(self._folder.tails if last else ())]:
+        if last and not more:
+            for tail in self._folder.tails:
                 self._say(tail, tail.splitter.end(), now, always=False)
         self._write(self._folding.flush() if last and not more else self._folding.take(now))
         return more
@@ -195,6 +201,8 @@ class LogStream:
         for text in tail.splitter.feed(data, now):
             self._say(tail, text, now)
         self._say(tail, tail.splitter.unfinished(now), now, always=False)
+        if self._folding.is_full():
+            self._write(self._folding.take(now))
 
     def _rank(self, tail: Tail) -> int | None:
         """The rank that writes the file. Its process tells, or that of another rank of the same start."""
