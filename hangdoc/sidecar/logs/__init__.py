@@ -5,6 +5,7 @@
 ``owners``     which rank writes to a file
 ``lines``      bytes → lines: progress bars, unfinished and endless lines, terminal sequences
 ``folding``    lines of ranks → the stream, in which what several ranks say stands once
+``echoes``     the same of ranks that say it later
 ``stream``     the thread that reads the files and writes the stream
 
 The ranks write to the files themselves, and hangdoc reads them: they are complete even if hangdoc is killed.

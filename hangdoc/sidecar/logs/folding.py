@@ -40,6 +40,8 @@ class Said:
     ranks: tuple[int, ...]
     text: str
     error: bool = False
+    key: str = field(default="", compare=False)
+    """As of ``Line``."""
 
 
 @dataclass(slots=True, eq=False)
@@ -166,7 +168,9 @@ class Folding:
                 del same[0]
                 if not same:
                     del self._by_key[group.line.key]
-        return [Said(tuple(sorted(group.ranks)), group.line.text, group.line.error) for group in released]
+        return [
+            Said(tuple(sorted(group.ranks)), group.line.text, group.line.error, group.line.key) for group in released
+        ]
 
 
 def _behind(group: _Group, own: deque[_Group]) -> list[_Group]:

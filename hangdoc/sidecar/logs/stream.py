@@ -16,6 +16,7 @@ from pathlib import Path
 
 from hangdoc.model.wording import fold_ranks
 from hangdoc.sidecar.logs.choice import Choice, choose
+from hangdoc.sidecar.logs.echoes import Echo, Echoes
 from hangdoc.sidecar.logs.folder import LogFolder, Tail
 from hangdoc.sidecar.logs.folding import Folding, Said
 from hangdoc.sidecar.logs.lines import Reader
@@ -29,6 +30,7 @@ _CHUNK = 64 << 10
 _LONGEST_TAG = 32
 _WIDEST_COLUMN = 12
 """Cells up to which tags are padded, so that what ranks say stands below each other."""
+_DIM, _PLAIN = "\x1b[2m", "\x1b[0m"
 _HOLD_SECONDS = 2.0
 _NOBODY_READS = 1.0
 
@@ -56,6 +58,7 @@ class LogStream:
         self._look = look
         self._output = output
         self._folding = Folding()
+        self._echoes = Echoes()
         self._launcher = 0
         self._thread: threading.Thread | None = None
         self._busy = threading.Lock()
@@ -229,13 +232,18 @@ class LogStream:
     def _write(self, said: Sequence[Said]) -> None:
         if not said:
             return
-        data = memoryview("".join(map(self._rendered, said)).encode(self._look.encoding, "backslashreplace"))
+        text = "".join(map(self._rendered, self._echoes.collapse(said)))
+        data = memoryview(text.encode(self._look.encoding, "backslashreplace"))
         while data and not self._stop.is_set():
             if select.select([], [self._output], [], _NOBODY_READS)[1]:
                 data = data[os.write(self._output, data[: select.PIPE_BUF]) :]
 
-    def _rendered(self, said: Said) -> str:
+    def _rendered(self, said: Said | Echo) -> str:
         """'[0-3] epoch 1'. What the command itself says has no ranks before it."""
+        if isinstance(said, Echo):
+            last = next((line.text.strip() for line in reversed(said.lines) if line.text.strip()), "")
+            what = f"(the same {len(said.lines)} lines as {tag_of(said.of)} above, to: {last})"
+            said = Said(said.ranks, f"{_DIM}{what}{_PLAIN}" if self._look.color else what)
         if not said.ranks:
             return f"{said.text}\n"
         tag = tag_of(said.ranks)
@@ -243,7 +251,7 @@ class LogStream:
         padded = tag.ljust(self._column)
         if self._look.color:
             style = "1;31" if said.error else "36" if len(said.ranks) == 1 else "1;36"
-            padded = f"\x1b[{style}m{padded}\x1b[0m"
+            padded = f"\x1b[{style}m{padded}{_PLAIN}"
         return f"{padded} {said.text}".rstrip() + "\n"
 
 
