@@ -21,8 +21,8 @@ HANGS = r"""
 import logging, os
 logging.basicConfig(format="[%(asctime)s] DEEPMD %(levelname)-7s %(message)s", level=logging.INFO)
 log = logging.getLogger()
-log.info(" _____               _____   __  __  _____           _     _  _")
-log.info("|  __ \             |  __ \ |  \/  ||  __ \         | |   (_)| |")
+log.info(r"  __  __  ___  _")
+log.info(r" |  \/  || _ \| |__")
 log.info("Please read and cite:")
 log.info("rank %s of 4", os.environ["RANK"])
 import torch, torch.distributed as dist
@@ -51,17 +51,14 @@ def test_four_ranks_and_a_hang(watch: Watch, tmp_path: Path) -> None:
     assert done.status == 124, done.explain()
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     said = [re.sub(r"\[2\d{3}-.*?\] ", "", line) for line in lines]
-    assert said.count(r"[0-3] DEEPMD INFO    |  __ \             |  __ \ |  \/  ||  __ \         | |   (_)| |") == 1
-    assert sum(line.endswith("Please read and cite:") for line in lines) == 1, done.explain()
+    for part in (r"DEEPMD INFO      __  __  ___  _", r" |  \/  || _ \| |__", "Please read and cite:"):
+        assert sum(line.endswith(part) for line in lines) == 1, done.explain()
     own = sorted(line for line in said if "of 4" in line)
     assert own == [f"[{rank}]   DEEPMD INFO    rank {rank} of 4" for rank in range(4)]
     assert [line for line in said if "step 3" in line] == ["[2]   leaving out step 3"]
-    for step in range(3):  # on a busy machine a rank may come later than the others wait for it
-        ranks = [line.split("]")[0] for line in said if line.endswith(f"step {step}") and "out" not in line]
-        assert ranks, done.explain()
+    assert [line for line in said if line.endswith("step 2")], done.explain()
     # The report, the page and the snapshot know what the culprit wrote last.
-    assert re.search(r"^  rank 2 wrote  +step 0\n +step 2\n +leaving out step 3$|leaving out step 3", done.stderr)
-    assert re.search(r"rank 2 wrote ", done.stderr), done.explain()
+    assert re.search(r"\n  rank 2 wrote  step 1\n +step 2\n +leaving out step 3\n", done.stderr), done.explain()
     page = (done.run_dir / "stall-1.html").read_text()
     assert "leaving out step 3" in page
     assert page.index("rank 2: ") < page.index("rank 0: ")

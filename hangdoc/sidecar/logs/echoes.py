@@ -67,13 +67,14 @@ class Echoes:
         return None
 
     def _ended(self, run: list[tuple[int, Said, Said]]) -> Iterator[Said | Echo]:
+        if not run:
+            return
         lines = tuple(said for _, _, said in run)
+        found: list[Said | Echo]
+        found = [*map(self._remember, lines)] if len(run) < LEAST else [Echo(lines[0].ranks, run[0][1].ranks, lines)]
         for number, _, said in run[-1:]:
             self._reached.update(dict.fromkeys(said.ranks, number))
-        if len(run) < LEAST:
-            yield from map(self._remember, lines)
-        else:
-            yield Echo(lines[0].ranks, run[0][1].ranks, lines)
+        yield from found
 
     def _remember(self, said: Said) -> Said:
         self._shown.append((self._count, said))
