@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shlex
@@ -194,7 +195,7 @@ class Announcer:
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
 
-            say(f"\n{recall_for(sys.stderr, diagnosis)}")
+            self._say_whole(f"\n{recall_for(sys.stderr, diagnosis)}")
         if path is not None:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
@@ -261,15 +262,18 @@ class Announcer:
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news
-        text = render_for(sys.stderr, diagnosis)
-        if self._logs is None:
-            say(f"\n{text}")
-            return True
-        from hangdoc.report.last_output import last_output_for
+        text = f"\n{render_for(sys.stderr, diagnosis)}"
+        if self._logs is not None:
+            from hangdoc.report.last_output import last_output_for
 
-        with self._logs.held():
-            say(f"\n{text}{last_output_for(sys.stderr, diagnosis, snapshot)}")
+            text += last_output_for(sys.stderr, diagnosis, snapshot)
+        self._say_whole(text)
         return True
+
+    def _say_whole(self, text: str) -> None:
+        """Print lines that belong together: no lines of ranks come in between."""
+        with self._logs.held() if self._logs is not None else contextlib.nullcontext():
+            say(text)
 
     def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hangdoc.model.launch import number
+
 _OPTIONS = ("redirects", "tee", "log_dir", "local_ranks_filter")
 _SHORT = {"-r": "redirects", "-t": "tee"}
 _TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -43,6 +45,9 @@ def choose(command: Sequence[str], environment: Mapping[str, str], folder: Path)
     away = next((name for name in names[: _first_script(names)] if name in _ELSEWHERE), None)
     if away is not None:
         note = f"{away} may start ranks on other hosts, so --logs shows what reaches {away}, without ranks"
+        return Choice(variables, by_rank=False, notes=(note,))
+    if (number(environment.get("SLURM_NNODES")) or 1) > 1 and not any(name in _TORCHRUN for name in names):
+        note = f"{names[0]} may start ranks on the other hosts of this Slurm job, so --logs shows what it prints itself"
         return Choice(variables, by_rank=False, notes=(note,))
     accelerate = any(name in _ACCELERATE for name in names)
     given = _given(command, names, environment)

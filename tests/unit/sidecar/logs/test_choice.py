@@ -87,6 +87,13 @@ def test_other_hosts_are_told_nothing(line: str) -> None:
     assert found.notes
 
 
+def test_a_script_in_a_job_on_many_hosts_may_call_srun() -> None:
+    assert not chosen("bash start.sh", SLURM_NNODES="2").by_rank
+    assert "PET_LOG_DIR" not in chosen("bash start.sh", SLURM_NNODES="2").variables
+    assert chosen("torchrun train.py", SLURM_NNODES="2").variables == OURS
+    assert chosen("bash start.sh", SLURM_NNODES="1").variables == OURS
+
+
 def test_accelerate_needs_a_folder_of_the_users() -> None:
     assert not chosen("accelerate launch train.py").by_rank
     assert "PET_REDIRECTS" not in chosen("accelerate launch train.py").variables
