@@ -67,7 +67,7 @@ class Announcer:
 
         if self._logs is not None:
             where = self.run_directory.path / self._logs.path.name
-            notes = () if self._options.quiet else (f"each rank's own log is in {where}",)
+            notes = () if self._options.quiet else (f"{self._logs.contents} in {where}",)
             for note in (*notes, *self._logs.notes):
                 _say_line(note)
 

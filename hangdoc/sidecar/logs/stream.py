@@ -80,6 +80,12 @@ class LogStream:
         return self._folder.path
 
     @property
+    def contents(self) -> str:
+        """What is in the folder."""
+        own = self._choice.by_rank and not self._choice.elsewhere
+        return "the logs of the ranks and of the command are" if own else "the command's output is"
+
+    @property
     def notes(self) -> Sequence[str]:
         """What is to be said of the user's own settings."""
         return self._choice.notes
