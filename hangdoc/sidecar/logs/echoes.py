@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from hangdoc.sidecar.logs.folding import Said
 
@@ -16,6 +17,8 @@ LEAST = 3
 """Lines below which there is nothing to be gained."""
 MOST_REMEMBERED = 300
 """Lines that were shown last: further up, nobody looks for 'above'. Judgement."""
+_MOST_LOOKED_AT = 16
+"""Lines with the same text that are looked at: a rank that says one thing all the time is alone with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +34,10 @@ class Echoes:
     """Remembers what was shown last."""
 
     def __init__(self) -> None:
-        self._shown: deque[tuple[int, Said]] = deque(maxlen=MOST_REMEMBERED)
+        self._shown: deque[tuple[int, Said]] = deque()
         """With their numbers, which count up."""
+        self._by_key: dict[str, deque[tuple[int, Said]]] = {}
+        """Of those, the ones that may be repeated."""
         self._count = 0
         self._reached: dict[int, int] = {}
         """Rank → the number of the last line that it has said with others, or repeated: it repeats none before."""
@@ -57,14 +62,13 @@ class Echoes:
         """The line that ``said`` repeats: of a run, the next one of the ranks that it repeats; else the first."""
         if said.error or not said.ranks or (run and run[-1][2].ranks != said.ranks):
             return None
-        after = run[-1][0] if run else max(self._reached.get(rank, -1) for rank in said.ranks)
-        for number, shown in self._shown:
-            if number <= after or (run and shown.ranks != run[0][1].ranks):
-                continue
-            same = shown.key == said.key and not shown.error and not set(shown.ranks) & set(said.ranks)
-            if same or run:
-                return (number, shown) if same else None
-        return None
+        if run:
+            last, first = run[-1][0], run[0][1]
+            shown = next((each for each in self._shown if each[0] > last and each[1].ranks == first.ranks), None)
+            return shown if shown is not None and shown[1].key == said.key and not shown[1].error else None
+        after = max(self._reached.get(rank, -1) for rank in said.ranks)
+        same = islice(self._by_key.get(said.key, ()), _MOST_LOOKED_AT)
+        return next((each for each in same if each[0] > after and not set(each[1].ranks) & set(said.ranks)), None)
 
     def _ended(self, run: list[tuple[int, Said, Said]]) -> Iterator[Said | Echo]:
         if not run:
@@ -78,6 +82,15 @@ class Echoes:
 
     def _remember(self, said: Said) -> Said:
         self._shown.append((self._count, said))
+        if not said.error:
+            self._by_key.setdefault(said.key, deque()).append((self._count, said))
+        if len(self._shown) > MOST_REMEMBERED:
+            number, forgotten = self._shown.popleft()
+            same = self._by_key.get(forgotten.key)
+            if same and same[0][0] == number:
+                same.popleft()
+                if not same:
+                    del self._by_key[forgotten.key]
         if len(said.ranks) > 1:
             self._reached.update(dict.fromkeys(said.ranks, self._count))
         self._count += 1

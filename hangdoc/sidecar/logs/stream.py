@@ -23,7 +23,13 @@ from hangdoc.sidecar.logs.lines import Reader
 from hangdoc.sidecar.logs.owners import files_of_ranks, ranks_of_files
 
 _POLL_SECONDS = 0.05
+_IDLE_POLL_SECONDS = 0.1
+"""The same while nothing comes: the first line after a silence is a blink later."""
 _SEARCH_SECONDS = 0.2
+_IDLE_SECONDS = 1.0
+_RARE_SEARCH_SECONDS = 1.0
+_LIVELY_SECONDS = 20.0
+"""Between searches for new ranks: so long after the start and after new ones came, and later. Judgement."""
 _RAREST_SEARCH_SECONDS = 30.0
 _CHUNK = 64 << 10
 """Bytes of each file and round."""
@@ -68,11 +74,13 @@ class LogStream:
         self._stop = threading.Event()
         self._done = threading.Event()
         self._column = 0
-        self._searched_at = float("-inf")
+        self._next_search = 0.0
+        self._lively_until = time.monotonic() + _LIVELY_SECONDS
+        self._heard_at = 0.0
         self._elsewhere = choice.elsewhere
         """Ranks have files in another folder than ours, which only they name."""
         self._pause = 0.5
-        self._next_search = 0.0
+        self._ask_processes_at = 0.0
 
     @property
     def path(self) -> Path:
@@ -150,7 +158,11 @@ class LogStream:
                     return
                 if not last:
                     # Of a flood, no more than half a core is spent on the show.
-                    self._ended.wait(min(_POLL_SECONDS, time.monotonic() - began) if more else _POLL_SECONDS)
+                    took = time.monotonic() - began
+                    idle = began - self._heard_at > _IDLE_SECONDS
+                    self._ended.wait(
+                        min(_POLL_SECONDS, took) if more else _IDLE_POLL_SECONDS if idle else _POLL_SECONDS
+                    )
         except BrokenPipeError:
             pass  # whoever read it has had enough, as with every program; the files go on
         except Exception as error:  # the stream is a view: a failure in it must not end the watch
@@ -160,39 +172,49 @@ class LogStream:
 
     def _round(self, now: float, *, last: bool) -> bool:
         """Read what is new and write what is due; True if there is more to read at once."""
-        self._search(now, last=last)
-        ended = self._folder.ended()
-        for tail in ended:
-            while data := tail.read(_CHUNK):
-                self._hear(tail, data, now)
-            self._say(tail, tail.splitter.end(), now, always=False)
-        self._folder.drop(ended)
+        if last or now >= self._next_search:
+            self._search(now)
+            self._finish_ended(now)
         more = False
+        grown = [(written, tail) for tail in self._folder.tails if (written := tail.written()) >= 0]
         # What two streams of a rank say in one moment comes in the order in which they were written to.
-        for tail in sorted(self._folder.tails, key=Tail.written):
+        for _, tail in sorted(grown, key=lambda each: each[0]):
             data = tail.read(_CHUNK)
             more |= len(data) == _CHUNK
             self._hear(tail, data, now)
+            self._heard_at = now
+        for tail in self._folder.tails:
+            self._say(tail, tail.splitter.unfinished(now), now, always=False)
         if last and not more:
             for tail in self._folder.tails:
                 self._say(tail, tail.splitter.end(), now, always=False)
         self._write(self._folding.flush() if last and not more else self._folding.take(now))
         return more
 
-    def _search(self, now: float, *, last: bool) -> None:
+    def _finish_ended(self, now: float) -> None:
+        """Show the rest of files that will not grow, before what comes after them."""
+        ended = self._folder.ended()
+        for tail in ended:
+            while data := tail.read(_CHUNK):
+                self._hear(tail, data, now)
+            self._say(tail, tail.splitter.end(), now, always=False)
+        self._folder.drop(ended)
+
+    def _search(self, now: float) -> None:
         if not self._choice.by_rank:
+            self._next_search = float("inf")
             return
-        if last or now - self._searched_at >= _SEARCH_SECONDS:
-            self._searched_at = now
-            if self._folder.search():
-                self._expect()
-        if (self._elsewhere or not self._folder.attempts) and not last and now >= self._next_search:
+        if self._folder.search():
+            self._lively_until = now + _LIVELY_SECONDS
+            self._expect()
+        self._next_search = now + (_SEARCH_SECONDS if now < self._lively_until else _RARE_SEARCH_SECONDS)
+        if (self._elsewhere or not self._folder.attempts) and now >= self._ask_processes_at:
             # Ranks whose launcher was given another folder, here or in a script that we do not see into.
             for path, descriptor, rank in files_of_ranks(self._launcher):
                 self._elsewhere |= self._folder.add_elsewhere(path, descriptor, rank)
             self._expect()
             self._pause = 1.0 if self._elsewhere else min(2 * self._pause, _RAREST_SEARCH_SECONDS)
-            self._next_search = now + self._pause
+            self._ask_processes_at = now + self._pause
 
     def _expect(self) -> None:
         """A line is complete once all ranks of the latest start have said it."""
@@ -209,7 +231,6 @@ class LogStream:
             self._say(tail, f"… {tail.skipped} bytes are left out here; all of it is in {tail.path}", now)
         for text in tail.splitter.feed(data, now):
             self._say(tail, text, now)
-        self._say(tail, tail.splitter.unfinished(now), now, always=False)
         if self._folding.is_full():
             self._write(self._folding.take(now))
 
