@@ -76,7 +76,7 @@ class Announcer:
         from hangdoc.report.terminal import shown_by
         from hangdoc.sidecar.logs.stream import LogStream, Look
 
-        look = Look(shown_by(sys.stdout)[1], sys.stdout.encoding) if sys.stdout is not None else Look()
+        look = Look(shown_by(sys.stdout)[1], sys.stdout.encoding) if sys.stdout is not None else Look(output=-1)
         self._logs = LogStream.open(self.run_directory.make(), self._command, environment, look)
         return self._logs
 

@@ -173,6 +173,14 @@ def test_dies_of_the_signal_that_killed_the_command(number: int, tmp_path: Path)
     assert (done.returncode, done.stdout) == (-number, b"hello\n")
 
 
+def test_closed_standard_streams(tmp_path: Path) -> None:
+    line = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *HANGDOC, "watch", "--logs", "sh", "-c", "echo hello; exit 3"]
+    done = subprocess.run(line, env=environment(), cwd=tmp_path, timeout=DEADLINE, check=False)
+    assert done.returncode == 3
+    (log,) = tmp_path.glob(".hangdoc/2*/logs/stdout.log")
+    assert log.read_text() == "hello\n"
+
+
 def test_where_no_file_can_be_made(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     for number in range(1, 100):

@@ -43,10 +43,11 @@ _NOBODY_READS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How the stream may look. ``color``: with colors; ``encoding``: of stdout."""
+    """Where the stream goes and how it may look. ``output``: a descriptor, -1 if stdout is closed."""
 
     color: bool = False
     encoding: str = "utf-8"
+    output: int = 1
 
 
 class LogStream:
@@ -58,11 +59,10 @@ class LogStream:
         folder = LogFolder(run_directory)
         return cls(folder, choose(command, environment, folder.path), look)
 
-    def __init__(self, folder: LogFolder, choice: Choice, look: Look, output: int = 1) -> None:
+    def __init__(self, folder: LogFolder, choice: Choice, look: Look) -> None:
         self._folder = folder
         self._choice = choice
         self._look = look
-        self._output = output
         self._folding = Folding()
         self._echoes = Echoes()
         self._launcher = 0
@@ -257,13 +257,13 @@ class LogStream:
         self._folding.add(rank, tail.reader.line(text, now), now)
 
     def _write(self, said: Sequence[Said]) -> None:
-        if not said:
+        if not said or self._look.output < 0:
             return
         text = "".join(map(self._rendered, self._echoes.collapse(said)))
         data = memoryview(text.encode(self._look.encoding, "backslashreplace"))
         while data and not self._stop.is_set():
-            if select.select([], [self._output], [], _NOBODY_READS)[1]:
-                data = data[os.write(self._output, data[: select.PIPE_BUF]) :]
+            if select.select([], [self._look.output], [], _NOBODY_READS)[1]:
+                data = data[os.write(self._look.output, data[: select.PIPE_BUF]) :]
 
     def _rendered(self, said: Said | Echo) -> str:
         """'[0-3] epoch 1'. What the command itself says has no ranks before it."""

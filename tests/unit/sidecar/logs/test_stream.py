@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ class Shown:
         self.reader, self.writer = os.pipe()
         self.folder = LogFolder(path)
         self.command = tuple(os.dup(descriptor) for descriptor in self.folder.outputs)
-        self.stream = LogStream(self.folder, choice, look, self.writer)
+        self.stream = LogStream(self.folder, choice, replace(look, output=self.writer))
         self.failures: list[str] = []
         self.text = ""
 
