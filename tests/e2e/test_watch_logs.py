@@ -52,14 +52,15 @@ def test_four_ranks_and_a_hang(watch: Watch, tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith("[")]
     said = [re.sub(r"\[2\d{3}-.*?\] ", "", line) for line in lines]
     for part in (r"DEEPMD INFO      __  __  ___  _", r" |  \/  || _ \| |__", "Please read and cite:"):
-        assert sum(line.endswith(part) for line in lines) == 1, done.explain()
+        # Once; twice if a busy machine lets ranks come late with it, and a moment apart.
+        assert sum(line.endswith(part) for line in lines) in (1, 2), done.explain()
     own = sorted(line for line in said if "of 4" in line)
     assert own == [f"[{rank}]   DEEPMD INFO    rank {rank} of 4" for rank in range(4)]
     assert [line for line in said if "step 3" in line] == ["[2]   leaving out step 3"]
     assert [line for line in said if line.endswith("step 2")], done.explain()
     # The report, the page and the snapshot know what the culprit wrote last.
     assert re.search(r"\n  rank 2 wrote  step 1\n +step 2\n +leaving out step 3\n", done.stderr), done.explain()
-    page = (done.run_dir / "stall-1.html").read_text()
+    page = done.snapshots()[-1].with_suffix(".html").read_text()
     assert "leaving out step 3" in page
     assert page.index("rank 2: ") < page.index("rank 0: ")
     # Each rank has its own files, complete, for the user's eyes only.
@@ -86,8 +87,8 @@ def test_the_users_folder_and_a_ranks_own_error(watch: Watch, tmp_path: Path) ->
     done = watch([*TORCHRUN, "2", "--log-dir", str(mine), str(script)], "--logs", on_hang="report")
     assert done.status == 1, done.explain()
     assert f"the ranks' files are in {mine}" in done.stderr
-    assert "[0,1] hello\n" in done.stdout
-    assert "[1]   AssertionError: bad luck\n" in done.stdout
+    assert "".join(sorted(re.findall(r"\[([01,]+)\] +hello\n", done.stdout))) in ("0,1", "01"), done.explain()
+    assert re.search(r"^\[1\] +AssertionError: bad luck$", done.stdout, re.MULTILINE), done.explain()
     assert [path.read_text() for path in mine.glob("*/attempt_0/0/stdout.log")] == ["hello\n"]
 
 
