@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shlex
@@ -24,6 +25,7 @@ from hangdoc.sidecar.run_directory import DEFAULT_PARENT, RunDirectory
 if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis
     from hangdoc.model.snapshot import JobSnapshot
+    from hangdoc.sidecar.logs.stream import LogStream
 
 _SAY_SECONDS = 2.0
 """How long a terminal or pipe that takes nothing may delay the watch, for each message. Judgement."""
@@ -50,6 +52,7 @@ class Announcer:
         self._hang_is_new = False
         """The report of a hang was printed, and nothing has been done after it."""
         self._hang_command = HangCommand(options.on_hang_exec, _say_line) if options.on_hang_exec else None
+        self._logs: LogStream | None = None
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -61,6 +64,25 @@ class Announcer:
             if len(command) > _LONGEST_COMMAND:
                 command = command[: _LONGEST_COMMAND - 1] + "…"
             say(f"hangdoc: watching pid {pid}, {command}\n")
+
+        if self._logs is not None:
+            where = self.run_directory.path / self._logs.path.name
+            notes = () if self._options.quiet else (f"{self._logs.contents} in {where}",)
+            for note in (*notes, *self._logs.notes):
+                _say_line(note)
+
+    def open_logs(self, environment: Mapping[str, str]) -> LogStream:
+        """The stream of what the command and its ranks are going to write. Raises ``HangdocError``."""
+        from hangdoc.report.terminal import shown_by
+        from hangdoc.sidecar.logs.stream import LogStream, Look
+
+        look = Look(shown_by(sys.stdout)[1], sys.stdout.encoding) if sys.stdout is not None else Look(output=-1)
+        self._logs = LogStream.open(self.run_directory.make(), self._command, environment, look)
+        return self._logs
+
+    def on_no_stream(self, why: str) -> None:
+        """Say that the logs are not shown any more."""
+        _say_line(f"the logs are no longer shown ({why}), but still written")
 
     def on_no_probes(self, why: HangdocError) -> None:
         """Say that the ranks will be seen only from outside."""
@@ -146,6 +168,8 @@ class Announcer:
     def close(self) -> None:
         """End an early look and a command of the user's that still run."""
         self._ahead.close()
+        if self._logs is not None:
+            self._logs.close()
         if self._hang_command is not None:
             self._hang_command.close()
 
@@ -175,7 +199,7 @@ class Announcer:
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
 
-            say(f"\n{recall_for(sys.stderr, diagnosis)}")
+            self._say_whole(f"\n{recall_for(sys.stderr, diagnosis)}")
         if path is not None:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
@@ -204,7 +228,7 @@ class Announcer:
         self._heard = ""
         try:
             diagnosis = diagnose(snapshot)
-            printed = self._print(diagnosis)
+            printed = self._print(diagnosis, snapshot)
         except Exception as error:  # a bug in hangdoc must not cost the snapshot or the rest of the watch
             failure = mask_text(f"{type(error).__name__}: {error}")
             self._last, self._end, self._hang_is_new = (None, None), None, False
@@ -235,15 +259,25 @@ class Announcer:
         elif self._hang_is_new:
             self.on_no_restart(found)
 
-    def _print(self, diagnosis: Diagnosis) -> bool:
+    def _print(self, diagnosis: Diagnosis, snapshot: JobSnapshot) -> bool:
         from hangdoc.report.terminal import render_for
 
         news = _news(diagnosis)
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news
-        say(f"\n{render_for(sys.stderr, diagnosis)}")
+        text = f"\n{render_for(sys.stderr, diagnosis)}"
+        if self._logs is not None:
+            from hangdoc.report.last_output import last_output_for
+
+            text += last_output_for(sys.stderr, diagnosis, snapshot)
+        self._say_whole(text)
         return True
+
+    def _say_whole(self, text: str) -> None:
+        """Print lines that belong together: no lines of ranks come in between."""
+        with self._logs.held() if self._logs is not None else contextlib.nullcontext():
+            say(text)
 
     def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically

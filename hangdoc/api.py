@@ -47,6 +47,7 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
         folder = NoSocketFolder()
     announcer.run_directory.socket_folder = folder.announced
     try:
+        logs = announcer.open_logs(environment) if options.logs else None
         return run_watched(
             command,
             options,
@@ -55,6 +56,7 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
             socket_folder=folder,
             environment=environment,
             restore_signals=restore_signals,
+            logs=logs,
         )
     finally:
         announcer.close()

@@ -36,6 +36,7 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "meet_send_sources": bool,
     "record": str,
     "entries": int,
+    "logs": bool,
     "json": bool,
     "save": str,
     "source": str,

@@ -74,6 +74,15 @@ def watch(
             help="Also write the report of a hang here; .html, .md, .txt, .json or .trace.json (Perfetto). Repeatable.",
         ),
     ] = None,
+    logs: Annotated[
+        bool,
+        typer.Option(
+            "--logs",
+            envvar=env("logs"),
+            help="Give each rank log files of its own in the run directory, and print one stream of them: what several "
+            "ranks say stands once, as [0-3] epoch 1. The ranks lose their terminal.",
+        ),
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="Print no start line.")] = False,
     no_source: Annotated[
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
@@ -143,6 +152,7 @@ def watch(
             meet_send_sources=meet_send_sources,
             record=recorded(record),
             entries=entries,
+            logs=logs,
         ),
         restore_signals=False,
     )

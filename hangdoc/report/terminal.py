@@ -63,7 +63,7 @@ def render(
 
 def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
     """The report as ``stream`` can show it: its width, encoding and colors, NO_COLOR and TERM respected."""
-    width, color, unicode = _shown_by(stream, environment)
+    width, color, unicode = shown_by(stream, environment)
     return render(diagnosis, width=width, color=color, unicode=unicode)
 
 
@@ -82,7 +82,7 @@ def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unico
 
 def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
     """``recall`` as ``stream`` can show it."""
-    width, color, unicode = _shown_by(stream, environment)
+    width, color, unicode = shown_by(stream, environment)
     return recall(diagnosis, width=width, color=color, unicode=unicode)
 
 
@@ -90,7 +90,7 @@ def heard_for(
     stream: TextIO, outcome: str, sentence: str, fix: str, hosts: int, environment: Mapping[str, str] | None = None
 ) -> str:
     """Sentence and fix of a diagnosis of ``hosts`` hosts that was made on another host, as ``stream`` can show it."""
-    width, color, unicode = _shown_by(stream, environment)
+    width, color, unicode = shown_by(stream, environment)
     layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
     known = outcome if outcome in _MARKS else "blind"
     mark, style = _MARKS[known]
@@ -110,7 +110,7 @@ def headline(diagnosis: Diagnosis) -> tuple[str, list[str]]:
     return f"{mark} {diagnosis.outcome}", list(_job(diagnosis, with_stall=True))
 
 
-def _shown_by(stream: TextIO, environment: Mapping[str, str] | None) -> tuple[int, bool, bool]:
+def shown_by(stream: TextIO, environment: Mapping[str, str] | None = None) -> tuple[int, bool, bool]:
     """What the stream can show: cells of a line, colors, Unicode."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)

@@ -2,6 +2,7 @@
 
 The command keeps our stdin, stdout, stderr, terminal, inherited file descriptors, process group, working
 directory, signal mask and argv. Two environment variables differ: ``PYTHONPATH`` and ``HANGDOC_PROBE``.
+Only where the user asks for ``--logs``, stdout and stderr are files, and torchrun is told so by variables of its own.
 """
 
 from __future__ import annotations
@@ -60,19 +61,25 @@ def child_environment(environment: Mapping[str, str], socket_folder: Path | None
     return child
 
 
-def spawn(command: Sequence[str], executable: str, environment: Mapping[str, str], mask: Iterable[int]) -> int:
-    """Start the command with signal mask ``mask`` and return its pid.
+def spawn(
+    command: Sequence[str],
+    executable: str,
+    environment: Mapping[str, str],
+    mask: Iterable[int],
+    outputs: Sequence[int] = (),
+) -> int:
+    """Start the command with signal mask ``mask`` and return its pid. ``outputs``: what replaces its stdout and stderr.
 
     Raises ``CannotRun``, ``CommandNotFound`` (a script's interpreter is missing) or ``WatcherFailed``.
     """
     try:
-        return _spawn(executable, command, environment, mask)
+        return _spawn(executable, command, environment, mask, outputs)
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise _explain(error, command[0]) from error
     # A script without a #! line: shells, env and timeout hand it to sh.
     try:
-        return _spawn(_SHELL, [_SHELL, executable, *command[1:]], environment, mask)
+        return _spawn(_SHELL, [_SHELL, executable, *command[1:]], environment, mask, outputs)
     except OSError as error:
         raise _explain(error, command[0]) from error
 
@@ -96,9 +103,20 @@ def replace_ourselves(command: Sequence[str], executable: str, environment: Mapp
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
-def _spawn(executable: str, argv: Sequence[str], environment: Mapping[str, str], mask: Iterable[int]) -> int:
+def _spawn(
+    executable: str,
+    argv: Sequence[str],
+    environment: Mapping[str, str],
+    mask: Iterable[int],
+    outputs: Sequence[int],
+) -> int:
     return os.posix_spawn(
-        executable, list(argv), dict(environment), setsigmask=list(mask), setsigdef=list(_IGNORED_BY_PYTHON)
+        executable,
+        list(argv),
+        dict(environment),
+        file_actions=[(os.POSIX_SPAWN_DUP2, output, number) for number, output in enumerate(outputs, start=1)],
+        setsigmask=list(mask),
+        setsigdef=list(_IGNORED_BY_PYTHON),
     )
 
 

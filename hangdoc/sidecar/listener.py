@@ -92,5 +92,8 @@ class Listener(Protocol):
     def on_restarted(self) -> None:
         """The launcher has started new ranks."""
 
+    def on_no_stream(self, why: str) -> None:
+        """The stream of the ranks' logs has failed; they still write to their files."""
+
     def on_blind(self, why: str) -> None:
         """The watch failed; the job runs on."""

@@ -62,3 +62,5 @@ class WatchOptions:
     record: tuple[str, ...] = RECORDED
     entries: int | None = None
     """How many of each a rank keeps; None: as many as PyTorch's recorder (2,000) and the probe (1,000) keep."""
+    logs: bool = False
+    """Ranks write to files of their own in the run directory, and one stream of them goes to stdout."""

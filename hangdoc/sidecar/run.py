@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM
+from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError
 from hangdoc.model.codec import write_atomically
@@ -20,9 +21,13 @@ from hangdoc.sidecar.options import RECORDED, WatchOptions
 from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, living_watcher
 from hangdoc.sidecar.signals import SignalGate, pass_on, wake_main_thread
 
+if TYPE_CHECKING:
+    from hangdoc.sidecar.logs.stream import LogStream
+
 ABORTED = 124
 _ASKED_TO_END = frozenset({SIGINT, SIGTERM, SIGHUP, SIGQUIT})
 _LAST_WORDS_SECONDS = 20.0
+_STREAM_POLL_SECONDS = 0.02
 
 
 def run_watched(
@@ -34,9 +39,11 @@ def run_watched(
     socket_folder: SocketFolder | NoSocketFolder,
     environment: Mapping[str, str],
     restore_signals: bool = True,
+    logs: LogStream | None = None,
 ) -> int:
     """Run the command to its end, watched. Returns its exit status, negative for a signal; 124 if aborted.
 
+    ``logs``: the stream of the ranks' logs, which ends with the command; None: the command writes where we do.
     Must be called in the main thread. With ``restore_signals`` False it leaves the signals it took blocked.
     Raises ``CannotRun``, ``CommandNotFound``, ``WatcherFailed``.
     """
@@ -45,8 +52,12 @@ def run_watched(
     try:
         _tell_what_to_record(socket_folder.announced, options)
         child_environment = launch.child_environment(environment, socket_folder.announced)
-        pid = launch.spawn(command, executable, child_environment, gate.previous_mask)
+        child_environment.update(logs.variables if logs is not None else {})
+        outputs = logs.outputs if logs is not None else ()
+        pid = launch.spawn(command, executable, child_environment, gate.previous_mask, outputs)
         listener.on_start(pid)
+        if logs is not None:
+            logs.begin(pid, listener.on_no_stream)
         state = CommandState()
         watching = _WatcherThread(
             Run(tuple(command), run_id, pid, socket_folder.path),
@@ -57,7 +68,11 @@ def run_watched(
         )
         watching.begin()
         _wait_for_command(pid, gate, state)
+        if logs is not None:
+            logs.end()
         watching.let_finish(gate)
+        if logs is not None:
+            _wait_for_stream(logs, gate)
     except BaseException:
         gate.close()
         raise
@@ -102,6 +117,14 @@ def _wait_for_command(pid: int, gate: SignalGate, state: CommandState) -> None:
             continue
         state.asked_to_end |= received.number in _ASKED_TO_END
         pass_on(received, pid)
+
+
+def _wait_for_stream(logs: LogStream, gate: SignalGate) -> None:
+    """Until all has been shown: as long as its reader takes, like any program that writes, or until we are to end."""
+    while not logs.is_done(_STREAM_POLL_SECONDS):
+        received = gate.wait(0.0)
+        if received is not None and received.number in _ASKED_TO_END:
+            return
 
 
 class _WatcherThread(threading.Thread):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from dataclasses import dataclass, field
 
@@ -16,6 +17,8 @@ _MAX_LINES = 40
 _MAX_BYTES = 64 << 10
 _MAX_LINE = 400
 _MAX_TELLING = 8
+_SAME_TIME = 2.0
+"""Seconds by which a process's two streams may differ and still tell of the same moment. Judgement."""
 _MOST_GENERATIONS = 16
 """How far above a rank its watcher may run: torchrun, a shell and a wrapper or two are between them. Judgement."""
 _TELLING = ("EnforceNotMet", "enforce fail")
@@ -58,12 +61,26 @@ def log_files(pid: int) -> tuple[LogFile, ...]:
 
 
 def read_log(files: tuple[LogFile, ...]) -> LogTail | None:
-    """The tail of the first of ``files`` that holds text: at most 40 lines, control characters escaped."""
-    for file in files:
+    """The tail of the first of ``files`` that holds text: at most 40 lines, control characters escaped.
+
+    A file that was written to well after the others comes before them: a warning of the start is not the last word.
+    """
+    for file in _latest_first(files):
         lines = _read(file)[-_MAX_LINES:]
         if lines:
             return LogTail(clean(file.path), lines)
     return None
+
+
+def _latest_first(files: tuple[LogFile, ...]) -> list[LogFile]:
+    """The files in their order, those behind that were written to clearly before another one."""
+    written: dict[LogFile, float] = {}
+    for file in files:
+        with contextlib.suppress(OSError):
+            status = os.stat(file.path, follow_symlinks=False)  # noqa: PTH116
+            written[file] = status.st_mtime if status.st_size else 0.0
+    latest = max(written.values(), default=0.0)
+    return sorted(files, key=lambda file: latest - written.get(file, 0.0) > _SAME_TIME)
 
 
 def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:

@@ -102,7 +102,7 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
         tree=call_tree(diagnosis),
         stacks=_stacks(job) if job is not None else [],
         sockets=_sockets(job) if job is not None else [],
-        logs=_logs(job) if job is not None else [],
+        logs=_logs(job, frozenset(diagnosis.culprits)) if job is not None else [],
         statistics=_statistics(job) if job is not None else None,
     )
 
@@ -165,8 +165,10 @@ def _sockets(job: JobSnapshot) -> list[tuple[str, str]]:
     return found[:_MOST_SOCKETS]
 
 
-def _logs(job: JobSnapshot) -> list[tuple[str, LogTail]]:
-    logs = [(f"rank {rank.rank}", rank.log) for rank in job.ranks if rank.log is not None and rank.log.lines]
+def _logs(job: JobSnapshot, culprits: frozenset[int]) -> list[tuple[str, LogTail]]:
+    """Whose log, and its end; those of culprits first."""
+    ranks = sorted(job.ranks, key=lambda rank: (rank.rank not in culprits, rank.rank))
+    logs = [(f"rank {rank.rank}", rank.log) for rank in ranks if rank.log is not None and rank.log.lines]
     shared = [("all ranks", job.log)] if job.log is not None and job.log.lines else []
     return [*shared, *logs][:_MOST_LOGS]
 

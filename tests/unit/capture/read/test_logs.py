@@ -43,6 +43,23 @@ def test_the_first_that_says_something(tmp_path: Path) -> None:
     assert read_log(()) is None
 
 
+def test_what_was_written_last_comes_before_what_lies_back(tmp_path: Path) -> None:
+    stderr, stdout = tmp_path / "stderr.log", tmp_path / "stdout.log"
+    stderr.write_text("a warning of the start\n")
+    stdout.write_text("saving\n")
+    found = read_log(files(stderr, stdout))
+    assert found is not None
+    assert found.path == str(stderr), "both tell of the same moment"
+    os.utime(stderr, (0, stdout.stat().st_mtime - 60))
+    found = read_log(files(stderr, stdout))
+    assert found is not None
+    assert found.path == str(stdout)
+    stdout.write_text("")
+    found = read_log(files(stderr, stdout))
+    assert found is not None
+    assert found.path == str(stderr)
+
+
 def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     assert read_log(files(tmp_path / "fifo")) is None
