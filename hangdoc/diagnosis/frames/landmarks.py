@@ -19,6 +19,8 @@ class Role(Enum):
 
     BACKWARD = "backward"
     """Gradients are synchronized."""
+    GROUPS = "groups"
+    """Process groups are made, and whoever calls it knows that."""
 
 
 @dataclass(frozen=True, slots=True)
