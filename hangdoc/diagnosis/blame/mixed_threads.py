@@ -46,7 +46,8 @@ class MixedThreads(Explanation):
 
 def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
     """The calls in which threads of every rank wait at once, on the default group; None where histories tell more."""
-    if case.programs or case.hidden or len(case.activities) < 2:
+    still = not any(activity.moving for activity in case.activities.values())
+    if case.programs or case.hidden or len(case.activities) < 2 or not still:
         return None
     found = [_calls(case, rank) for rank in case.activities]
     if len(found[0]) < 2 or any(calls.keys() != found[0].keys() for calls in found):
