@@ -124,7 +124,8 @@ def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     if blame.diverged is not None:
         return
     for call in blame.found.calls if isinstance(blame.found, MixedThreads) else ():
-        yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
+        if call.frame is not None:
+            yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
     alike = tuple(case.seen) if isinstance(blame.found, AllArrived) and not case.programs else ()
     there: dict[tuple[Frame, str], list[int]] = {}
     for rank in sorted(blame.culprits or alike):

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.landmarks import below_user, serves_another_thread
+from hangdoc.diagnosis.frames.landmarks import below_user, serves_another_thread, words
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import kind_mark
@@ -29,7 +30,8 @@ class ThreadCall:
 
     thread: str
     op: str
-    frame: Frame
+    frame: Frame | None
+    """The user's line; None in a thread of a library's."""
 
     @property
     def name(self) -> str:
@@ -61,18 +63,25 @@ def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:
     """Site → the call of each thread of the rank that waits in a collective of the default group."""
     process = case.ranks[rank].process
     threads = process.last.threads if process is not None and process.last is not None else ()
+    waiting = [t for t in threads if _waits_in_collective(t) and not _has_a_group(t.frames)]
     return {
-        site_of(t.frames): ThreadCall(t.name, python_op(t.frames) or "", user_stack(t.frames)[0])
-        for t in threads
-        if _waits_in_collective(t) and not _has_a_group(t.frames)
+        site_of(t.frames): ThreadCall(t.name, _op(t.frames), next(iter(user_stack(t.frames)), None)) for t in waiting
     }
+
+
+def _op(stack: Stack) -> str:
+    """'all_gather (torch.distributed.checkpoint coordinating the ranks)'."""
+    op, library = python_op(stack) or "a collective", words(stack)
+    return f"{op} ({library})" if library else op
 
 
 def _waits_in_collective(thread: Thread) -> bool:
     mark = kind_mark(thread.frames) if thread.frames and not serves_another_thread(thread.name) else None
-    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE and bool(user_stack(thread.frames))
+    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
 
 
 def _has_a_group(stack: Stack) -> bool:
-    """True if the call was given a group, which may be the thread's own."""
-    return any(_GROUP in local.value for frame in below_user(stack) for local in frame.locals)
+    """True if the call was given a group, which may be the thread's own: by the locals of the function of torch's that
+    was called, as it hands a group of its own to those that it calls."""
+    called = next((frame for frame in reversed(below_user(stack)) if frame.file.endswith(names("wraps_call"))), None)
+    return called is not None and any(_GROUP in local.value for local in called.locals)

@@ -74,13 +74,22 @@ def group_by_item(tree: ast.AST, line: int) -> tuple[str, int, str] | None:
 
     Example: `for task in tasks: ⏎ dist.all_reduce(x, group=groups[task])` → ('groups[task]', 1, 'for task in tasks:').
     """
-    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line))
-    given = next((k.value for call in calls for k in call.keywords if k.arg in names("group_argument")), None)
+    given = _group_given(tree, line)
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
     for loop in sorted(loops, key=lambda n: n.lineno, reverse=True):
         if given is not None and _simple_names(loop.target) & _simple_names(given):
             return text_of(given), loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
     return None
+
+
+def group_given(tree: ast.AST, line: int) -> str:
+    """The group that a call at the line is given, as it is written; '' where none is."""
+    return text_of(_group_given(tree, line))
+
+
+def _group_given(tree: ast.AST, line: int) -> ast.expr | None:
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line))
+    return next((k.value for call in calls for k in call.keywords if k.arg in names("group_argument")), None)
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
