@@ -26,7 +26,7 @@ from hangdoc.diagnosis.state.process import (
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
-from hangdoc.model.process import Process
+from hangdoc.model.process import OpenFile, Process
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import reads_as_state
 
@@ -120,15 +120,32 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
 def dead_child(process: Process) -> Process | None:
     """The child that has ended while the process waits for a message of multiprocessing's, if there is one.
 
-    Its pipe need not close: siblings that were forked after it hold its end as well. Example: three workers behind
-    pipes, of which the second crashed → the second.
+    Its pipe need not close: siblings that were forked after it hold its end as well. Where a living child may be the
+    one that is waited for, None. Example: three workers behind pipes, of which the second crashed and the others wait
+    for work → the second.
     """
-    main = process.last.main if process.last is not None else None
-    waits = below_user(main.frames) if main is not None else ()
-    if not any(frame.file.endswith(names("process_channel_file")) for frame in waits):
+    children = [child for child in process.children if child.role == "child"]
+    dead = [child for child in children if state_of(child)[0] == ActivityKind.ZOMBIE]
+    if not dead or not _waits_for_message(process):
         return None
-    dead = [c for c in process.children if c.role == "child" and state_of(c)[0] == ActivityKind.ZOMBIE]
-    return dead[0] if dead and not any(is_moving(c) for c in process.children) else None
+    own = {_ends(file) for file in process.blocking_files}
+    holders = {pid for file in process.blocking_files for pid in file.peers}
+    living = [child for child in children if child not in dead and (not holders or child.pid in holders)]
+    idle = [c for c in living if _waits_for_message(c) and not own & {_ends(file)[::-1] for file in c.blocking_files}]
+    return dead[0] if len(idle) == len(living) else None
+
+
+def _waits_for_message(process: Process) -> bool:
+    """True if the main thread waits for a message of another process's, or for room for one."""
+    main = process.last.main if process.last is not None and not is_moving(process) else None
+    below = below_user(main.frames) if main is not None else ()
+    return any(frame.file.endswith(names("process_channel_file")) for frame in below)
+
+
+def _ends(file: OpenFile) -> tuple[str, str]:
+    """('A', 'B') of 'socket:unix A to B'."""
+    here, _, there = file.target.partition(" to ")
+    return here.rpartition(" ")[2], there
 
 
 def is_pool_idle(process: Process) -> bool:

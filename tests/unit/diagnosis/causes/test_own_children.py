@@ -47,3 +47,23 @@ def test_without_a_dead_worker_the_one_that_is_read_from_is_followed():
 
     job = api.load(case("environment_pool"))
     assert code(with_children(job, 1, alive)) == "HD507"
+
+
+def test_a_worker_that_does_something_else_may_be_the_one_that_is_waited_for():
+    def busy(child: Process) -> Process:
+        looks = (dataclasses.replace(look, threads=()) if look.state != "Z" else look for look in child.looks)
+        return dataclasses.replace(child, looks=tuple(looks))
+
+    assert code(with_children(api.load(case("environment_pool")), 1, busy)) == "HD507"
+
+
+def test_a_worker_that_reads_from_the_other_end_is_the_one_that_is_waited_for():
+    job = api.load(case("environment_pool"))
+    (read_from,) = job.ranks[1].process.blocking_files
+    here, there = read_from.target.removeprefix("socket:unix ").split(" to ")
+    other_end = dataclasses.replace(read_from, target=f"socket:unix {there} to {here}")
+
+    def answering(child: Process) -> Process:
+        return dataclasses.replace(child, blocking_files=(other_end,))
+
+    assert code(with_children(job, 1, answering)) == "HD507"
