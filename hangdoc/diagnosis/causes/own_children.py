@@ -39,6 +39,8 @@ def child_joined(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     stack = _stack(helper)
     here, started = user_stack(stack)[0], case.activities[rank].where
     joins = _places(case, names("joins_job"), {frame.file for frame in user_stack(stack)})
+    ran = {(frame.file, plain(frame.function)) for frame in user_stack(stack)}
+    joins = [each for each in joins if (each.file, each.function) in ran] or joins
     joining: Message = ["init_process_group at ", place(joins[0])] if len(joins) == 1 else "its init_process_group"
     return Finding(
         "HD306",
@@ -133,7 +135,7 @@ def _ask_first(case: Case, where: Frame | None, method: str) -> Message:
 
 
 def _places(case: Case, functions: Collection[str], files: Collection[str]) -> list[Frame]:
-    """The places in those files of the user's that call one of the functions, of which one is known to have run."""
+    """The places in those files of the user's that call one of the functions."""
     found = {
         (file, line): function_name(tree, line)
         for file in files
