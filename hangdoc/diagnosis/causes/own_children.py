@@ -73,12 +73,17 @@ def _listed(words: Sequence[str]) -> str:
 
 
 def _joined_child(case: Case, rank: int) -> Process | None:
-    """The one process below the rank that communicates through torch.distributed, while the rank waits for it."""
+    """The one process below the rank that communicates through torch.distributed, and has the rank's variables."""
     process, known = case.ranks[rank].process, dict(case.ranks[rank].environment)
-    if process is None or not all(name in known for name in _OF_THE_JOB):
+    found = [each for each in descendants(process) if _communicates(each)] if process is not None else []
+    if len(found) != 1 or not user_stack(_stack(found[0])):
         return None
-    found = [each for each in descendants(process) if any(map(is_distributed, below_user(_stack(each))))]
-    return found[0] if len(found) == 1 and found[0] in process.children and user_stack(_stack(found[0])) else None
+    inherited = dict(found[0].environment)
+    return found[0] if all(name in known and inherited.get(name) == known[name] for name in _OF_THE_JOB) else None
+
+
+def _communicates(process: Process) -> bool:
+    return any(map(is_distributed, below_user(_stack(process))))
 
 
 def _stack(process: Process) -> Stack:

@@ -30,8 +30,9 @@ def code(job: JobSnapshot) -> str:
 def test_a_child_without_the_jobs_variables_has_a_rendezvous_of_its_own():
     job = api.load(case("child_inherits_job"))
     assert code(job) == "HD306"
-    bare = tuple(dataclasses.replace(rank, environment=()) for rank in job.ranks)
-    assert code(dataclasses.replace(job, ranks=bare)) == "HD509"
+    for names in ((), (("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "localhost"), ("MASTER_PORT", "1"))):
+        apart = with_children(job, 0, lambda child, names=names: dataclasses.replace(child, environment=names))
+        assert code(apart) == "HD509"
 
 
 def test_the_worker_that_died_is_named_and_not_one_that_waits_for_work():
