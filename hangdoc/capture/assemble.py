@@ -70,6 +70,7 @@ def process_of(
         locked_files=files.locked.get(family.pid, ()),
         named_locks=files.named.get(family.pid, ()),
         cwd=family.cwd,
+        environment=family.environment,
         children=tuple(found for child in family.children if (found := process_of(child, looks, files))),
     )
 

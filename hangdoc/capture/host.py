@@ -31,7 +31,7 @@ from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, ProcessExit
-from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.snapshot import NO_PROBE, HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 
 _T = TypeVar("_T")
 _LAUNCHER = -1
@@ -49,7 +49,7 @@ _NATIVE_SECONDS = 2.0
 """For four ranks at once; one takes 0.25 to 0.6 s (measured)."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
-_NO_PROBE = Unavailable("journal", "there is no probe in this process")
+_NO_PROBE = Unavailable("journal", NO_PROBE)
 _NO_PROBE_YET = Unavailable(
     "journal",
     "its probe has not started: it made no store or process group yet, or its Python loads no plug-ins of torch",

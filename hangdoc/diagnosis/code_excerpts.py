@@ -13,12 +13,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.diagnosis import CodeExcerpt, CodeLine, Divergence
@@ -119,16 +120,21 @@ def _called(frame: Frame) -> str:
 
 
 def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
-    """Where the culprits are, if no two sides show it."""
+    """Where the culprits are, if no two sides show it; where any rank may be one, where all of them are."""
     if blame.diverged is not None:
         return
+    for call in blame.found.calls if isinstance(blame.found, MixedThreads) else ():
+        if call.frame is not None:
+            yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
+    alike = tuple(case.seen) if isinstance(blame.found, AllArrived) and not case.programs else ()
     there: dict[tuple[Frame, str], list[int]] = {}
-    for rank in sorted(blame.culprits):
+    for rank in sorted(blame.culprits or alike):
         activity = case.activities.get(rank)
         if activity is not None and activity.where is not None:
             there.setdefault((activity.where, activity.text), []).append(rank)
     for (where, text), ranks in there.items():
-        yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty=True)
+        guilty = not set(ranks).isdisjoint(blame.culprits)
+        yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty)
 
 
 def _excerpt(text: SourceText, notes: list[_Note], writer: Writer) -> CodeExcerpt:

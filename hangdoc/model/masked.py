@@ -92,7 +92,10 @@ _OWN_WAYS: dict[type, dict[str, Callable[[Any], Any]]] = {
     Local: {"value": lambda local: mask_named(local.name, local.value)},
     Attribute: {"value": lambda attribute: mask_named(attribute.name, attribute.value)},
     LogTail: {"lines": lambda log: mask_lines(log.lines)},
-    Process: {"argv": lambda process: mask_words(process.argv)},
+    Process: {
+        "argv": lambda process: mask_words(process.argv),
+        "environment": lambda process: tuple(map(_variable, process.environment)),
+    },
     ForeignServer: {"argv": lambda server: mask_words(server.argv)},
     JobSnapshot: {"command": lambda job: mask_words(job.command)},
     RankSnapshot: {

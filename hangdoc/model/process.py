@@ -129,6 +129,8 @@ class Process:
     """Files that are there and that locals of its main thread name as locks, with those that hold a lock on them."""
     cwd: str = ""
     """Its working directory; '' where it could not be read."""
+    environment: tuple[tuple[str, str], ...] = ()
+    """Of a child: the variables by which torch's env:// finds a job, as it was started with them."""
     children: tuple[Process, ...] = ()
 
     @property

@@ -24,6 +24,10 @@ class Unavailable:
     rank: int | None = None
 
 
+NO_PROBE = "there is no probe in this process"
+"""Why a rank's journal is missing that nobody started under ``watch``: its past is there, and was not asked for."""
+
+
 @dataclass(frozen=True, slots=True)
 class LogTail:
     """The last lines a rank wrote, where its output goes to a file."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hangdoc.model.diagnosis import Branch, Diagnosis
+from hangdoc.model.snapshot import NO_PROBE
 from hangdoc.model.wording import name_ranks
 from hangdoc.report.behavior_rows import FileNames, label_ranks
 from hangdoc.report.layout import Piece, Row
@@ -24,18 +26,42 @@ def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
     if diagnosis.why:
         yield Row("why", (Piece(diagnosis.why),))
     yield from _branch(diagnosis)
-    if diagnosis.fix:
-        yield Row("fix", (Piece(diagnosis.fix),))
+    yield from fix_row(diagnosis)
     if diagnosis.repair and diagnosis.repair.text:
         yield Row("repair", (Piece(diagnosis.repair.text),))
     yield from _alternatives(diagnosis)
 
 
+def fix_row(diagnosis: Diagnosis) -> Iterator[Row]:
+    """The fix, unless all there is to do is to see the past: that is the report's last row."""
+    if diagnosis.fix and diagnosis.fix.rstrip(".").casefold() != _to_see_the_past(diagnosis).casefold():
+        yield Row("fix", (Piece(diagnosis.fix),))
+
+
 def evidence_rows(diagnosis: Diagnosis) -> Iterator[Row]:
-    """What was seen, what could not be seen, and how sure hangdoc is."""
+    """What was seen, what could not be seen, how sure hangdoc is, and what would show more."""
     yield from _evidence(diagnosis)
-    yield from _unavailable(diagnosis.unavailable)
+    yield from _unavailable(diagnosis.unavailable, known=_to_see_the_past(diagnosis))
     yield from confidence_row(diagnosis)
+    yield from next_row(diagnosis)
+
+
+def next_row(diagnosis: Diagnosis) -> Iterator[Row]:
+    """'`hangdoc attach 4711 --inject` reads the ranks' earlier calls …', where these are what is missing."""
+    past = _to_see_the_past(diagnosis)
+    if past:
+        yield Row("next", (Piece(f"{past[0].upper()}{past[1:]}."),))
+
+
+def _to_see_the_past(diagnosis: Diagnosis) -> str:
+    """What would show the ranks' earlier calls, by the remedy of most ranks; '' where some rank's calls were seen, or
+    the verdict needs none."""
+    without = [item for item in diagnosis.unavailable if item.what == "journal" and item.why == NO_PROBE]
+    seen = {activity.rank for activity in diagnosis.ranks} - {item.rank for item in without} - set(diagnosis.unseen)
+    if diagnosis.outcome != "hang" or diagnosis.confidence == "certain" or seen:
+        return ""
+    remedies = Counter(item.remedy for item in without if item.remedy)
+    return remedies.most_common(1)[0][0] if remedies else ""
 
 
 def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -106,7 +132,8 @@ def _unnamed_values(branch: Branch, why: str, *, explained: bool) -> dict[str, l
     return found
 
 
-def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:
+def _unavailable(items: tuple[Unavailable, ...], *, known: str) -> Iterator[Row]:
+    """What could not be seen, and what would help, unless that is ``known`` already."""
     folded: dict[tuple[str, str, str], list[int]] = {}
     for item in items:
         ranks = folded.setdefault((item.what, item.why, item.remedy), [])
@@ -114,7 +141,7 @@ def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:
             ranks.append(item.rank)
     for index, ((what, why, remedy), ranks) in enumerate(list(folded.items())[:MAX_UNAVAILABLE]):
         whose = f" of {name_ranks(ranks)}" if ranks else ""
-        text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy else "")
+        text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy and remedy != known else "")
         yield Row("" if index else "not seen", (Piece(text, "yellow"),))
     if len(folded) > MAX_UNAVAILABLE:
         yield Row("", (Piece(f"… and {len(folded) - MAX_UNAVAILABLE} more"),))

@@ -11,8 +11,8 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.wording import name_duration
 from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
 from hangdoc.report.code import lay_out as lay_out_code
-from hangdoc.report.layout import Layout, Piece, Row
-from hangdoc.report.reason_rows import confidence_row, evidence_rows, reason_rows
+from hangdoc.report.layout import Layout, Piece
+from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, next_row, reason_rows
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -75,8 +75,7 @@ def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unico
     layout.gap()
     layout.paragraph(diagnosis.verdict, "bold")
     layout.gap()
-    rows = [Row("fix", (Piece(diagnosis.fix),))] if diagnosis.fix else []
-    layout.rows([*rows, *confidence_row(diagnosis)])
+    layout.rows([*fix_row(diagnosis), *confidence_row(diagnosis), *next_row(diagnosis)])
     return layout.finish()
 
 

@@ -95,7 +95,8 @@ def to_see_history(job: int, silent: Collection[int], looks: Sequence[Mapping[in
         for pid in sorted(silent)[:_MOST_ASKED]:
             seen = [look[pid] for look in looks if pid in look]
             if _shut(pid, seen) is None and safety.lender(seen[-1]) is not None:
-                return f"`{once_more(f'attach {job} --inject')}` reads it: gdb holds each rank for half a second"
+                command = once_more(f"attach {job} --inject")
+                return f"`{command}` reads the ranks' earlier calls: gdb holds each for half a second"
     return NEXT_TIME
 
 

@@ -10,6 +10,8 @@ from hangdoc.capture.safe.text import clean, read_link
 
 _MAX_CHILDREN = 64
 """Of one rank, at any depth. Judgement."""
+_OF_A_JOB = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+"""The variables by which torch's env:// finds its job: a child that has them joins the job of its parent."""
 _COMPILERS = {
     *("cc", "c++", "gcc", "g++", "cc1", "cc1plus", "clang", "clang++", "as", "ld", "ld.lld", "collect2"),
     *(
@@ -41,6 +43,7 @@ class Subject:
     """Unix time in seconds."""
     children: tuple[Subject, ...] = ()
     cwd: str = ""
+    environment: tuple[tuple[str, str], ...] = ()
 
     def family(self) -> Iterator[Subject]:
         """This process and all below it."""
@@ -98,7 +101,13 @@ def _build(
         started=procfs.start_time(entry),
         children=tuple(children),
         cwd=_working_directory(entry.pid),
+        environment=_job_variables(entry.pid) if role == "child" else (),
     )
+
+
+def _job_variables(pid: int) -> tuple[tuple[str, str], ...]:
+    known = procfs.environment(pid) or {}
+    return tuple((name, known[name]) for name in _OF_A_JOB if name in known)
 
 
 def _working_directory(pid: int) -> str:

@@ -27,6 +27,7 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
@@ -251,6 +252,11 @@ def _seen_roots(case: Case) -> tuple[int, ...]:
     return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
+def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
+    """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
+    return mixed_threads(inquiry.case)
+
+
 def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
     """All ranks are in the same call. From here on the graph is empty: no rank waits for one that is elsewhere."""
     case = inquiry.case
@@ -366,6 +372,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_on_a_device,
     cut_off,
     waiting_roots,
+    threads_on_one_group,
     all_arrived,
     held_up_unseen,
     ended_ranks,

@@ -23,6 +23,7 @@ from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
 from hangdoc.model.kinds import ActivityKind, Confidence
 
 _MOST_GROUPS = 8
@@ -97,19 +98,30 @@ def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
-    """The repair of the calls that the ranks are in now, waits on the store included; used without histories.
+    """The repair of the calls that the ranks are in now, those included that no history shows: waits on the store, and
+    a library's own collectives. Used without histories as well.
 
     Example: ranks 0 and 1 are in all_reduce at train.py:9, rank 2 in barrier at train.py:14 → barrier is extra on 2.
     """
     for history in from_stacks(case.activities, (ActivityKind.IN_COLLECTIVE, ActivityKind.STORE_WAIT)):
         candidates = repairs(history)
-        if candidates and any(case.activities[r].kind == ActivityKind.STORE_WAIT for r in history.tokens):
+        if candidates and any(_leaves_no_history(case, rank) for rank in history.tokens):
             return decide(case, candidates, proved=True)
     if case.programs or any(case.activities[r].kind != ActivityKind.IN_COLLECTIVE for r in case.graph.stuck):
         return None
     # All wait, and nothing else explains it: calls at different lines do not match.
     candidates = [found for history in case.histories for found in repairs(apart(history))]
     return decide(case, candidates, proved=True) if candidates else None
+
+
+def _leaves_no_history(case: Case, rank: int) -> bool:
+    """True if the rank is in a wait that torch's recorder does not know: on the store, or through a library that does
+    not communicate by torch.distributed."""
+    activity = case.activities[rank]
+    if activity.kind != ActivityKind.IN_COLLECTIVE:
+        return activity.kind == ActivityKind.STORE_WAIT
+    below = below_user(activity.stack)
+    return bool(activity.landmark) and bool(below) and not any(map(is_distributed, below))
 
 
 def order_across_groups(case: Case) -> Blame[Diverged] | None:

@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import site_of
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import calls_of, group_calls
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name
 from hangdoc.model.journal import Journal
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Frame, Stack
 
 _LABEL = "new_group"
 LOCAL = "new_group by members"
@@ -156,9 +162,10 @@ def _history(case: Case, making: Mapping[int, _Making]) -> GroupHistory:
     # If no call was recorded, the probe may still know the groups; a rank without any group shows nothing then.
     journals = {rank: journal for rank, journal in journals.items() if case.programs or journal.groups}
     history = GroupHistory((_LABEL, world), world, _LABEL, inferred=not journals)
-    history.blind = tuple(rank for rank in world if rank not in journals and rank not in making)
-    for rank in sorted({*journals, *making}):
-        made = _made(journals[rank]) if rank in journals else iter(())
+    passed = {} if journals else _passed(case, making)
+    history.blind = tuple(rank for rank in world if not any(rank in known for known in (journals, making, passed)))
+    for rank in sorted({*journals, *making, *passed}):
+        made = _made(journals[rank]) if rank in journals else iter(passed.get(rank, ()))
         history.tokens[rank] = [
             Token(rank, history.key, number, _LABEL, site_of(stack), (members,), (), pending, -1, 0, stack)
             for number, (stack, members, pending) in sorted(_with_pending(rank, made, making).items())
@@ -178,6 +185,49 @@ def _with_pending(
         for earlier in {other for other, _, wanted in making.values() if other < number and rank in wanted}:
             found.setdefault(earlier, ((), (), False))
     return found
+
+
+def _passed(case: Case, making: Mapping[int, _Making]) -> dict[int, list[_Making]]:
+    """Rank → what it has made, of ranks without a journal: those that have certainly left the call in which others
+    still make a group, and the makers, who made another one under the number before theirs.
+
+    Example: rank 0 makes group 2 at line 40, rank 2 is at line 41 of the same function → rank 2 made that group as
+    number 1, which was another group on rank 0.
+    """
+    found: dict[int, list[_Making]] = {}
+    for maker, (number, stack, members) in making.items():
+        ahead = [rank for rank, a in case.activities.items() if rank not in making and rank in members]
+        ahead = [r for r in ahead if is_past(case.sources, case.activities[r].stack, stack) == "certainly"]
+        if number > 1 and ahead:
+            found[maker] = [(number - 1, _only_other_call(case, stack), ())]
+            found.update({rank: [(number - 1, stack, members)] for rank in ahead})
+    return found
+
+
+def _only_other_call(case: Case, stack: Stack) -> Stack:
+    """Where the user's code makes a group before ``stack`` does, with the way there, if that is one place; else ().
+
+    Example: main:40 makes a group, and main:36 calls pair_group(), which makes one at 29 → pair_group:29, main:36.
+    """
+    here = {(frame.file, frame.line) for frame in stack}
+    files = [file for file in case.sources.files() if not is_library(Frame(file, 0, ""))]
+    calls = ((file, tree, line) for file in files for _, tree in case.sources.trees(file) for line in group_calls(tree))
+    places = {(file, line): function_name(tree, line) for file, tree, line in calls if (file, line) not in here}
+    if len(places) != 1:
+        return ()
+    (place, function), *_ = places.items()
+    way = user_stack(stack)
+    inner = (*(replace(frame, locals=()) for frame in below_user(stack)), Frame(*place, function))
+    for at, frame in enumerate(way):
+        tree = case.sources.function(frame.file, frame.line)
+        if tree is None or any(guard.kind == "loop" for guard in guards(tree, frame.line)):
+            break  # an earlier round may have made it in this line
+        if (frame.file, plain(frame.function)) == (place[0], function):
+            return (*inner, *way[at + 1 :]) if place[1] < frame.line else ()
+        lines = calls_of(enclosing_function(tree, frame.line), function)
+        if len(lines) == 1 and lines[0] < frame.line:
+            return (*inner, Frame(frame.file, lines[0], frame.function), *way[at + 1 :])
+    return ()
 
 
 def _made(journal: Journal) -> Iterator[_Making]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
+from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, what_decided
@@ -29,7 +30,7 @@ from hangdoc.diagnosis.frames.landmarks import serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.model.message import Does, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
@@ -82,12 +83,31 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ["between ranks: ", call_at(gap.mine), " is paired with ", call_at(gap.theirs)],
             ]
         ),
-        "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank",
-        "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread",
+        _ANY_ORDER,
+        _GROUP_OF_ITS_OWN,
         "" if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs)) else _PERHAPS_IN_TURN,
     )
 
 
+@cause("HD108", explains=MixedThreads, order=125)
+def threads_at_once(case: Case, blame: Blame[MixedThreads]) -> Finding:
+    """HD108 without histories: the threads of every rank wait in the same calls, and none completes."""
+    calls: list[Message] = [[f"{each.op} in {each.name}", at(each.frame)] for each in blame.found.calls]
+    ranks = Ranks.of(case.activities)
+    return Finding(
+        "HD108",
+        sentence([["threads of ", ranks, " communicate on one group at once: "], Joined(calls, " and ")]),
+        joined("every rank has made these calls, and none completes", _ANY_ORDER),
+        _GROUP_OF_ITS_OWN,
+    )
+
+
+_ANY_ORDER = (
+    "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank"
+)
+_GROUP_OF_ITS_OWN = (
+    "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread"
+)
 _PERHAPS_IN_TURN = "whether one of the threads waits for the other was not seen"
 
 

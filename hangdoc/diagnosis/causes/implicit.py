@@ -16,7 +16,7 @@ from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, plain, stage, words
+from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, library_call, plain, stage, words
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
@@ -108,7 +108,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if gap is None or gap.token.op == END or not is_implicit(gap.token.stack):
         return None
     token = gap.token
-    library = words(token.stack) or f"{token.op} inside a library"
+    library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
     cure = f" ({known})" if (known := advice(token.stack)) else ""
     if blame.found.branch_point is None:
         if gap.kind == "delete" and _goes_on_from_its_line(case, gap):

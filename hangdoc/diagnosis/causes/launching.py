@@ -14,10 +14,12 @@ from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value
+from hangdoc.diagnosis.source.queries import assignments_beside, first_assigned_value, launches
+from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.message import Condition, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -46,20 +48,31 @@ def launch_stack(case: Case) -> Stack:
     return ()
 
 
+def _launches_in_sources(case: Case) -> list[Stack]:
+    """The places in the user's code that call a launch, of which no stack is left.
+
+    Example: attached to a running job, whose launch has long returned → train.py:22 __init__().
+    """
+    files = [file for file in case.sources.files() if not is_library(Frame(file, 0, ""))]
+    calls = ((file, tree, line) for file in files for _, tree in case.sources.trees(file) for line in launches(tree))
+    places = {(file, line): function_name(tree, line) for file, tree, line in calls}
+    return [(Frame(file, line, function),) for (file, line), function in sorted(places.items())]
+
+
 @cause("HD110", explains=Diverged, order=100)
 def diverged_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD110: the value by which the ranks diverged was set before the launch."""
     point, gap = blame.found.branch_point, blame.found.gap
     if gap is None or point is None or point.rank_like or gap.token.op == END:
         return None
-    frames = launch_stack(case)
-    if not frames or not rerun_by_rank_zero(case):
+    if not rerun_by_rank_zero(case):
         return None
-    before = _set_before(case, blame, frames)
-    if before is None:
+    stacks = [known] if (known := launch_stack(case)) else _launches_in_sources(case)
+    found = ((before, stack[0]) for stack in stacks if (before := _set_before(case, blame, stack)) is not None)
+    first = next(found, None)
+    if first is None:
         return None
-    name, where, statement = before
-    launch = frames[0]
+    (name, where, statement), launch = first
     others = others_of(case, blame)
     sides = (blame.culprits, others)
     here, there = sides[point.guarded], sides[1 - point.guarded]
@@ -84,7 +97,11 @@ def diverged_before_launch(case: Case, blame: Blame[Diverged]) -> Finding | None
             ],
         ),
         ["call launch() first in the program, before ", statement],
+        _WHICH_LAUNCH if len(stacks) > 1 else "",
     )
+
+
+_WHICH_LAUNCH = "which launch ran was not seen"
 
 
 def _set_before(case: Case, blame: Blame[Diverged], frames: Stack) -> tuple[str, Frame, Condition] | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import cited, line_of, where_they_wait
+from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts, round_without_call
 from hangdoc.diagnosis.condition.candidates import BranchPoint
@@ -11,7 +12,9 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.stopped_by import Stop, stops_of
+from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -34,7 +37,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
     token = gap.theirs if early else gap.mine
     ran = _run_at(token.stack if token is not None else (), loop)
     library = package_of(loop.file)
-    stops = [stop for stop in stops_of(case.sources, _frame(loop)) if stop.guard is not None][:_MOST_STOPS]
+    stops = _guarded_stops(case, _frame(loop))
     other = round_without_call(case, blame, loop, gap)
     what: Message = (
         f"left {library}'s loop early" if early else [Verb(culprits, "is", "are"), f" in {library}'s loop longer"]
@@ -56,6 +59,63 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [_fix(stops, library), other.fix],
         other.doubt,
     )
+
+
+@cause("HD102", explains=Diverged, order=88)
+def library_loop_ended_the_program(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD102: a loop of a library was stopped on one side, whose program had nothing more to do and ended.
+
+    Example: rank 1's callback set `trainer.should_stop`, nothing follows `fit()`; rank 0 waits in the next step.
+    """
+    gap, culprits = blame.found.gap, blame.culprits
+    if gap is None or gap.theirs is None or gap.token.op != END or case.activities[culprits[0]].kind not in GONE:
+        return None
+    end, program = case.ranks[culprits[0]].exit, case.programs.get(culprits[0])
+    last = program.tokens[-1].stack if program is not None and program.tokens else ()
+    found = _stopped_loop(case, gap.theirs.stack, last)
+    if found is None or (end is not None and (end.exception or end.status or end.signal)):
+        return None
+    frame, loop, stops = found
+    others, library = others_of(case, blame), package_of(frame.file)
+    ran = next((each for each in gap.theirs.stack[gap.theirs.stack.index(frame) :] if not is_library(each)), None)
+    return Finding(
+        "HD102",
+        sentence(
+            [Ranks(culprits), f" left {library}'s loop early", [" (", line_of(ran), ")"] if ran else "", " and ended"],
+            [Ranks(others), " went on to ", call_at(gap.theirs)],
+        ),
+        joined(
+            [
+                f"{library}'s loop ",
+                cited(loop, frame.file),
+                " ended on ",
+                Ranks(culprits),
+                " and not on ",
+                Ranks(others),
+            ],
+            _stopped(culprits, stops),
+        ),
+        _fix(stops, library),
+    )
+
+
+def _stopped_loop(case: Case, stack: Stack, before: Stack) -> tuple[Frame, Guard, list[Stop]] | None:
+    """The innermost loop of a library around ``stack`` that the user's code can stop: its frame, its guard, the lines
+    that stop it. ``before`` is the other side's last call, which was in that loop as well."""
+    within = {(frame.file, plain(frame.function)) for frame in before}
+    for frame in stack:
+        tree = case.sources.function(frame.file, frame.line) if is_library(frame) else None
+        around = guards(tree, frame.line) if tree is not None else []
+        loop = next((guard for guard in reversed(around) if guard.kind == "loop"), None)
+        stops = _guarded_stops(case, frame) if loop is not None else []
+        if loop is not None and stops and (frame.file, plain(frame.function)) in within:
+            return frame, loop, stops
+    return None
+
+
+def _guarded_stops(case: Case, loop: Frame) -> list[Stop]:
+    """The user's lines, each under a condition, that end the library's loop around a line."""
+    return [stop for stop in stops_of(case.sources, loop) if stop.guard is not None][:_MOST_STOPS]
 
 
 def _frame(loop: BranchPoint) -> Frame:

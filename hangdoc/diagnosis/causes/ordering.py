@@ -8,14 +8,15 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import at, call_at
+from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import item_loop, leads_to, shared_item_loop
+from hangdoc.diagnosis.source.queries import group_by_item, group_given, item_loop, leads_to, shared_item_loop
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
@@ -27,15 +28,15 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap, point = blame.found.gap, blame.found.branch_point
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
-    if gap.mine.group == gap.theirs.group or END in (gap.mine.op, gap.theirs.op):
+    labels = _labels(case, gap.mine, gap.theirs)
+    if labels is None or END in (gap.mine.op, gap.theirs.op):
         return None
     coming = _each_comes_to_the_other(case, gap.mine, gap.theirs)
     if point is not None and not (point.both_arms and (coming or is_shared(case, gap))):
         return None
     if not coming and not (_uses(case, gap.theirs.rank, gap.mine) and _uses(case, gap.mine.rank, gap.theirs)):
         return None  # of a group that one side has not used yet, nobody knows its order
-    labels = {h.key: h.label for h in case.histories}
-    first, second = labels.get(gap.mine.group, "one group"), labels.get(gap.theirs.group, "another")
+    first, second = labels
     others = others_of(case, blame)
     culprits = blame.culprits
     return Finding(
@@ -54,9 +55,58 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             what_decided(case, blame) if point is not None else "",
         ),
-        "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do "
-        "not iterate over sets)",
+        _SAME_ORDER,
+        "" if case.programs else "the groups could not be seen",
     )
+
+
+def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:
+    """The names of the two calls' groups; None where they are one group, or none says that they are two.
+
+    Stacks do not show groups: there, what the lines give to the calls counts. Example: `group=self.actor_group` and
+    `group=self.critic_group` → these.
+    """
+    if case.programs:
+        labels = {h.key: h.label for h in case.histories}
+        same = mine.group == theirs.group
+        return None if same else (labels.get(mine.group, "one group"), labels.get(theirs.group, "another"))
+    given = [_given(case, token.frame) for token in (mine, theirs)]
+    return (given[0], given[1]) if all(given) and given[0] != given[1] else None
+
+
+def _given(case: Case, frame: Frame | None) -> str:
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    return group_given(tree, frame.line) if tree is not None and frame is not None else ""
+
+
+@cause("HD107", explains=AllArrived, order=1035)
+def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | None:
+    """HD107 without histories: all ranks are in one line, in a loop whose item chooses the group of the call."""
+    where = next((a.where for a in case.activities.values() if a.kind == ActivityKind.IN_COLLECTIVE), None)
+    tree = case.sources.function(where.file, where.line) if where is not None else None
+    chosen = group_by_item(tree, where.line) if tree is not None and where is not None else None
+    if case.programs or where is None or chosen is None:
+        return None
+    group, line, loop = chosen
+    return Finding(
+        "HD107",
+        sentence(
+            where_they_wait(case, tuple(sorted(case.seen))),
+            f"the call does not complete, and each rank may be in another group, `{group}`",
+        ),
+        [
+            [Condition(loop, where.file, line), " chooses the group: ranks that take its items in different orders "],
+            "wait for each other. Which rank's order differs, stacks alone do not show",
+        ],
+        _SAME_ORDER,
+        "the groups could not be seen",
+    )
+
+
+_SAME_ORDER = (
+    "issue the calls of different groups in the same order on every rank (sort by what all ranks know; do not iterate "
+    "over sets)"
+)
 
 
 # Each branch is one of the things that both sides must show.

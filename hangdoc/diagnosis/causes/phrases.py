@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import is_implicit, plain, words
+from hangdoc.diagnosis.frames.landmarks import is_implicit, library_call, plain, words
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
@@ -44,7 +44,7 @@ def call_name(token: Token | None) -> str:
         return "nothing"
     if token.op == END:
         return "the end of the program"
-    mark = words(token.stack) if is_implicit(token.stack) else None
+    mark = (words(token.stack) or library_call(token.stack)) if is_implicit(token.stack) else None
     if mark and token.op in mark:  # without a journal, a landmark is all that is known of the call
         return mark
     return f"{token.op} ({mark})" if mark else token.op

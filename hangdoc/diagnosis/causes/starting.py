@@ -12,7 +12,7 @@ from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
-from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
@@ -22,6 +22,7 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
 
+_OF_ALL = "new_group is a collective of all ranks of the job, also of those that will not be members"
 _CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
 
 
@@ -35,6 +36,8 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap = blame.found.gap
     if gap is None or not (gap.token.op == "new_group" or any(_makes_groups(f) for f in gap.token.stack)):
         return None
+    if is_implicit(gap.token.stack) and not has_role(gap.token.stack, Role.GROUPS):
+        return None  # who wrote that line asked for no group
     culprits, others = blame.culprits, others_of(case, blame)
     if gap.kind == "delete" and gap.mine and gap.theirs and gap.mine.op == gap.theirs.op == "new_group":
         here, there = telling(gap)
@@ -43,24 +46,34 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
         seen = tuple(r for r in others if history.at(r, gap.token.sequence) is not None)
         return _unlike_groups(case, blame, [(gap.mine, here, culprits), (gap.theirs, there, seen or others)])
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
-    return _made_by_some(case, blame, gap.token.frame, callers, missing)
+    return _made_by_some(case, blame, gap.token, callers, missing)
+
+
+def _maker(token: Token) -> str:
+    """What the user's line calls to make a group: 'new_group', or a function that makes several."""
+    below = below_user(token.stack)
+    made = has_role(token.stack, Role.GROUPS) and not any(_makes_groups(frame) for frame in below[-2:])
+    return plain(below[-1].function) if made and len(below) < len(token.stack) else "new_group"
 
 
 def _made_by_some(
-    case: Case, blame: Blame[Diverged], frame: Frame | None, callers: tuple[int, ...], missing: tuple[int, ...]
+    case: Case, blame: Blame[Diverged], token: Token, callers: tuple[int, ...], missing: tuple[int, ...]
 ) -> Finding:
-    """HD303 of ``callers`` that make a group at ``frame``, and ``missing`` that are elsewhere."""
+    """HD303 of ``callers`` that make a group in ``token``, and ``missing`` that are elsewhere."""
+    frame, maker = token.frame, _maker(token)
+    decided = what_decided(case, blame)
     return Finding(
         "HD303",
         sentence(
-            ["only ", Does(callers, "calls", "call"), " new_group", at(frame)]
+            ["only ", Does(callers, "calls", "call"), f" {maker}", at(frame)]
             if frame is not None
             else [Does(callers, "has", "have"), " made a process group that ", Ranks(missing), " did not make"],
             [Does(missing, "is", "are"), " in ", doing(case.activities[missing[0]])] if missing else "",
         ),
-        what_decided(case, blame)
-        or "new_group is a collective of all ranks of the job, also of those that will not be members",
-        _CALL_IT_ON_ALL,
+        decided or _OF_ALL if maker == "new_group" else joined(f"{maker} makes process groups, and {_OF_ALL}", decided),
+        _CALL_IT_ON_ALL
+        if maker == "new_group"
+        else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
@@ -25,7 +26,7 @@ from hangdoc.diagnosis.state.process import (
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
-from hangdoc.model.process import Process
+from hangdoc.model.process import OpenFile, Process
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import reads_as_state
 
@@ -98,7 +99,7 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
     for _ in range(_MOST_STEPS):
         if process is None or kind not in _FOLLOWED:
             return
-        following = _next(process, kind)
+        following = dead_child(process) or _next(process, kind)
         if following is None and kind == ActivityKind.IO:
             return  # a file, or a server that is no child
         if following is None:
@@ -113,7 +114,38 @@ def _steps(case: Case, rank: int) -> Iterator[Step]:
         kind, state = state_of(process)
         forked, own = _forked_with_a_lock(case, process), _of_rank(snapshot, process)
         fault = Fault.OWN_PIPE if own else Fault.FORKED_LOCK if forked else None
-        yield Step([_title(process), " ", forked or state, own], process, fault)
+        yield Step([title_of(process), " ", forked or state, own], process, fault)
+
+
+def dead_child(process: Process) -> Process | None:
+    """The child that has ended while the process waits for a message of multiprocessing's, if there is one.
+
+    Its pipe need not close: siblings that were forked after it hold its end as well. Where a living child may be the
+    one that is waited for, None. Example: three workers behind pipes, of which the second crashed and the others wait
+    for work → the second.
+    """
+    children = [child for child in process.children if child.role == "child"]
+    dead = [child for child in children if state_of(child)[0] == ActivityKind.ZOMBIE]
+    if not dead or not _waits_for_message(process):
+        return None
+    own = {_ends(file) for file in process.blocking_files}
+    holders = {pid for file in process.blocking_files for pid in file.peers}
+    living = [child for child in children if child not in dead and (not holders or child.pid in holders)]
+    idle = [c for c in living if _waits_for_message(c) and not own & {_ends(file)[::-1] for file in c.blocking_files}]
+    return dead[0] if len(idle) == len(living) else None
+
+
+def _waits_for_message(process: Process) -> bool:
+    """True if the main thread waits for a message of another process's, or for room for one."""
+    main = process.last.main if process.last is not None and not is_moving(process) else None
+    below = below_user(main.frames) if main is not None else ()
+    return any(frame.file.endswith(names("process_channel_file")) for frame in below)
+
+
+def _ends(file: OpenFile) -> tuple[str, str]:
+    """('A', 'B') of 'socket:unix A to B'."""
+    here, _, there = file.target.partition(" to ")
+    return here.rpartition(" ")[2], there
 
 
 def is_pool_idle(process: Process) -> bool:
@@ -131,11 +163,11 @@ def _forked_with_a_lock(case: Case, process: Process) -> Message:
     """'waits at load.py:3 for the lock `lock`, which no thread of it holds …'; '' where it does not wait so."""
     threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
     frames = user_stack(threads[0].frames) if threads else ()
-    names = wanted(frames[0], case.sources) if frames else frozenset()
+    locks = wanted(frames[0], case.sources) if frames else frozenset()
     alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
-    if not names or not alone or any(name in names for name, _ in held(threads[0].frames, case.sources)):
+    if not locks or not alone or any(name in locks for name, _ in held(threads[0].frames, case.sources)):
         return ""
-    return ["waits at ", line_of(frames[0]), f" for the lock `{min(names)}`, {_FORKED}"]
+    return ["waits at ", line_of(frames[0]), f" for the lock `{min(locks)}`, {_FORKED}"]
 
 
 def _of_rank(snapshot: RankSnapshot, process: Process) -> str:
@@ -186,7 +218,8 @@ def state_of(process: Process) -> tuple[ActivityKind, Message]:
     return doing.kind, [f"is {doing.text}", [" at ", line_of(where)] if where is not None else ""]
 
 
-def _title(process: Process) -> str:
+def title_of(process: Process) -> str:
+    """'child process 4711 (eval.py)'."""
     name = {"dataloader-worker": "DataLoader worker", "compiler": "compiler"}.get(process.role, "child process")
     script = next((PurePosixPath(a).name for a in process.argv[1:] if a.endswith((".py", ".sh"))), process.comm)
     return f"{name} {process.pid}" + (f" ({script})" if script and process.role == "child" else "")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 
-from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.library import is_installed, is_library, package_of
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.operations import is_explicit
@@ -19,6 +19,8 @@ class Role(Enum):
 
     BACKWARD = "backward"
     """Gradients are synchronized."""
+    GROUPS = "groups"
+    """Process groups are made, and whoever calls it knows that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,14 @@ def words(stack: Stack) -> str | None:
     inner, outer = found[0], found[-1]
     # 'backward(): gradient synchronisation' around FSDP's own words is 'backward(): FSDP …'.
     return inner if outer in inner or inner.startswith(outer.split()[0]) else f"{outer.partition(':')[0]}: {inner}"
+
+
+def library_call(stack: Stack) -> str:
+    """The function of an installed package, other than torch, that the user's line is in: "somelib's fit()"; '' where
+    there is none."""
+    frames = (frame for frame in reversed(_from_the_users_call(stack)) if is_installed(frame.file))
+    first = next((frame for frame in frames if package_of(frame.file) != "torch"), None)
+    return f"{package_of(first.file)}'s {plain(first.function)}()" if first is not None else ""
 
 
 def has_role(stack: Stack, role: Role) -> bool:

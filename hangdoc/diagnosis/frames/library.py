@@ -37,11 +37,19 @@ def is_library(frame: Frame) -> bool:
     return isinstance(frame, LibraryFrame) or _by_path(frame.file)
 
 
+_PACKAGES = ("site-packages", "dist-packages")
+
+
+def is_installed(file: str) -> bool:
+    """True if a file lies in a folder of installed packages."""
+    return not set(PurePosixPath(file).parts).isdisjoint(_PACKAGES)
+
+
 def package_of(file: str) -> str:
     """The installed package that a file belongs to: 'ignite' of '…/site-packages/ignite/engine/engine.py'; else its
     name without the ending."""
     parts = PurePosixPath(file).parts
-    at = next((i for i in reversed(range(len(parts))) if parts[i] in ("site-packages", "dist-packages")), -2)
+    at = next((i for i in reversed(range(len(parts))) if parts[i] in _PACKAGES), -2)
     return PurePosixPath(parts[at + 1] if 0 <= at < len(parts) - 1 else file).stem
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, holds
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds
 from hangdoc.model.process import Frame
 
 
@@ -37,6 +38,25 @@ def would_end(frame: Frame, name: str, methods: Collection[str], sources: Source
         and (ever or call.lineno >= frame.line or any(holds(loop, call.lineno) for loop in loops))
         for call in ast.walk(tree)
     )
+
+
+def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> list[Frame]:
+    """Where the user's code calls one of these methods of an object whose name ends as ``name``, or hands one on.
+    ``name`` '': where it calls one of any object, without arguments.
+
+    Example: 'self.records' and get → ship.py:9 run(), for `batch.append(records.get())` or `iter(records.get, None)`.
+    """
+    last = name.rpartition(".")[2]
+    found: dict[tuple[str, int], str] = {}
+    for file in sources.files():
+        for _, tree in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
+            bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Attribute) or node.attr not in methods:
+                    continue
+                if dotted(node.value).rpartition(".")[2] == last if last else id(node) in bare:
+                    found[file, node.lineno] = function_name(tree, node.lineno)
+    return [Frame(file, line, found[file, line]) for file, line in sorted(found)]
 
 
 def remote_function(where: Frame | None, sources: Sources) -> str:

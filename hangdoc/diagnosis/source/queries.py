@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from types import UnionType
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -66,6 +67,29 @@ def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
         if any(turns_quiet(each) for arm in arms for each in arm):
             return node.lineno, f"if {text_of(node.test)}" + (":" if isinstance(node, ast.If) else "")
     return None
+
+
+def group_by_item(tree: ast.AST, line: int) -> tuple[str, int, str] | None:
+    """(the group, line and text of the `for`) if the loop's item chooses the group of the call at that line.
+
+    Example: `for task in tasks: ⏎ dist.all_reduce(x, group=groups[task])` → ('groups[task]', 1, 'for task in tasks:').
+    """
+    given = _group_given(tree, line)
+    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
+    for loop in sorted(loops, key=lambda n: n.lineno, reverse=True):
+        if given is not None and _simple_names(loop.target) & _simple_names(given):
+            return text_of(given), loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
+    return None
+
+
+def group_given(tree: ast.AST, line: int) -> str:
+    """The group that a call at the line is given, as it is written; '' where none is."""
+    return text_of(_group_given(tree, line))
+
+
+def _group_given(tree: ast.AST, line: int) -> ast.expr | None:
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, line))
+    return next((k.value for call in calls for k in call.keywords if k.arg in names("group_argument")), None)
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:
@@ -242,6 +266,28 @@ def store_sets(tree: ast.AST) -> list[int]:
     """Lines of calls that may set a key of a store: `store.set(key, value)`."""
     calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute))
     return sorted(n.lineno for n in calls if getattr(n.func, "attr", "") in names("store_setter") and len(n.args) > 1)
+
+
+def launches(tree: ast.AST) -> list[int]:
+    """Lines of calls that start the job's other ranks: `fabric.launch()`."""
+    return _lines_of_calls(tree, names("launches_ranks"), ast.Attribute)
+
+
+def group_calls(tree: ast.AST) -> list[int]:
+    """Lines of calls that make a process group: `dist.new_group(members)`."""
+    return _lines_of_calls(tree, names("makes_group"))
+
+
+def calls_of(tree: ast.AST, function: str) -> list[int]:
+    """Lines of calls of a function or method of that name."""
+    return _lines_of_calls(tree, (function,))
+
+
+def _lines_of_calls(
+    tree: ast.AST, called: tuple[str, ...], how: type | UnionType = ast.Attribute | ast.Name
+) -> list[int]:
+    calls = (n.func for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, how))
+    return sorted({n.lineno for n in calls if getattr(n, "attr", getattr(n, "id", "")) in called})
 
 
 def is_retry_loop(tree: ast.AST, line: int) -> bool:

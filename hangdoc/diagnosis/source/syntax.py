@@ -20,6 +20,11 @@ def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
     return best
 
 
+def function_name(tree: ast.AST, line: int) -> str:
+    """The name of the innermost function around the line; '<module>' outside of any."""
+    return getattr(enclosing_function(tree, line), "name", "<module>")
+
+
 def holds(node: ast.AST, line: int) -> bool:
     """True if the line is within the statement or expression, decorators included."""
     first = getattr(node, "lineno", None)

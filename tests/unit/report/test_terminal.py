@@ -14,7 +14,7 @@ from sample_diagnosis import FILE, SAMPLE
 
 from hangdoc.model.diagnosis import Activity, BranchValue, CodeExcerpt, CodeLine, CulpritProcess, Diagnosis, Wait
 from hangdoc.model.process import Frame
-from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.snapshot import NO_PROBE, Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
 from hangdoc.report.terminal import render, render_for
 
@@ -326,3 +326,31 @@ def test_folded_ranks_can_be_unfolded(ranks):
 )
 def test_durations(seconds, text):
     assert name_duration(seconds) == text if text else name_duration(seconds)
+
+
+_INJECT = "`hangdoc attach 7 --inject` reads the ranks' earlier calls"
+
+
+def attached(*silent: int, **changes) -> Diagnosis:
+    """The sample's verdict, less than certain, without the calls of these ranks."""
+    notes = tuple(Unavailable("journal", NO_PROBE, _INJECT, rank) for rank in silent)
+    return dataclasses.replace(SAMPLE, unavailable=notes, **{"confidence": "possible", "unseen": (), **changes})
+
+
+def test_what_is_missing_is_the_past_so_the_report_ends_with_the_command_that_gets_it():
+    ranks = [activity.rank for activity in SAMPLE.ranks]
+    lines = render(attached(*ranks)).splitlines()
+    assert lines[-1].split(maxsplit=1) == ["next", f"{_INJECT}."]
+    assert sum("--inject" in line for line in lines) == 1
+
+
+def test_a_verdict_that_needs_no_past_does_not_send_for_it():
+    ranks = [activity.rank for activity in SAMPLE.ranks]
+    for found in (attached(*ranks, confidence="certain"), attached(*ranks[1:]), attached(*ranks, outcome="slow")):
+        assert not any(line.lstrip().startswith("next") for line in render(found).splitlines())
+
+
+def test_a_fix_that_is_the_same_command_is_not_said_twice():
+    ranks = [activity.rank for activity in SAMPLE.ranks]
+    lines = render(attached(*ranks, fix=f"{_INJECT}.")).splitlines()
+    assert sum("--inject" in line for line in lines) == 1

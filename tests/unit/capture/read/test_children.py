@@ -56,3 +56,12 @@ def test_a_job_that_forks_wildly_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_roles(comm: str, argv: tuple[str, ...], role: str) -> None:
     assert role_of(comm, argv) == role
+
+
+def test_a_child_brings_the_variables_of_the_job_that_it_would_find(monkeypatch: pytest.MonkeyPatch) -> None:
+    inherited = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    monkeypatch.setattr(procfs, "environment", lambda pid: {**inherited, "NCCL_DEBUG": "INFO"} if pid == 11 else None)
+    entries = {pid: procfs.Stat(pid, "python", "S", ppid, 0.0, 0.0, 0) for pid, ppid in ((10, 1), (11, 10), (12, 10))}
+    found = subject(10, "rank", entries)
+    assert found.environment == ()
+    assert [dict(child.environment) for child in found.children] == [inherited, {}]

@@ -278,8 +278,12 @@ class Engine:
         self.halted = True
 
     def run(self, step):
-        while not self.halted:
+        while not self.done:
             step()
+
+    @property
+    def done(self):
+        return self.halted
 """
 
 
@@ -298,7 +302,7 @@ def test_libraries_between_the_users_frames_and_who_stops_their_loops(tmp_path: 
     texts, missing = collect([stack], [me()])
     found = {(Path(text.file).name, text.function, text.first_line) for text in texts}
     users = {("main.py", "step", 5), ("main.py", "<module>", 1), ("hooks.py", "watch", 1)}
-    assert found == users | {("core.py", "run", 6), ("core.py", "stop", 3)}
+    assert found == users | {("core.py", "run", 6), ("core.py", "stop", 3), ("core.py", "done", 10)}
     assert missing == ()
     library.unlink()
     assert collect([stack], [me()])[1] == ()

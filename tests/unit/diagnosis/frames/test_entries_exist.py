@@ -44,7 +44,7 @@ def installed(library: str) -> str:
 
 def needs(source: str) -> None:
     """Skip unless the library of that source, 'torch 2.13, …', is installed in that version."""
-    found = re.match(r"(\w+) ([\d.]+)\b", source)
+    found = re.match(r"([\w-]+) ([\d.]+)\b", source)
     if found is None:
         pytest.skip(f"no version: {source}")
     if not f"{installed(found[1])}.".startswith(f"{found[2]}."):

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.frames.landmarks import advice, is_implicit, landmark, words
+from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, landmark, library_call, words
 from hangdoc.diagnosis.frames.stacks import call_site, lines_of, site_of
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.process import Frame, Stack
@@ -88,3 +88,35 @@ def test_other_lines_of_the_library_are_the_same_site() -> None:
 def test_a_call_without_a_user_line_is_told_by_its_innermost_frames() -> None:
     frames = stack((C10D, "all_reduce"))[:-1]
     assert call_site(frames) == site_of(frames)
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        ([("some_library/metrics.py", "report"), (C10D, "all_gather")], "some_library's report()"),
+        ([("torch/nn/modules/module.py", "_call_impl"), ("megatron/core/x.py", "forward"), (C10D, "all_reduce")],
+         "megatron's forward()"),
+        ([("/env/lib/python3.11/contextlib.py", "inner"), ("some_library/a.py", "save"), (C10D, "barrier")],
+         "some_library's save()"),
+        ([(C10D, "all_reduce")], ""),
+    ],
+)  # fmt: skip
+def test_the_library_call_that_the_users_line_is_in(frames: list[tuple[str, str]], named: str) -> None:
+    assert library_call(stack(*frames)) == named
+
+
+def test_a_call_that_hands_on_is_no_library_call_of_its_own() -> None:
+    handed_on = [("deepspeed/comm/comm.py", "log_wrapper"), ("deepspeed/comm/comm.py", "all_reduce")]
+    assert not is_implicit(stack(*handed_on, ("deepspeed/comm/torch.py", "all_reduce"), (C10D, "all_reduce")))
+
+
+@pytest.mark.parametrize(
+    ("frames", "asked_for"),
+    [
+        ([("torch/distributed/device_mesh.py", "init_device_mesh"), (C10D, "new_group")], True),
+        ([("monai/metrics/metric.py", "_sync"), (C10D, "new_group")], False),
+        ([(C10D, "new_group")], False),
+    ],
+)
+def test_who_makes_groups_on_purpose(frames: list[tuple[str, str]], asked_for: bool) -> None:
+    assert has_role(stack(*frames), Role.GROUPS) is asked_for

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function, task_function, would_end
+from hangdoc.diagnosis.source.calls_between import (
+    places_of_methods,
+    receiver_of,
+    remote_function,
+    task_function,
+    would_end,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -63,3 +69,13 @@ def test_the_function_that_another_rank_runs(line: int, name: str) -> None:
 @pytest.mark.parametrize(("line", "name"), [(13, "load"), (14, ""), (15, "load")])
 def test_the_function_that_a_worker_runs(line: int, name: str) -> None:
     assert task_function(Frame(FILE, line, "call"), SOURCES) == name
+
+
+def test_where_a_queue_is_emptied_is_known_by_its_name_or_by_the_only_call_without_arguments() -> None:
+    text = (
+        "def run(self):\n    options.get(1)\n    for each in iter(self.records.get, None):\n        print(box.get())\n"
+    )
+    sources = Sources((SourceText(FILE, "run", 1, text),))
+    assert places_of_methods("handler.records", ("get",), sources) == [Frame(FILE, 3, "run")]
+    assert places_of_methods("", ("get",), sources) == [Frame(FILE, 4, "run")]
+    assert places_of_methods("jobs", ("get",), sources) == []

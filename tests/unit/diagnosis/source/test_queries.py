@@ -8,7 +8,18 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import binds, is_retry_loop, item_loop, tries_again, works_before
+from hangdoc.diagnosis.source.queries import (
+    binds,
+    calls_of,
+    group_by_item,
+    group_calls,
+    group_given,
+    is_retry_loop,
+    item_loop,
+    launches,
+    tries_again,
+    works_before,
+)
 
 
 def parse(source: str) -> tuple[ast.AST, int]:
@@ -145,3 +156,28 @@ def test_a_loop_whose_items_are_called(source: str, function: str, loop: str | N
 def test_a_loop_that_only_tries_again(body: str, again: bool) -> None:
     tree, line = parse(f"def g():\n    for attempt in range(3):  # here\n        {body}")
     assert is_retry_loop(tree, line) is again
+
+
+@pytest.mark.parametrize(
+    ("source", "given", "by_item"),
+    [
+        (
+            "for t in tasks:\n    dist.all_reduce(x, group=groups[t])  # here",
+            "groups[t]",
+            ("groups[t]", 1, "for t in tasks:"),
+        ),
+        ("for t in tasks:\n    dist.all_reduce(x, group=self.group)  # here", "self.group", None),
+        ("dist.all_reduce(x, group=groups[t])  # here", "groups[t]", None),
+        ("for t in tasks:\n    dist.all_reduce(t)  # here", "", None),
+    ],
+)
+def test_the_group_that_a_call_is_given(source: str, given: str, by_item: tuple[str, int, str] | None) -> None:
+    tree, line = parse(source)
+    assert (group_given(tree, line), group_by_item(tree, line)) == (given, by_item)
+
+
+def test_calls_are_found_by_what_they_call() -> None:
+    tree = ast.parse("fabric.launch()\nlaunch()\ng = dist.new_group([0])\nh = new_group()\nmake(dist.new_group)\n")
+    assert launches(tree) == [1]
+    assert group_calls(tree) == [3, 4]
+    assert calls_of(tree, "make") == [5]

@@ -1,0 +1,87 @@
+"""Two threads of every rank that wait in a collective each, where no history shows in which order they issued them.
+
+Every rank has made both calls, so each would complete if it had its group for itself: one group got them in one order
+from some ranks and in the other from the rest. Stacks cannot tell which ranks are which.
+
+Example: on all ranks the main thread waits in all_reduce and thread `checkpoint` in all_gather → both calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import below_user, serves_another_thread, words
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.state.activity import python_op
+from hangdoc.diagnosis.state.process import kind_mark
+from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.process import Frame, Stack, Thread
+
+_GROUP = "ProcessGroup"
+"""The class of a group that was given to a call, as a local of torch's frames shows it (torch 2.13)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadCall:
+    """A collective in which a thread waits."""
+
+    thread: str
+    op: str
+    frame: Frame | None
+    """The user's line; None in a thread of a library's."""
+
+    @property
+    def name(self) -> str:
+        """'thread `checkpoint`'."""
+        return "the main thread" if self.thread == "MainThread" else f"thread `{self.thread}`"
+
+
+@dataclass(frozen=True, slots=True)
+class MixedThreads(Explanation):
+    """Every rank waits in the same calls at once, each in a thread of its own."""
+
+    calls: tuple[ThreadCall, ...]
+
+
+def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
+    """The calls in which threads of every rank wait at once, on the default group; None where histories tell more."""
+    still = not any(activity.moving for activity in case.activities.values())
+    if case.programs or case.hidden or len(case.activities) < 2 or not still:
+        return None
+    found = [_calls(case, rank) for rank in case.activities]
+    if len(found[0]) < 2 or any(calls.keys() != found[0].keys() for calls in found):
+        return None
+    sure = "stacks of all threads seen, the order of their calls not"
+    calls = tuple(found[0][site] for site in sorted(found[0]))
+    return Blame(MixedThreads(calls), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:
+    """Site → the call of each thread of the rank that waits in a collective of the default group."""
+    process = case.ranks[rank].process
+    threads = process.last.threads if process is not None and process.last is not None else ()
+    waiting = [t for t in threads if _waits_in_collective(t) and not _has_a_group(t.frames)]
+    return {
+        site_of(t.frames): ThreadCall(t.name, _op(t.frames), next(iter(user_stack(t.frames)), None)) for t in waiting
+    }
+
+
+def _op(stack: Stack) -> str:
+    """'all_gather (torch.distributed.checkpoint coordinating the ranks)'."""
+    op, library = python_op(stack) or "a collective", words(stack)
+    return f"{op} ({library})" if library else op
+
+
+def _waits_in_collective(thread: Thread) -> bool:
+    mark = kind_mark(thread.frames) if thread.frames and not serves_another_thread(thread.name) else None
+    return mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE
+
+
+def _has_a_group(stack: Stack) -> bool:
+    """True if the call was given a group, which may be the thread's own: by the locals of the function of torch's that
+    was called, as it hands a group of its own to those that it calls."""
+    called = next((frame for frame in reversed(below_user(stack)) if frame.file.endswith(names("wraps_call"))), None)
+    return called is not None and any(_GROUP in local.value for local in called.locals)
