@@ -11,7 +11,7 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.wording import name_duration
 from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
 from hangdoc.report.code import lay_out as lay_out_code
-from hangdoc.report.layout import Layout, Piece
+from hangdoc.report.layout import Layout, Piece, Row
 from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, next_row, reason_rows
 
 _MARKS = {
