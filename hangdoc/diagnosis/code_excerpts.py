@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.context import Case
@@ -119,16 +120,19 @@ def _called(frame: Frame) -> str:
 
 
 def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
-    """Where the culprits are, if no two sides show it."""
+    """Where the culprits are, and the threads and children that they wait for, if no two sides show it."""
     if blame.diverged is not None:
         return
     there: dict[tuple[Frame, str], list[int]] = {}
     for rank in sorted(blame.culprits):
         activity = case.activities.get(rank)
         if activity is not None and activity.where is not None:
-            there.setdefault((activity.where, activity.text), []).append(rank)
+            lock = awaited_lock(case, rank)
+            there.setdefault((activity.where, f"waits for `{lock}`" if lock else activity.text), []).append(rank)
     for (where, text), ranks in there.items():
         yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty=True)
+    for line in other_lines(case, blame):
+        yield _Note(line.frame.file, line.frame.line, line.said, guilty=True)
 
 
 def _excerpt(text: SourceText, notes: list[_Note], writer: Writer) -> CodeExcerpt:
