@@ -19,11 +19,17 @@ def doctor(
 
     Exit status: 0 it can (perhaps seeing less), 3 it cannot.
     """
+    from hangdoc.cli.progress import working
     from hangdoc.doctor import check_all
     from hangdoc.model.wording import harmless
 
     blocked = False
-    for check in check_all(python):
+    checks = check_all(python)
+    while True:
+        with working("trying what hangdoc needs"):
+            check = next(checks, None)
+        if check is None:
+            break
         typer.echo(f"{check.state:<8} {check.name}: {harmless(check.finding)}")
         if check.fix and check.state != "ok":
             typer.echo(f"         {harmless(check.fix)}")

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+
+def _topics(incomplete: str) -> list[str]:
+    return sorted(name for name in _pages() if name.startswith(incomplete))
+
+
+def _pages() -> dict[str, Traversable]:
+    from importlib import resources
+
+    folder = resources.files("hangdoc") / "guide"
+    return {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.endswith(".md")}
+
 
 def guide(
-    topic: Annotated[str | None, typer.Argument(help="Name of a page; without it, list them.", metavar="TOPIC")] = None,
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="Name of a page; without it, list them.", metavar="TOPIC", autocompletion=_topics),
+    ] = None,
 ) -> None:
     """Read the guide, also where there is no network.
 
     The pages are shown as they are where the output is no terminal: `hangdoc guide hosts > hosts.md`.
     """
     from difflib import get_close_matches
-    from importlib import resources
 
     from hangdoc.errors import UsageError
     from hangdoc.model.wording import harmless
 
-    folder = resources.files("hangdoc") / "guide"
-    pages = {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.endswith(".md")}
+    pages = _pages()
     name = "index" if topic is None else topic.removesuffix(".md")
     if name not in pages:
         close = get_close_matches(name, pages, 1)

@@ -1,4 +1,4 @@
-"""The verdict and everything that supports it. ``codec.diagnosis_document`` turns it into the public JSON."""
+"""The verdict and everything that supports it. ``document.diagnosis_document`` turns it into the public JSON."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hangdoc.model.diagnosis import Branch, Diagnosis
+from hangdoc.model.diagnosis import Branch, Diagnosis, Evidence
 from hangdoc.model.wording import name_ranks
 from hangdoc.report.behavior_rows import FileNames, label_ranks
 from hangdoc.report.layout import Piece, Row
@@ -31,11 +31,20 @@ def reason_rows(diagnosis: Diagnosis) -> Iterator[Row]:
     yield from _alternatives(diagnosis)
 
 
-def evidence_rows(diagnosis: Diagnosis) -> Iterator[Row]:
-    """What was seen, what could not be seen, and how sure hangdoc is."""
-    yield from _evidence(diagnosis)
-    yield from _unavailable(diagnosis.unavailable)
-    yield from confidence_row(diagnosis)
+def evidence_rows(diagnosis: Diagnosis, *, verbose: bool = False, more: str = "") -> Iterator[Row]:
+    """What was seen, what could not be seen, and how sure hangdoc is.
+
+    Only what would change the reader's mind, unless ``verbose``; ``more``: how to see the rest.
+    """
+    yield from _evidence(diagnosis, verbose=verbose)
+    yield from _unavailable(diagnosis.unavailable, verbose=verbose)
+    yield from confidence_row(diagnosis, more)
+
+
+def folds(diagnosis: Diagnosis) -> bool:
+    """True if only a verbose report has all facts."""
+    told = len(_telling(diagnosis)[:MAX_EVIDENCE])
+    return told < len(diagnosis.evidence) or len(_same_notes(diagnosis.unavailable)) > MAX_UNAVAILABLE
 
 
 def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -55,17 +64,18 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
 
 
-def _evidence(diagnosis: Diagnosis) -> Iterator[Row]:
+def _telling(diagnosis: Diagnosis) -> list[Evidence]:
     """The evidence that decides; of a divergence, where each rank is now is in the rows above."""
-    evidence = [
+    return [
         item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
     ]
-    for index, item in enumerate(evidence[:MAX_EVIDENCE]):
+
+
+def _evidence(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[Row]:
+    shown = diagnosis.evidence if verbose else _telling(diagnosis)[:MAX_EVIDENCE]
+    for index, item in enumerate(shown):
         whose = f", {label_ranks(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
         yield Row("" if index else "seen", (Piece(f"{item.text}  ({item.kind}{whose})"),))
-    if len(evidence) > MAX_EVIDENCE:
-        rest = len(evidence) - MAX_EVIDENCE
-        yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
 
 
 def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -106,22 +116,27 @@ def _unnamed_values(branch: Branch, why: str, *, explained: bool) -> dict[str, l
     return found
 
 
-def _unavailable(items: tuple[Unavailable, ...]) -> Iterator[Row]:
-    folded: dict[tuple[str, str, str], list[int]] = {}
+def _same_notes(items: tuple[Unavailable, ...]) -> dict[tuple[str, str, str], list[int]]:
+    """(what, why, remedy) → the ranks of which it is said."""
+    found: dict[tuple[str, str, str], list[int]] = {}
     for item in items:
-        ranks = folded.setdefault((item.what, item.why, item.remedy), [])
+        ranks = found.setdefault((item.what, item.why, item.remedy), [])
         if item.rank is not None:
             ranks.append(item.rank)
-    for index, ((what, why, remedy), ranks) in enumerate(list(folded.items())[:MAX_UNAVAILABLE]):
+    return found
+
+
+def _unavailable(items: tuple[Unavailable, ...], *, verbose: bool) -> Iterator[Row]:
+    notes = list(_same_notes(items).items())
+    for index, ((what, why, remedy), ranks) in enumerate(notes if verbose else notes[:MAX_UNAVAILABLE]):
         whose = f" of {name_ranks(ranks)}" if ranks else ""
         text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy else "")
         yield Row("" if index else "not seen", (Piece(text, "yellow"),))
-    if len(folded) > MAX_UNAVAILABLE:
-        yield Row("", (Piece(f"… and {len(folded) - MAX_UNAVAILABLE} more"),))
 
 
-def confidence_row(diagnosis: Diagnosis) -> Iterator[Row]:
-    """'certain: seen in …   ·   HD101 collective skipped on a rank   ·   hangdoc explain HD101'."""
+def confidence_row(diagnosis: Diagnosis, more: str = "") -> Iterator[Row]:
+    """'certain: seen in …   ·   HD101 collective skipped on a rank   ·   hangdoc explain HD101'. ``more``: the last
+    piece."""
     if diagnosis.outcome not in ("hang", "slow", "crashed"):
         return
     sure = diagnosis.confidence + (f": {diagnosis.sure}" if diagnosis.sure else "")
@@ -129,4 +144,6 @@ def confidence_row(diagnosis: Diagnosis) -> Iterator[Row]:
     if diagnosis.cause:
         pieces.append(Piece(f"{diagnosis.cause.code} {diagnosis.cause.name}"))
         pieces.append(Piece(f"hangdoc explain {diagnosis.cause.code}"))
+    if more:
+        pieces.append(Piece(more))
     yield Row("sure?", tuple(pieces), separator="   ·   ")

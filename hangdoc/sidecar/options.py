@@ -45,3 +45,8 @@ class WatchOptions:
     meet: str = "auto"
     """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
     meet_send_sources: bool = False
+    keep: int | None = None
+    """How many runs stay in ``.hangdoc``, this one among them; None: all."""
+    color: str = "auto"
+    """'auto', 'always' or 'never': in what the watch prints."""
+    verbose: bool = False

@@ -16,7 +16,8 @@ from published_schema import SCHEMA, faults
 
 from hangdoc import api
 from hangdoc.errors import BadSnapshot, UsageError
-from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.document import diagnosis_document
 from hangdoc.report.terminal import render
 
 FULL = "break_of_outer_loop"

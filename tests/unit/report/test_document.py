@@ -13,8 +13,8 @@ from sample_diagnosis import FILE, SAMPLE
 
 from hangdoc import report
 from hangdoc.errors import UsageError
-from hangdoc.model.codec import diagnosis_document
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.document import diagnosis_document
 from hangdoc.report import document
 
 
