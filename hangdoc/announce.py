@@ -50,6 +50,8 @@ class Announcer:
         self._hang_is_new = False
         """The report of a hang was printed, and nothing has been done after it."""
         self._hang_command = HangCommand(options.on_hang_exec, _say_line) if options.on_hang_exec else None
+        self._keep_runs = options.keep
+        """How many runs are to stay; None once the others were removed, or where all stay."""
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -119,7 +121,8 @@ class Announcer:
         from hangdoc.report.terminal import heard_for
 
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
-        self._heard = f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts)}"
+        color = self._options.color
+        self._heard = f"\n{heard_for(sys.stderr, conclusion.outcome, conclusion.sentence, hosts, color=color)}"
         self._heard += harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n"
         news = (conclusion.outcome, conclusion.sentence)
         if news != self._said:
@@ -142,6 +145,7 @@ class Announcer:
     def close(self) -> None:
         """End an early look and a command of the user's that still run."""
         self._ahead.close()
+        self.run_directory.close()
         if self._hang_command is not None:
             self._hang_command.close()
 
@@ -171,7 +175,7 @@ class Announcer:
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
 
-            say(f"\n{recall_for(sys.stderr, diagnosis)}")
+            say(f"\n{recall_for(sys.stderr, diagnosis, color=self._options.color)}")
         if path is not None:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
@@ -238,8 +242,19 @@ class Announcer:
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news
-        say(f"\n{render_for(sys.stderr, diagnosis)}")
+        shown = render_for(sys.stderr, diagnosis, color=self._options.color, verbose=self._options.verbose)
+        say(f"\n{shown}")
+        self._tell_github(diagnosis)
         return True
+
+    @staticmethod
+    def _tell_github(diagnosis: Diagnosis) -> None:
+        from hangdoc.report import github
+
+        try:
+            github.tell(diagnosis, say)
+        except Exception as error:  # a bonus: a failure in it must cost neither the report nor the snapshot
+            say(f"hangdoc: GitHub was not told: {_one_line(error)}\n")
 
     def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically
@@ -248,6 +263,7 @@ class Announcer:
         self._last = (diagnosis, None)
         try:
             folder = self.run_directory.make()
+            self._prune()
             path = folder / f"{name}.hangdoc"
             dump_snapshot(snapshot, path)
             self._last = (diagnosis, path)
@@ -271,6 +287,18 @@ class Announcer:
                 write(diagnosis, report, snapshot)
             except (HangdocError, OSError) as error:  # noqa: PERF203 - one failed report must not stop the next
                 say(f"hangdoc: no report: {_one_line(error)}\n")
+
+    def _prune(self) -> None:
+        """Remove older runs, where the user asked for that."""
+        keep, self._keep_runs = self._keep_runs, None
+        if keep is None:
+            return
+        from hangdoc.sidecar.old_runs import prune
+
+        try:
+            prune(self.run_directory.path, keep)
+        except OSError as error:
+            say(f"hangdoc: older runs were not removed: {_one_line(error)}\n")
 
     @staticmethod
     def _keep_page(path: Path, diagnosis: Diagnosis, snapshot: JobSnapshot) -> None:

@@ -94,6 +94,16 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     )
 
 
+def framed(diagnosis: Diagnosis) -> str:
+    """The page inside another one, without its styles leaving it or scripts getting in."""
+    from html import escape
+
+    return (
+        f'<iframe srcdoc="{escape(render(diagnosis))}" sandbox="" title="hangdoc" loading="lazy"'
+        ' style="width: 100%; height: 40em; border: 1px solid #8888"></iframe>'
+    )
+
+
 def _letters(tables: Iterable[CallTable]) -> _Letters:
     ops = dict.fromkeys(cell.op for table in tables for row in table.rows for cell in row.cells if cell is not None)
     short = {op: next((s for name, s in _SHORT.items() if op.startswith(name)), op[:2].upper()) for op in ops}
@@ -150,4 +160,4 @@ def _logs(job: JobSnapshot) -> list[tuple[str, LogTail]]:
     return [*shared, *logs][:_MOST_LOGS]
 
 
-__all__ = ["Branch", "Drawing", "render"]
+__all__ = ["Branch", "Drawing", "framed", "render"]
