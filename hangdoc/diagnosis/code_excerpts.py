@@ -123,16 +123,17 @@ def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     """Where the culprits are, and the threads and children that they wait for, if no two sides show it."""
     if blame.diverged is not None:
         return
-    there: dict[tuple[Frame, str], list[int]] = {}
+    there: dict[tuple[str, int, str], list[int]] = {}
     for rank in sorted(blame.culprits):
         activity = case.activities.get(rank)
         if activity is not None and activity.where is not None:
             lock = awaited_lock(case, rank)
-            there.setdefault((activity.where, f"waits for `{lock}`" if lock else activity.text), []).append(rank)
-    for (where, text), ranks in there.items():
-        yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty=True)
+            doing = f"waits for `{lock}`" if lock else single_spaced(activity.text)
+            there.setdefault((activity.where.file, activity.where.line, f": {doing}"), []).append(rank)
     for line in other_lines(case, blame):
-        yield _Note(line.frame.file, line.frame.line, line.said, guilty=True)
+        there.setdefault((line.frame.file, line.frame.line, line.said), []).append(line.rank)
+    for (file, number, said), ranks in there.items():
+        yield _Note(file, number, [Ranks.of(ranks), said], guilty=True)
 
 
 def _excerpt(text: SourceText, notes: list[_Note], writer: Writer) -> CodeExcerpt:

@@ -21,7 +21,6 @@ from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import blocking_thread, kind_mark, mark_with_words
 from hangdoc.diagnosis.state.threads import Chain, Node, thread_wait_of
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Message, Ranks
 from hangdoc.model.process import Frame, Process, Thread
 
 _DETAIL = re.compile(r"(?: on (?=socket:)| \().*")
@@ -29,10 +28,11 @@ _DETAIL = re.compile(r"(?: on (?=socket:)| \().*")
 
 
 class Line(NamedTuple):
-    """What is said of one line of code."""
+    """What is said of one line of code, to follow the name of the rank: ', thread `uploader`: waiting on a queue'."""
 
     frame: Frame
-    said: Message
+    rank: int
+    said: str
 
 
 def other_lines(case: Case, blame: Blame[Explanation]) -> Iterator[Line]:
@@ -43,7 +43,7 @@ def other_lines(case: Case, blame: Blame[Explanation]) -> Iterator[Line]:
     for rank in sorted(blame.culprits):
         held, deadlock, chain = case.held.get(rank), case.deadlocks.get(rank), case.chains.get(rank)
         if held is not None:
-            yield Line(held.frame, [_whose(rank, held.holder), f": holds `{held.name}`"])
+            yield Line(held.frame, rank, f"{_thread(held.holder)}: holds `{held.name}`")
         elif deadlock is not None and (deadlock.circle or deadlock.pool):
             yield from _of_deadlock(rank, deadlock)
         elif chain is not None:
@@ -68,21 +68,21 @@ def _of_chain(chain: Chain) -> Iterator[Line]:
     for before, hop in pairwise(hops):
         node = hop.node
         if before.lock is not None:
-            yield Line(before.lock.frame, [_of_node(node), f": holds `{before.lock.name}`"])
+            yield Line(before.lock.frame, node.rank, f"{_of_node(node)}: holds `{before.lock.name}`")
         if node.where is not None and not node.is_main:
             wait = f"waits for `{hop.lock.name}`" if hop.lock is not None else _short(thread_wait_of(node).text)
-            yield Line(node.where, [_of_node(node), ": ", wait])
+            yield Line(node.where, node.rank, f"{_of_node(node)}: {wait}")
 
 
 def _of_deadlock(rank: int, deadlock: Deadlock) -> Iterator[Line]:
     for frame in dict.fromkeys(deadlock.pool):
-        yield Line(frame, [Ranks((rank,)), ", workers of its pool: waiting for a future"])
+        yield Line(frame, rank, ", workers of its pool: waiting for a future")
     named = ""
     for where, holder in deadlock.circle:
         if named:
-            yield Line(where, [_whose(rank, named), f": waits for `{holder.name}`"])
+            yield Line(where, rank, f"{_thread(named)}: waits for `{holder.name}`")
         named = holder.thread.name
-        yield Line(holder.frame, [_whose(rank, named), f": holds `{holder.name}`"])
+        yield Line(holder.frame, rank, f"{_thread(named)}: holds `{holder.name}`")
 
 
 def _of_steps(case: Case, rank: int) -> Iterator[Line]:
@@ -94,13 +94,14 @@ def _of_steps(case: Case, rank: int) -> Iterator[Line]:
         where = _where(thread)
         if thread is not None and where is not None:
             doing = _doing(child, Node(rank, child.process, thread))
-            yield Line(where, [Ranks((rank,)), f", {_title(child.process)}: {doing}"])
+            yield Line(where, rank, f", {_title(child.process)}: {doing}")
     elif process is not None and steps:
         for thread in threads_of(process):
             frame, mark = _where(thread), kind_mark(thread.frames)
             wait = mark_with_words(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
             if frame is not None:
-                yield Line(frame, [_whose(rank, thread.name), f": {wait.words if wait is not None else 'still runs'}"])
+                doing = wait.words if wait is not None else "still runs"
+                yield Line(frame, rank, f"{_thread(thread.name)}: {doing}")
 
 
 def _doing(step: Step, node: Node) -> str:
@@ -123,14 +124,14 @@ def _title(process: Process) -> str:
     return f"{kind} {process.pid}"
 
 
-def _whose(rank: int, thread: str) -> Message:
-    if thread == "MainThread":
-        return [Ranks((rank,)), ", main thread"]
-    return [Ranks((rank,)), f", thread `{thread}`" if thread else ", another thread"]
+def _thread(name: str) -> str:
+    if name == "MainThread":
+        return ", main thread"
+    return f", thread `{name}`" if name else ", another thread"
 
 
-def _of_node(node: Node) -> Message:
-    return [Ranks((node.rank,)), ", main thread"] if node.is_main else _whose(node.rank, node.thread.name)
+def _of_node(node: Node) -> str:
+    return ", main thread" if node.is_main else _thread(node.thread.name)
 
 
 def _where(thread: Thread | None) -> Frame | None:

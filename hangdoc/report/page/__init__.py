@@ -25,6 +25,7 @@ from hangdoc.report.terminal import headline
 _MOST_STACKS = 100
 _MOST_SOCKETS = 200
 _MOST_LOGS = 32
+_MOST_PORTS = 16
 """Entries of the folded lists: a page of thousands of ranks stays below 5 MB. Chosen by hand."""
 _COLORS = 7
 """Classes of operations that page.html has colors for."""
@@ -141,9 +142,14 @@ def _sockets(job: JobSnapshot) -> list[tuple[str, str]]:
     """(host, 'pid 7 listens on 0.0.0.0:29500') of listening ports and of connections with unanswered data."""
     found: list[tuple[str, str]] = []
     for host in job.hosts:
+        ports: dict[tuple[int | None, str], list[int]] = {}
         for port in host.listening:
-            whose = f"pid {port.pid}" if port.pid is not None else "a process"
-            found.append((host.name, f"{whose} listens on {port.address}:{port.port}"))
+            ports.setdefault((port.pid, port.address), []).append(port.port)
+        for (pid, address), numbers in ports.items():
+            whose = f"pid {pid}" if pid is not None else "a process"
+            shown = ", ".join(map(str, sorted(set(numbers))[:_MOST_PORTS]))
+            more = f" and {len(set(numbers)) - _MOST_PORTS} more" if len(set(numbers)) > _MOST_PORTS else ""
+            found.append((host.name, f"{whose} listens on {address}:{shown}{more}"))
         for each in host.connections:
             if each.send_queue or each.receive_queue or each.retransmits:
                 line = f"{each.local_address}:{each.local_port} to {each.remote_address}:{each.remote_port}"

@@ -164,7 +164,7 @@ def test_many_behaviours_are_cut_off():
     text = render(dataclasses.replace(SAMPLE, divergence=None, ranks=ranks, culprits=(77,)))
     assert text.count("\n") < 40
     assert "rank 77 " in text
-    assert "… and 488 more behaviours" in text
+    assert "… and 488 more behaviors" in text
 
 
 def test_a_working_job_gets_one_sentence():
