@@ -258,7 +258,7 @@ class Announcer:
 
     def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically
-        from hangdoc.report import document, write
+        from hangdoc.report import document, terminal, write
 
         self._last = (diagnosis, None)
         try:
@@ -269,6 +269,8 @@ class Announcer:
             self._last = (diagnosis, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
+                text = terminal.render(diagnosis, verbose=True)
+                write_atomically(folder / f"{name}.txt", text.encode("utf-8", "backslashreplace"), mode=0o600)
                 self._keep_page(folder / f"{name}.html", diagnosis, snapshot)
             if tell:
                 say(f"hangdoc: saved. Show it again: {_again(path)}\n")

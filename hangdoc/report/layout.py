@@ -110,7 +110,8 @@ class Layout:
     def code(self, gutter: str, code: str, note: str = "", style: str = "", *, arrow: bool = True) -> None:
         """One line of Python right of ``gutter``, cut where it is too long, and a note behind it, or below it where it
         does not fit. ``arrow``: the note points at the line."""
-        margin = self._text(" " * _INDENT + gutter, "dim")
+        # In an empty text, whose style is none: what is added to a styled text takes on its style.
+        margin = self._text("") + self._text(" " * _INDENT + gutter, "dim")
         room = max(10, self._width - margin.cell_len)
         body = self._highlighted(code)
         if body.cell_len > room:
@@ -125,7 +126,7 @@ class Layout:
         below = len(self._lines)
         indent = margin.cell_len + min(len(code) - len(code.lstrip()), room // 2)
         self._flow([self._text(f"↑ {note}" if arrow else note, style)], "", first=indent, rest=indent)
-        empty = self._text(" " * (margin.cell_len - 2) + gutter[-2:], "dim")
+        empty = self._text("") + self._text(" " * (margin.cell_len - 2) + gutter[-2:], "dim")
         for index in range(below, len(self._lines)):
             self._lines[index] = empty + self._lines[index][empty.cell_len :]
 

@@ -79,18 +79,30 @@ def _state(job: JobSummary) -> str:
 
 
 def _command(words: Sequence[str], room: int) -> str:
-    """The command line in ``room`` characters; the program and the script are kept.
+    """The command line in ``room`` characters. The script is kept whole, and the program where there is room for it.
 
-    Example: 'torchrun --nnodes 2 --nproc-per-node 8 train.py --lr 1' in 24 characters is 'torchrun … train.py --…'.
+    Example: 'torchrun --nnodes 2 --nproc-per-node 8 train.py --lr 1' in 24 characters is 'torchrun … train.py --l…'.
     """
-    shown = [PurePosixPath(word).name if index == 0 else word for index, word in enumerate(words)]
+    shown = _without_interpreter([PurePosixPath(word).name if index == 0 else word for index, word in enumerate(words)])
     text = harmless(" ".join(shown))
     if len(text) <= room:
         return text
-    script = next((n for n, word in enumerate(shown) if n and word.endswith(".py")), None)
-    if script is None:
-        return text[: max(room - 1, len(shown[0]) if shown else 0)] + "…"
-    between = " … " if script > 1 else " "
-    kept = harmless(f"{shown[0]}{between}{PurePosixPath(shown[script]).name}")
-    rest = harmless(" ".join(["", *shown[script + 1 :]])).rstrip()
-    return kept + rest if len(kept + rest) <= room else kept + rest[: max(0, room - len(kept) - 1)] + "…" * bool(rest)
+    place = next((number for number, word in enumerate(shown) if number and word.endswith(".py")), None)
+    if place is None:
+        return _cut(text, max(room, len(shown[0]) + 1 if shown else 0))
+    script = PurePosixPath(shown[place]).name
+    for kept in (f"{shown[0]}{' … ' if place > 1 else ' '}{script}", f"… {script}", script):
+        if len(harmless(kept)) <= room:
+            return _cut(harmless(" ".join([kept, *shown[place + 1 :]])), room)
+    return harmless(script)
+
+
+def _cut(text: str, room: int) -> str:
+    return text if len(text) <= room else f"{text[: max(0, room - 1)].rstrip()}…"
+
+
+def _without_interpreter(words: list[str]) -> list[str]:
+    """['python3', '/opt/bin/torchrun', …] → ['torchrun', …]: of a command that pip installed, its name says enough."""
+    if len(words) > 1 and words[0].startswith("python") and words[1].startswith("/") and not words[1].endswith(".py"):
+        return [PurePosixPath(words[1]).name, *words[2:]]
+    return words

@@ -199,6 +199,9 @@ def _job(diagnosis: Diagnosis, *, with_stall: bool = False) -> Iterator[str]:
 def _short_command(command: tuple[str, ...]) -> str:
     """Program and script without their options, which are long and may hold secrets."""
     program = PurePosixPath(command[0]).name or command[0]
+    called = command[1] if len(command) > 1 else ""
+    if program.startswith("python") and called.startswith("/") and not called.endswith(".py"):
+        program = PurePosixPath(called).name  # what pip installed: torchrun, accelerate
     for index, argument in enumerate(command[1:], start=1):
         if argument.endswith(".py"):
             return f"{program} {PurePosixPath(argument).name}"
