@@ -19,7 +19,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "attach": (
         ("hangdoc attach", "list the jobs of this machine"),
-        ("hangdoc attach 4711", "any process of the job; of a watch: report now"),
+        ("hangdoc attach 4711", "any process of the job, or its watch"),
         ("hangdoc attach 4711 --inject", "with the calls before the hang"),
         ("hangdoc attach 4711 --hosts node1,node2", ""),
         ("hangdoc attach --slurm 12345", ""),
@@ -53,7 +53,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "doctor": (
         ("hangdoc doctor", ""),
-        ("hangdoc doctor --python /opt/job/bin/python", "the job has a Python of its own"),
+        ("hangdoc doctor --python /opt/job/bin/python", "the job's own Python"),
     ),
     "schema": (("hangdoc schema > hangdoc.schema.json", ""),),
 }

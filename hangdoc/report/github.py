@@ -16,7 +16,7 @@ from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import harmless
 
-_COMMAND = re.compile(r"^(\s*):(?=:)", re.MULTILINE)
+_COMMAND = re.compile(r"^((?:\s|\x1b\[[0-9;]*m)*):(?=:)", re.MULTILINE)
 _LONGEST = 1000
 """Characters of an annotation; the runner cuts what is longer than some thousand."""
 _LARGEST_SUMMARY = 1 << 20
