@@ -11,9 +11,9 @@ import typer
 from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
 from hangdoc.cli.host_options import HostOptions, check, request_of
 from hangdoc.cli.options import Color, Duration, Verbose
-from hangdoc.cli.progress import working
 from hangdoc.config import environment_variable
 from hangdoc.errors import HangdocError
+from hangdoc.progress import working
 
 
 def attach(
@@ -192,7 +192,7 @@ def attach(
 
 def _list() -> None:
     from hangdoc import api
-    from hangdoc.cli.progress import columns
+    from hangdoc.progress import columns
     from hangdoc.report.listing import render
 
     with working("looking for jobs"):

@@ -12,9 +12,9 @@ import typer
 
 from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
 from hangdoc.cli.options import Color, Verbose
-from hangdoc.cli.progress import working
 from hangdoc.config import environment_variable
 from hangdoc.errors import UsageError
+from hangdoc.progress import working
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 

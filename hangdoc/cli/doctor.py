@@ -19,9 +19,9 @@ def doctor(
 
     Exit status: 0 it can (perhaps seeing less), 3 it cannot.
     """
-    from hangdoc.cli.progress import working
     from hangdoc.doctor import check_all
     from hangdoc.model.wording import harmless
+    from hangdoc.progress import working
 
     blocked = False
     checks = check_all(python)

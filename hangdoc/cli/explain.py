@@ -32,7 +32,7 @@ def explain(
     from hangdoc.model.wording import harmless
 
     if code is None:
-        from hangdoc.cli.progress import columns
+        from hangdoc.progress import columns
         from hangdoc.report.table import lay_out
 
         rows = [(f"{e.code}{'' if e.recognised else '*'}", e.name, e.title) for e in catalogue().values()]

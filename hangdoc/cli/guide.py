@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
+
+_LINK = re.compile(r"\[([^\]]+)\]\((\w+)\.md(?:#[\w-]+)?\)")
 
 
 def _topics(incomplete: str) -> list[str]:
@@ -20,6 +23,11 @@ def _pages() -> dict[str, Traversable]:
 
     folder = resources.files("hangdoc") / "guide"
     return {entry.name.removesuffix(".md"): entry for entry in folder.iterdir() if entry.name.endswith(".md")}
+
+
+def _with_commands(text: str) -> str:
+    """Links to other pages as the commands that show them: '[how](hosts.md#trust)' → 'how (`hangdoc guide hosts`)'."""
+    return _LINK.sub(r"\1 (`hangdoc guide \2`)", text)
 
 
 def guide(
@@ -53,6 +61,6 @@ def guide(
     from rich.markdown import Markdown
 
     console = Console()
-    console.print(Markdown(text, hyperlinks=False), width=min(console.width, 100))
+    console.print(Markdown(_with_commands(text), hyperlinks=False), width=min(console.width, 100))
     if topic is None:
         console.print(f"\nRead one: hangdoc guide NAME ({', '.join(sorted(set(pages) - {'index'}))})", highlight=False)

@@ -31,7 +31,7 @@ def _names(incomplete: str) -> list[str]:
 def list_scenarios() -> None:
     """List the scenarios: name, expected verdict, title."""
     from hangdoc import scenarios
-    from hangdoc.cli.progress import columns
+    from hangdoc.progress import columns
     from hangdoc.report.table import lay_out
 
     rows = [(each.name, each.cause or each.outcome, each.title) for each in scenarios.available()]
@@ -61,7 +61,7 @@ def run(
     from contextlib import nullcontext
 
     from hangdoc import scenarios
-    from hangdoc.cli.progress import working
+    from hangdoc.progress import working
 
     # SIGTERM must end the job as well: an exception does that, the default action would leave it running.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

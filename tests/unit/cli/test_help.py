@@ -12,6 +12,7 @@ import typer
 
 from hangdoc.cli import COMMANDS, _FileOptions, app
 from hangdoc.cli.examples import EXAMPLES
+from hangdoc.cli.guide import _with_commands
 from hangdoc.cli.options import Duration
 
 
@@ -94,3 +95,8 @@ def test_completion(words: str, expected: str) -> None:
         check=False,
     )
     assert expected in done.stdout.split(), done.stderr
+
+
+def test_links_between_pages_are_commands_in_a_terminal() -> None:
+    shown = _with_commands("See [how](hosts.md#trust), [CI](ci.md) and [PyTorch](https://pytorch.org/).")
+    assert shown == "See how (`hangdoc guide hosts`), CI (`hangdoc guide ci`) and [PyTorch](https://pytorch.org/)."

@@ -11,7 +11,7 @@ from typing import TextIO
 
 import pytest
 
-from hangdoc.cli import progress
+from hangdoc import progress
 
 
 @pytest.fixture
