@@ -53,6 +53,8 @@ class Announcer:
         """The report of a hang was printed, and nothing has been done after it."""
         self._hang_command = HangCommand(options.on_hang_exec, _say_line) if options.on_hang_exec else None
         self._logs: LogStream | None = None
+        self._keep_runs = options.keep
+        """How many runs are to stay; None once the others were removed, or where all stay."""
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -76,7 +78,7 @@ class Announcer:
         from hangdoc.report.terminal import shown_by
         from hangdoc.sidecar.logs.stream import LogStream, Look
 
-        look = Look(shown_by(sys.stdout)[1], sys.stdout.encoding) if sys.stdout is not None else Look(output=-1)
+        look = Look(shown_by(sys.stdout).color, sys.stdout.encoding) if sys.stdout is not None else Look(output=-1)
         self._logs = LogStream.open(self.run_directory.make(), self._command, environment, look)
         return self._logs
 
@@ -144,7 +146,7 @@ class Announcer:
 
         where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
         sentence, fix = mask_text(conclusion.sentence), mask_text(conclusion.fix)
-        told = heard_for(sys.stderr, conclusion.outcome, sentence, fix, hosts)
+        told = heard_for(sys.stderr, conclusion.outcome, sentence, fix, hosts, color=self._options.color)
         self._heard = f"\n{told}"
         self._heard += harmless(f"hangdoc: the watch on {host} has the whole report{where}") + "\n"
         news = (conclusion.outcome, conclusion.news or conclusion.sentence)
@@ -170,6 +172,7 @@ class Announcer:
         self._ahead.close()
         if self._logs is not None:
             self._logs.close()
+        self.run_directory.close()
         if self._hang_command is not None:
             self._hang_command.close()
 
@@ -199,7 +202,7 @@ class Announcer:
         if diagnosis is not None:
             from hangdoc.report.terminal import recall_for
 
-            self._say_whole(f"\n{recall_for(sys.stderr, diagnosis)}")
+            self._say_whole(f"\n{recall_for(sys.stderr, diagnosis, color=self._options.color)}")
         if path is not None:
             say(f"hangdoc: show it again: {_again(path)}\n")
 
@@ -266,12 +269,14 @@ class Announcer:
         if diagnosis.outcome == "healthy" or news == self._said:
             return False
         self._said = news
-        text = f"\n{render_for(sys.stderr, diagnosis)}"
+        color = self._options.color
+        text = f"\n{render_for(sys.stderr, diagnosis, color=color, verbose=self._options.verbose)}"
         if self._logs is not None:
             from hangdoc.report.last_output import last_output_for
 
-            text += last_output_for(sys.stderr, diagnosis, snapshot)
+            text += last_output_for(sys.stderr, diagnosis, snapshot, color=color)
         self._say_whole(text)
+        self._tell_github(diagnosis)
         return True
 
     def _say_whole(self, text: str) -> None:
@@ -279,18 +284,30 @@ class Announcer:
         with self._logs.held() if self._logs is not None else contextlib.nullcontext():
             say(text)
 
+    @staticmethod
+    def _tell_github(diagnosis: Diagnosis) -> None:
+        from hangdoc.report import github
+
+        try:
+            github.tell(diagnosis, say)
+        except Exception as error:  # a bonus: a failure in it must cost neither the report nor the snapshot
+            say(f"hangdoc: GitHub was not told: {_one_line(error)}\n")
+
     def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
         from hangdoc.model.codec import dump_snapshot, write_atomically
-        from hangdoc.report import document, write
+        from hangdoc.report import document, terminal, write
 
         self._last = (diagnosis, None)
         try:
             folder = self.run_directory.make()
+            self._prune()
             path = folder / f"{name}.hangdoc"
             dump_snapshot(snapshot, path)
             self._last = (diagnosis, path)
             if diagnosis is not None:
                 write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
+                text = terminal.render(diagnosis, verbose=True)
+                write_atomically(folder / f"{name}.txt", text.encode("utf-8", "backslashreplace"), mode=0o600)
                 self._keep_page(folder / f"{name}.html", diagnosis, snapshot)
             if tell:
                 say(f"hangdoc: saved. Show it again: {_again(path)}\n")
@@ -309,6 +326,18 @@ class Announcer:
                 write(diagnosis, report, snapshot)
             except (HangdocError, OSError) as error:  # noqa: PERF203 - one failed report must not stop the next
                 say(f"hangdoc: no report: {_one_line(error)}\n")
+
+    def _prune(self) -> None:
+        """Remove older runs, where the user asked for that."""
+        keep, self._keep_runs = self._keep_runs, None
+        if keep is None:
+            return
+        from hangdoc.sidecar.old_runs import prune
+
+        try:
+            prune(self.run_directory.path, keep)
+        except OSError as error:
+            say(f"hangdoc: older runs were not removed: {_one_line(error)}\n")
 
     @staticmethod
     def _keep_page(path: Path, diagnosis: Diagnosis, snapshot: JobSnapshot) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hangdoc.errors import HangdocError, UsageError
 from hangdoc.model.wording import harmless, name_ranks
+from hangdoc.progress import working
 
 if TYPE_CHECKING:
     from hangdoc.model.snapshot import JobSnapshot
@@ -123,7 +124,8 @@ def _run(options: argparse.Namespace) -> int:
             return snapshot_to_bytes(found)
 
         if options.relay is None:
-            data = own()
+            with working("looking twice at the job"):
+                data = own()
         else:
             from hangdoc.capture.relay import hand_over
 

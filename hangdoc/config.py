@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.errors import UsageError
+from hangdoc.model.durations import read_duration
 from hangdoc.sidecar.options import MOST_ENTRIES, ON_HANG
 
 if sys.version_info >= (3, 11):
@@ -24,8 +25,8 @@ else:
     import tomli as tomllib
 
 OPTIONS: Mapping[str, type | tuple[type, ...]] = {
-    "stall_after": (int, float),
-    "give_up_after": (int, float),
+    "stall_after": (int, float, str),
+    "give_up_after": (int, float, str),
     "on_hang": str,
     "on_hang_exec": str,
     "run_dir": str,
@@ -42,6 +43,9 @@ OPTIONS: Mapping[str, type | tuple[type, ...]] = {
     "source": str,
     "inject": bool,
     "ask_dumps": bool,
+    "keep": int,
+    "color": str,
+    "verbose": bool,
 }
 """Every option that the table may contain, and the TOML types of its value."""
 
@@ -101,6 +105,12 @@ def _checked(key: str, value: Any, path: Path) -> object:
     # bool is an int to Python, but 'quiet = 1' and 'stall-after = true' are mistakes.
     if not isinstance(value, expected) or (isinstance(value, bool) and expected is not bool):
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE} has the wrong type", "see hangdoc watch --help")
+    if name in ("stall_after", "give_up_after") and isinstance(value, str):
+        value = _seconds(key, value, path)
+    if name == "keep" and value < 1:
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", "the least is 1 run")
+    if name == "color" and value not in ("auto", "always", "never"):
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", "it is either auto, always or never")
     if isinstance(value, (int, float)) and expected is not bool and not value >= _LEAST_SECONDS:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the least is {_LEAST_SECONDS} seconds")
     if name == "on_hang" and value not in ON_HANG:
@@ -108,6 +118,16 @@ def _checked(key: str, value: Any, path: Path) -> object:
     if name == "entries" and isinstance(value, int) and value > MOST_ENTRIES:
         raise UsageError(f"{path}: {key} = {value!r} in {_TABLE}", f"the most is {MOST_ENTRIES}")
     return _reports(value, path) if name == "report" else value
+
+
+def _seconds(key: str, value: str, path: Path) -> float:
+    """'5m' → 300.0. A number in quotes is a mistake."""
+    if not value.strip()[-1:].isalpha():
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE} has the wrong type", "write a number, or '5m'")
+    try:
+        return read_duration(value)
+    except ValueError:
+        raise UsageError(f"{path}: {key} = {value!r} in {_TABLE} is no duration", "write 90, '90s', '5m'") from None
 
 
 def _reports(value: Any, path: Path) -> list[str]:

@@ -175,7 +175,9 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
     and some seconds; ends every process that it started.
     """
     # The user's own options of hangdoc are not part of the experiment.
-    plain = {name: value for name, value in interpreter.environment().items() if not name.startswith("HANGDOC_")}
+    # GitHub is not told of a hang that is wanted.
+    ours = ("HANGDOC_", "GITHUB_ACTIONS")
+    plain = {name: value for name, value in interpreter.environment().items() if not name.startswith(ours)}
     environment = {**plain, **dict(scenario.environment), "FIXED": "1" if fixed else "0"}
     with tempfile.TemporaryDirectory(prefix="hangdoc-scenario-") as name:
         folder = Path(name)

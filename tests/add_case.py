@@ -26,13 +26,8 @@ from cases import DATA, diagnosed, expectation, expectation_path, home, names, p
 
 from hangdoc import api
 from hangdoc.errors import HangdocError, UsageError
-from hangdoc.model.codec import (
-    diagnosis_document,
-    dump_snapshot,
-    snapshot_from_bytes,
-    snapshot_to_bytes,
-    write_atomically,
-)
+from hangdoc.model.codec import dump_snapshot, snapshot_from_bytes, snapshot_to_bytes, write_atomically
+from hangdoc.model.document import diagnosis_document
 from hangdoc.model.snapshot import JobSnapshot
 
 ROOT = Path(__file__).resolve().parents[1]

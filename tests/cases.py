@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from hangdoc import api
-from hangdoc.model.codec import diagnosis_document
+from hangdoc.model.document import diagnosis_document
 from hangdoc.report.terminal import render
 
 DATA = Path(__file__).parent / "data"

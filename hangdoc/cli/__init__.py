@@ -18,6 +18,7 @@ import typer.core
 import typer.main
 
 from hangdoc import config
+from hangdoc.cli.examples import epilog
 from hangdoc.errors import HangdocError, UsageError
 
 COMMANDS = {
@@ -27,6 +28,7 @@ COMMANDS = {
     "diagnose": "Diagnose a saved snapshot, or flight-recorder dumps.",
     "stats": "Say who comes late to a job's collectives.",
     "explain": "Explain a cause and how to fix it.",
+    "schema": "Print the JSON schema of a diagnosis document.",
     "guide": "Read the guide, also without a network.",
     "scenario": "Show and run reproductions of real hangs.",
     "doctor": "Check whether hangdoc can work here.",
@@ -65,6 +67,9 @@ class _Commands(typer.core.TyperGroup):
         command: Any = typer.main.get_command(application)
         command.name = cmd_name
         command.short_help = COMMANDS[cmd_name]
+        command.epilog = epilog(cmd_name)
+        for name, below in getattr(command, "commands", {}).items():
+            below.epilog = epilog(f"{cmd_name} {name}")
         run = command.invoke
 
         def invoke(context: Any) -> Any:
@@ -133,7 +138,7 @@ class _FileOptions(dict[str, Any]):
             say(f"hangdoc: {harmless(self._error.what)} ({harmless(self._error.remedy)}); watching without it\n")
 
 
-app = typer.Typer(cls=_Commands, no_args_is_help=True, **_SETTINGS)
+app = typer.Typer(cls=_Commands, no_args_is_help=True, epilog=epilog(""), **{**_SETTINGS, "add_completion": True})
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from hangdoc.cli.diagnose import EXIT_STATUS
+from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
 from hangdoc.cli.host_options import HostOptions, check, request_of
+from hangdoc.cli.options import Color, Duration, Verbose
 from hangdoc.config import environment_variable
 from hangdoc.errors import HangdocError
+from hangdoc.progress import working
 
 
 def attach(
@@ -116,8 +117,9 @@ def attach(
     host_timeout: Annotated[
         float,
         typer.Option(
-            metavar="SECONDS",
-            min=1.0,
+            metavar="DURATION",
+            parser=Duration(1.0),
+            show_default="30s",
             help="How long each host may take to answer.",
             envvar=environment_variable("host_timeout"),
         ),
@@ -131,6 +133,8 @@ def attach(
             envvar=environment_variable("fan_out"),
         ),
     ] = 64,
+    color: Color = "auto",
+    verbose: Verbose = False,
 ) -> None:
     """Find all ranks of the job that PID belongs to, look at them twice and say which rank hangs it, where and why.
 
@@ -160,28 +164,27 @@ def attach(
         return
     from hangdoc import api
     from hangdoc.model.codec import dump_snapshot
-    from hangdoc.report import check_suffix, document, terminal, write
+    from hangdoc.report import check_suffix
 
     for file in report or ():
         check_suffix(file)
     if asked.given:
-        snapshot = api.snapshot_of_hosts(
-            request_of(asked, inject=inject, ask_dumps=ask_dumps, no_source=no_source), pid
-        )
+        request = request_of(asked, inject=inject, ask_dumps=ask_dumps, no_source=no_source)
+        with working("looking at the hosts of the job"):
+            snapshot = api.snapshot_of_hosts(request, pid)
     else:
         assert pid is not None
-        snapshot = api.snapshot(pid, inject=inject, ask_dumps=ask_dumps, no_source=no_source)
+        with working(f"looking twice at the job of pid {pid}"):
+            snapshot = api.snapshot(pid, inject=inject, ask_dumps=ask_dumps, no_source=no_source)
     failure = None
     try:
         if save is not None:
             dump_snapshot(snapshot, save)
     except HangdocError as error:  # reported after the verdict, which would be lost otherwise
         failure = error
-    diagnosis = api.diagnose(snapshot)
-    text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
-    typer.echo(text, nl=False)
-    for file in report or ():
-        write(diagnosis, file, snapshot)
+    with working("diagnosing"):
+        diagnosis = api.diagnose(snapshot)
+    print_diagnosis(diagnosis, snapshot, report or (), json=json, color=color, verbose=verbose)
     if failure is not None:
         raise failure
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
@@ -189,6 +192,9 @@ def attach(
 
 def _list() -> None:
     from hangdoc import api
+    from hangdoc.progress import columns
     from hangdoc.report.listing import render
 
-    typer.echo(render(api.jobs(), time.time()), nl=False)
+    with working("looking for jobs"):
+        found = api.jobs()
+    typer.echo(render(found, time.time(), columns()), nl=False)

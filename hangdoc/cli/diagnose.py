@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import gc
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
+from hangdoc.cli.options import Color, Verbose
 from hangdoc.config import environment_variable
 from hangdoc.errors import UsageError
-
-EXIT_STATUS = {"healthy": 0, "slow": 0, "hang": 1, "crashed": 1, "blind": 3}
-"""Outcome → exit status of attach and diagnose."""
-_REDRAW = 0.2
-"""Seconds between two states of the progress line; what is done before the first shows none."""
-
+from hangdoc.progress import working
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
@@ -54,6 +49,8 @@ def diagnose(
             envvar=environment_variable("source"),
         ),
     ] = None,
+    color: Color = "auto",
+    verbose: Verbose = False,
 ) -> None:
     """Diagnose a saved snapshot, a run directory (its latest stall), or flight-recorder dumps.
 
@@ -62,20 +59,17 @@ def diagnose(
     Exit status: 0 healthy or slow, 1 hang or crash diagnosed, 2 usage, 3 could not look.
     """
     from hangdoc import api
-    from hangdoc.report import check_suffix, document, terminal, write
+    from hangdoc.report import check_suffix
 
     for file in report or ():
         check_suffix(file)
     if source is not None and not source.is_dir():
         raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
-    with _without_collector():
-        with _progress() as progress:
-            job = api.load(*paths, source=source, progress=progress)
+    with _without_collector(), working("reading") as line:
+        job = api.load(*paths, source=source, progress=line.count("reading dumps", "files"))
+        line.text = "diagnosing"
         diagnosis = api.diagnose(job)
-    text = document.render(diagnosis) if json else terminal.render_for(sys.stdout, diagnosis)
-    typer.echo(text, nl=False)
-    for file in report or ():
-        write(diagnosis, file, job)
+    print_diagnosis(diagnosis, job, report or (), json=json, color=color, verbose=verbose)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
 
 
@@ -89,28 +83,3 @@ def _without_collector() -> Iterator[None]:
     finally:
         if collecting:
             gc.enable()
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int, int], None] | None]:
-    """What shows on a terminal how many dumps have been read, in one line of standard error that is gone at the end."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    shown, width = time.monotonic(), 0
-
-    def show(done: int, count: int) -> None:
-        nonlocal shown, width
-        now = time.monotonic()
-        if now - shown >= _REDRAW:
-            text = f"reading dumps: {done:,} of {count:,} files"
-            shown, width = now, max(width, len(text))
-            sys.stderr.write(f"\r{text}")
-            sys.stderr.flush()
-
-    try:
-        yield show
-    finally:
-        if width:
-            sys.stderr.write(f"\r{' ' * width}\r")
-            sys.stderr.flush()

@@ -21,9 +21,15 @@ def doctor(
     """
     from hangdoc.doctor import check_all
     from hangdoc.model.wording import harmless
+    from hangdoc.progress import working
 
     blocked = False
-    for check in check_all(python):
+    checks = check_all(python)
+    while True:
+        with working("trying what hangdoc needs"):
+            check = next(checks, None)
+        if check is None:
+            break
         typer.echo(f"{check.state:<8} {check.name}: {harmless(check.finding)}")
         if check.fix and check.state != "ok":
             typer.echo(f"         {harmless(check.fix)}")

@@ -8,12 +8,23 @@ import typer
 
 from hangdoc.model.catalogue import CatalogueEntry
 
+
+def _codes(incomplete: str) -> list[str]:
+    from hangdoc.model.catalogue import catalogue
+
+    known = [*catalogue(), *(entry.name for entry in catalogue().values())]
+    return [each for each in known if each.lower().startswith(incomplete.lower())]
+
+
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.command()
 def explain(
-    code: Annotated[str | None, typer.Argument(help="Code or name of a cause; without it, list all.")] = None,
+    code: Annotated[
+        str | None,
+        typer.Argument(help="Code or name of a cause; without it, list all.", autocompletion=_codes),
+    ] = None,
 ) -> None:
     """Explain a cause: what it means, how it comes about, how to fix it, which scenario shows it."""
     from hangdoc.errors import UsageError
@@ -21,9 +32,13 @@ def explain(
     from hangdoc.model.wording import harmless
 
     if code is None:
-        for entry in catalogue().values():
-            typer.echo(f"{entry.code}{' ' if entry.recognised else '*'} {entry.name:<26} {entry.title}")
-        typer.echo("\n* explained here, and not yet recognized by this version")
+        from hangdoc.progress import columns
+        from hangdoc.report.table import lay_out
+
+        rows = [(f"{e.code}{'' if e.recognised else '*'}", e.name, e.title) for e in catalogue().values()]
+        typer.echo(lay_out(rows, columns()), nl=False)
+        if any(not entry.recognised for entry in catalogue().values()):
+            typer.echo("\n* explained here, and not yet recognized by this version")
         return
     found = find(code)
     if found is None:

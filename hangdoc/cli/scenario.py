@@ -21,20 +21,25 @@ app = typer.Typer(
 )
 
 
+def _names(incomplete: str) -> list[str]:
+    from hangdoc import scenarios
+
+    return [each.name for each in scenarios.available() if each.name.startswith(incomplete)]
+
+
 @app.command("list")
 def list_scenarios() -> None:
     """List the scenarios: name, expected verdict, title."""
     from hangdoc import scenarios
+    from hangdoc.progress import columns
+    from hangdoc.report.table import lay_out
 
-    found = scenarios.available()
-    width = max((len(scenario.name) for scenario in found), default=0)
-    for scenario in found:
-        expected = scenario.cause or scenario.outcome
-        typer.echo(f"{scenario.name:<{width}}  {expected:<7}  {scenario.title}")
+    rows = [(each.name, each.cause or each.outcome, each.title) for each in scenarios.available()]
+    typer.echo(lay_out(rows, columns()), nl=False)
 
 
 @app.command()
-def show(name: Annotated[str, typer.Argument(help="Name of a scenario.")]) -> None:
+def show(name: Annotated[str, typer.Argument(help="Name of a scenario.", autocompletion=_names)]) -> None:
     """Print a scenario's script: its story, its expected verdict, its code."""
     from hangdoc import scenarios
 
@@ -43,7 +48,7 @@ def show(name: Annotated[str, typer.Argument(help="Name of a scenario.")]) -> No
 
 @app.command()
 def run(
-    names: Annotated[list[str], typer.Argument(help="Names of scenarios, or 'all'.")],
+    names: Annotated[list[str], typer.Argument(help="Names of scenarios, or 'all'.", autocompletion=_names)],
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show the comparison only.")] = False,
 ) -> None:
     """Run scenarios under watch and compare each verdict with the expected one.
@@ -53,8 +58,10 @@ def run(
     """
     import signal
     import tempfile
+    from contextlib import nullcontext
 
     from hangdoc import scenarios
+    from hangdoc.progress import working
 
     # SIGTERM must end the job as well: an exception does that, the default action would leave it running.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
@@ -64,7 +71,8 @@ def run(
     for scenario in chosen:
         with tempfile.TemporaryDirectory(prefix="hangdoc-output-") as folder:
             output = Path(folder) / "output" if quiet else None
-            rows = scenarios.run(scenario, fixed=fixed, output=output)
+            with working(f"running {scenario.name}") if quiet else nullcontext():
+                rows = scenarios.run(scenario, fixed=fixed, output=output)
             good = all(row.agrees for row in rows)
             if output is not None and not good:
                 typer.echo(output.read_text(encoding="utf-8", errors="backslashreplace")[-20_000:], err=True)

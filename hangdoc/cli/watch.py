@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from hangdoc.cli.options import Color, Duration, Verbose
 from hangdoc.config import environment_variable as env
 
 app = typer.Typer(
@@ -23,18 +24,19 @@ def watch(
     stall_after: Annotated[
         float | None,
         typer.Option(
-            min=0.1,
-            metavar="SECONDS",
+            parser=Duration(0.1),
+            metavar="DURATION",
             show_default="learns the job's rhythm, at least 30 s",
             envvar=env("stall_after"),
-            help="Look closely after this long without progress.",
+            help="Look closely after this long without progress: 90, 90s, 5m, 1h.",
         ),
     ] = None,
     give_up_after: Annotated[
         float,
         typer.Option(
-            min=0.1,
-            metavar="SECONDS",
+            parser=Duration(0.1),
+            metavar="DURATION",
+            show_default="10m",
             envvar=env("give_up_after"),
             help="Call a wait for something outside the job (a sleep, a file, a socket) a hang after this long.",
         ),
@@ -83,6 +85,18 @@ def watch(
             "ranks say stands once, as [0-3] epoch 1. The ranks lose their terminal.",
         ),
     ] = False,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            envvar=env("keep"),
+            show_default="all",
+            help="Keep the N newest runs of .hangdoc, this one among them; remove older ones that have ended.",
+        ),
+    ] = None,
+    color: Color = "auto",
+    verbose: Verbose = False,
     quiet: Annotated[bool, typer.Option("--quiet", envvar=env("quiet"), help="Print no start line.")] = False,
     no_source: Annotated[
         bool, typer.Option("--no-source", envvar=env("no_source"), help="Read no source code of the job.")
@@ -146,6 +160,9 @@ def watch(
             on_hang_exec=on_hang_exec,
             run_dir=run_dir,
             reports=tuple(report or ()),
+            keep=keep,
+            color=color,
+            verbose=verbose,
             quiet=quiet,
             read_sources=not no_source,
             meet=meet,

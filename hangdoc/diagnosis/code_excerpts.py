@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.context import Case
@@ -120,21 +121,25 @@ def _called(frame: Frame) -> str:
 
 
 def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
-    """Where the culprits are, if no two sides show it; where any rank may be one, where all of them are."""
+    """Where the culprits are, and the threads and children that they wait for, if no two sides show it; where any rank
+    may be one, where all of them are."""
     if blame.diverged is not None:
         return
     for call in blame.found.calls if isinstance(blame.found, MixedThreads) else ():
         if call.frame is not None:
             yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
     alike = tuple(case.seen) if isinstance(blame.found, AllArrived) and not case.programs else ()
-    there: dict[tuple[Frame, str], list[int]] = {}
+    there: dict[tuple[str, int, str], list[int]] = {}
     for rank in sorted(blame.culprits or alike):
         activity = case.activities.get(rank)
         if activity is not None and activity.where is not None:
-            there.setdefault((activity.where, activity.text), []).append(rank)
-    for (where, text), ranks in there.items():
-        guilty = not set(ranks).isdisjoint(blame.culprits)
-        yield _Note(where.file, where.line, [Ranks.of(ranks), ": ", single_spaced(text)], guilty)
+            lock = awaited_lock(case, rank)
+            doing = f"waits for `{lock}`" if lock else single_spaced(activity.text)
+            there.setdefault((activity.where.file, activity.where.line, f": {doing}"), []).append(rank)
+    for line in other_lines(case, blame):
+        there.setdefault((line.frame.file, line.frame.line, line.said), []).append(line.rank)
+    for (file, number, said), ranks in there.items():
+        yield _Note(file, number, [Ranks.of(ranks), said], guilty=not set(ranks).isdisjoint(blame.culprits))
 
 
 def _excerpt(text: SourceText, notes: list[_Note], writer: Writer) -> CodeExcerpt:

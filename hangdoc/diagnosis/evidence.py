@@ -23,6 +23,8 @@ from hangdoc.model.writing import Writer
 _MOST_OF_NCCL = 6
 """Lines, and numbers in one of them; chosen by hand: more help nobody."""
 _MOST_COUNTS = 4
+_SOON = 300.0
+"""Seconds to PyTorch's own end of the job in which a reader must hurry. Judgement."""
 
 
 def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evidence, ...]:
@@ -272,7 +274,8 @@ def _timeout(case: Case) -> list[Evidence]:
     left, rank = min(ends)
     # By the clock as well: "in 29 min" alone would be wrong of a snapshot that is read again the next morning.
     then = time.strftime("%H:%M:%S", time.gmtime(case.job.taken + left))
-    return [Evidence("journal", (rank,), f"PyTorch times out at {then} UTC, {name_duration(left)} after this look")]
+    text = f"PyTorch times out at {then} UTC, {name_duration(left)} after this look"
+    return [Evidence("journal", (rank,), text, decides=left < _SOON)]
 
 
 def _logs(case: Case, found: Blame[Explanation]) -> list[Evidence]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
-import math
 import os
 import re
 import secrets
@@ -23,10 +22,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hangdoc.errors import BadSnapshot, CannotLook, HangdocError, UsageError
-from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA, Activity, Branch, Diagnosis, Divergence, Repair, Side
+from hangdoc.model.diagnosis import DIAGNOSIS_SCHEMA
 from hangdoc.model.encode import snapshot_to_bytes
 from hangdoc.model.interned import INTERNED_SCHEMA, InternedJob, restored
-from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SNAPSHOT_SCHEMA, JobSnapshot
 
 if TYPE_CHECKING:
@@ -294,103 +292,3 @@ def _refuse_at_first(schema: Any) -> None:
     elif isinstance(schema, (list, tuple)):
         for part in schema:
             _refuse_at_first(part)
-
-
-def diagnosis_document(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The public document ``hangdoc.diagnosis/1``: plain dicts, lists, numbers, texts and None."""
-    waits: dict[int, set[int]] = {}
-    for wait in diagnosis.waits:
-        waits.setdefault(wait.waiter, set()).update(wait.on)
-    cause = diagnosis.cause
-    return {
-        "schema": DIAGNOSIS_SCHEMA,
-        "outcome": str(diagnosis.outcome),
-        "verdict": diagnosis.verdict,
-        "cause": {"code": cause.code, "name": cause.name, "title": cause.title} if cause else None,
-        "culprits": sorted(diagnosis.culprits),
-        "alternatives": [sorted(ranks) for ranks in diagnosis.alternatives],
-        "culprit_processes": [
-            {"rank": item.rank, "pid": item.pid, "host": item.host, "role": item.role, "job": item.job}
-            for item in diagnosis.culprit_processes
-        ],
-        "victims": sorted(diagnosis.victims),
-        "confidence": str(diagnosis.confidence),
-        "sure": diagnosis.sure,
-        "why": diagnosis.why,
-        "fix": diagnosis.fix,
-        "repair": _repair(diagnosis.repair),
-        "divergence": _divergence(diagnosis.divergence),
-        "ranks": [_activity(activity, waits.get(activity.rank, set())) for activity in diagnosis.ranks],
-        "evidence": [
-            {"kind": item.kind, "ranks": sorted(item.ranks), "text": item.text} for item in diagnosis.evidence
-        ],
-        "unavailable": [
-            {"rank": item.rank, "what": item.what, "why": item.why, "remedy": item.remedy}
-            for item in diagnosis.unavailable
-        ],
-        "command": list(diagnosis.command),
-        "stalled_for": diagnosis.stalled_for if math.isfinite(diagnosis.stalled_for) else None,
-        "world_size": diagnosis.world_size,
-    }
-
-
-def _activity(activity: Activity, waits_for: set[int]) -> dict[str, Any]:
-    return {
-        "rank": activity.rank,
-        "host": activity.host,
-        "pid": activity.pid,
-        "activity": str(activity.kind),
-        "text": activity.text,
-        "where": _frame(activity.where),
-        "waits_for": sorted(waits_for),
-    }
-
-
-def _frame(frame: Frame | None) -> dict[str, Any] | None:
-    return {"file": frame.file, "line": frame.line, "function": frame.function} if frame else None
-
-
-def _repair(repair: Repair | None) -> dict[str, Any] | None:
-    if repair is None:
-        return None
-    return {
-        "edits": [
-            {"rank": edit.rank, "edit": edit.edit, "call": edit.call, "frame": _frame(edit.frame)}
-            for edit in repair.edits
-        ],
-        "text": repair.text,
-    }
-
-
-def _divergence(divergence: Divergence | None) -> dict[str, Any] | None:
-    if divergence is None:
-        return None
-    return {"sides": [_side(side) for side in divergence.sides], "branch": _branch(divergence.branch)}
-
-
-def _side(side: Side) -> dict[str, Any]:
-    return {
-        "ranks": sorted(side.ranks),
-        "group": {"name": side.group, "members": list(side.members)},
-        "sequence": side.sequence,
-        "thread": side.thread,
-        "op": side.op,
-        "frame": _frame(side.frame),
-        "stack": [_frame(frame) for frame in side.stack],
-        "note": side.note,
-    }
-
-
-def _branch(branch: Branch | None) -> dict[str, Any] | None:
-    if branch is None:
-        return None
-    return {
-        "file": branch.file,
-        "line": branch.line,
-        "condition": branch.condition,
-        "kind": branch.kind,
-        "values": [
-            {"name": item.name, "value": item.value, "ranks": sorted(item.ranks), "seen": item.seen}
-            for item in branch.values
-        ],
-    }

@@ -1,4 +1,4 @@
-"""The verdict and everything that supports it. ``codec.diagnosis_document`` turns it into the public JSON."""
+"""The verdict and everything that supports it. ``document.diagnosis_document`` turns it into the public JSON."""
 
 from __future__ import annotations
 
@@ -207,7 +207,10 @@ class CallTable:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """Who, where, why, and how sure."""
+    """Who, where, why, and how sure.
+
+    ``str(diagnosis)`` is the report, a notebook shows the page, and ``to_json`` gives the public document.
+    """
 
     outcome: Outcome
     verdict: str
@@ -238,3 +241,21 @@ class Diagnosis:
     """Path and name of files that the sentences call by more than the last part: ('/a/b/train.py', 'b/train.py')."""
     unseen: tuple[int, ...] = ()
     """Ranks of the job that were not seen and that nothing proves to be gone."""
+
+    def __str__(self) -> str:
+        """The report in 100 columns, without colors."""
+        from hangdoc.report import terminal
+
+        return terminal.render(self)
+
+    def to_json(self) -> str:
+        """The public document ``hangdoc.diagnosis/1``, whose schema `hangdoc schema` prints."""
+        from hangdoc.report import document
+
+        return document.render(self)
+
+    def _repr_html_(self) -> str:
+        """The page, in a frame of its own: a notebook shows it below the cell."""
+        from hangdoc.report import page
+
+        return page.framed(self)

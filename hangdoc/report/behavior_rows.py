@@ -14,6 +14,8 @@ from hangdoc.report.layout import Piece, Row
 MAX_ROWS = 12
 MAX_PIDS = 4
 """Most rows of each kind: a report fits on one screen. Chosen by hand; the JSON document has everything."""
+_MOST_STACKS = 40
+_MOST_FRAMES = 60
 _CHILDREN = {"dataloader-worker": "DataLoader worker", "child": "child process"}
 """Roles of the processes that a rank has started, in words."""
 
@@ -29,16 +31,16 @@ class FileNames:
         return self._names.get(file) or (file if file.startswith("<") else PurePosixPath(file).name or file)
 
 
-def behavior_rows(diagnosis: Diagnosis, paths: FileNames) -> Iterator[Row]:
-    """The sides of the divergence, culprits first, and below them who is elsewhere by now."""
+def behavior_rows(diagnosis: Diagnosis, paths: FileNames, most: int = MAX_ROWS) -> Iterator[Row]:
+    """The sides of the divergence, culprits first, and below them who is elsewhere by now. ``most`` rows of each."""
     if diagnosis.divergence is None:
-        yield from _activities(diagnosis, paths)
+        yield from _activities(diagnosis, paths, most=most)
         return
     sides = sorted(
         diagnosis.divergence.sides,
         key=lambda side: (not set(side.ranks) & set(diagnosis.culprits), len(side.ranks), side.ranks),
     )
-    for index, side in enumerate(sides[:MAX_ROWS]):
+    for index, side in enumerate(sides[:most]):
         last = index == len(sides) - 1 and len(side.ranks) > 1
         guilty = bool(set(side.ranks) & set(diagnosis.culprits))
         others = last and not guilty and _covers_everyone(sides, diagnosis)
@@ -48,8 +50,8 @@ def behavior_rows(diagnosis: Diagnosis, paths: FileNames) -> Iterator[Row]:
             "bold red" if guilty else "",
             aligned=True,
         )
-    if len(sides) > MAX_ROWS:
-        yield Row("", (Piece(f"… and {len(sides) - MAX_ROWS} more behaviours"),))
+    if len(sides) > most:
+        yield Row("", (Piece(f"… and {len(sides) - most} more behaviors"),))
     at_divergence = {(side.frame.file, side.frame.line) for side in sides if side.frame}
     elsewhere = [
         activity
@@ -58,7 +60,7 @@ def behavior_rows(diagnosis: Diagnosis, paths: FileNames) -> Iterator[Row]:
     ]
     if elsewhere:
         yield Row("", ())
-        yield from _activities(diagnosis, paths, now="now: ")
+        yield from _activities(diagnosis, paths, now="now: ", most=most)
 
 
 def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
@@ -66,15 +68,15 @@ def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
     return bool(everyone) and everyone <= {rank for side in sides for rank in side.ranks}
 
 
-def _activities(diagnosis: Diagnosis, paths: FileNames, now: str = "") -> Iterator[Row]:
+def _activities(diagnosis: Diagnosis, paths: FileNames, *, now: str = "", most: int) -> Iterator[Row]:
     """Ranks that do the same thing at the same place are one row; culprits first."""
     found = _folded(diagnosis)
     rest = len(found) == 2 and found[0].guilty and not found[1].guilty and len(found[1].ranks) > 1
-    for index, each in enumerate(found[:MAX_ROWS]):
+    for index, each in enumerate(found[:most]):
         label = now + ("others" if rest and index else label_ranks(each.ranks))
         yield Row(label, tuple(_doing(each, paths)), "bold red" if each.guilty else "", aligned=True)
-    if len(found) > MAX_ROWS:
-        yield Row("", (Piece(f"… and {len(found) - MAX_ROWS} more behaviours"),))
+    if len(found) > most:
+        yield Row("", (Piece(f"… and {len(found) - most} more behaviors"),))
 
 
 def _doing(behavior: _Behavior, paths: FileNames) -> Iterator[Piece]:
@@ -114,6 +116,23 @@ def _folded(diagnosis: Diagnosis) -> list[_Behavior]:
         for (guilty, _, waits_for), members in folded.items()
     ]
     return sorted(found, key=lambda each: (not each.guilty, each.first.rank))
+
+
+def stack_rows(diagnosis: Diagnosis, paths: FileNames) -> Iterator[Row]:
+    """The stack of each behavior, the innermost call first, culprits first; equal stacks once."""
+    folded: dict[tuple[tuple[str, int, str], ...], list[int]] = {}
+    for activity in sorted(diagnosis.ranks, key=lambda each: each.rank not in diagnosis.culprits):
+        if activity.stack:
+            places = tuple((frame.file, frame.line, frame.function) for frame in activity.stack)
+            folded.setdefault(places, []).append(activity.rank)
+    for places, ranks in list(folded.items())[:_MOST_STACKS]:
+        yield Row("", ())
+        label = label_ranks(tuple(ranks))
+        for file, line, function in places[:_MOST_FRAMES]:
+            yield Row(label, (Piece(f"{function}  {paths.short(file)}:{line}", place=(file, line)),))
+            label = ""
+        if len(places) > _MOST_FRAMES:
+            yield Row("", (Piece(f"… and {len(places) - _MOST_FRAMES} calls further out"),))
 
 
 def process_rows(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -162,7 +181,8 @@ def _place(frame: Frame | None, paths: FileNames) -> Piece:
     if frame is None:
         return Piece("")
     function = frame.function if frame.function.startswith("<") else f"{frame.function}()"
-    return Piece(f"{paths.short(frame.file)}:{frame.line} {function}", shorten=True)
+    text = f"{paths.short(frame.file)}:{frame.line} {function}"
+    return Piece(text, shorten=True, place=(frame.file, frame.line))
 
 
 def _group(side: Side, diagnosis: Diagnosis) -> Iterator[Piece]:

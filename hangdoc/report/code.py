@@ -13,7 +13,8 @@ def lay_out(layout: Layout, excerpts: tuple[CodeExcerpt, ...], names: FileNames)
     for excerpt in excerpts:
         layout.gap()
         within = excerpt.function if excerpt.function.startswith("<") else f"{excerpt.function}()"
-        layout.paragraph(f"{names.short(excerpt.file)}" + (f" {within}" if within != "<module>" else ""), "dim")
+        place = (excerpt.file, excerpt.lines[0].number) if excerpt.lines else None
+        layout.paragraph(f"{names.short(excerpt.file)}" + (f" {within}" if within != "<module>" else ""), "dim", place)
         indent = min((_indentation(line) for line in excerpt.lines if line.text.strip()), default=0)
         before: int | None = None
         for line in excerpt.lines:

@@ -30,10 +30,10 @@ def last_output_rows(diagnosis: Diagnosis, job: JobSnapshot) -> Iterator[Row]:
             yield Row("" if number else f"{label_ranks(tuple(ranks))} wrote", (Piece(line),))
 
 
-def last_output_for(stream: TextIO, diagnosis: Diagnosis, job: JobSnapshot) -> str:
+def last_output_for(stream: TextIO, diagnosis: Diagnosis, job: JobSnapshot, *, color: str = "auto") -> str:
     """The rows as ``stream`` can show them; '' where there are none."""
     rows = list(last_output_rows(diagnosis, job))
-    width, color, unicode = shown_by(stream, None)
-    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    shown = shown_by(stream, None, color)
+    layout = Layout(width=max(40, min(200, shown.width)), color=shown.color, unicode=shown.unicode)
     layout.rows(rows)
     return "\n" + layout.finish() if rows else ""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hangdoc.model.wording import harmless, in_ascii
+from hangdoc.report.links import link_to
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -26,11 +27,15 @@ _GLUE = "\ue000"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Text that is kept together where it fits. ``shorten``: cut it on the left before anything else."""
+    """Text that is kept together where it fits. ``shorten``: cut it on the left before anything else.
+
+    ``place``: (file, line) that the text names.
+    """
 
     text: str
     style: str = ""
     shorten: bool = False
+    place: tuple[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +50,12 @@ class Row:
 
 
 class Layout:
-    """Collects lines. Every text is made harmless on its way in."""
+    """Collects lines. Every text is made harmless on its way in. ``host``: places link to files there; '': to none."""
 
-    def __init__(self, *, width: int, color: bool, unicode: bool) -> None:
+    def __init__(self, *, width: int, color: bool, unicode: bool, host: str = "") -> None:
         from rich.console import Console
 
+        self._host = host
         self._width = width
         self._color = color
         self._unicode = unicode
@@ -71,9 +77,9 @@ class Layout:
         line = self._join(texts, " ")
         self._flow([line, *(self._text(fact) for fact in facts)], " · ", first=0, rest=_INDENT)
 
-    def paragraph(self, text: str, style: str = "") -> None:
+    def paragraph(self, text: str, style: str = "", place: tuple[str, int] | None = None) -> None:
         """A sentence, indented."""
-        self._flow([self._text(text, style)], "", first=_INDENT, rest=_INDENT)
+        self._flow([self._linked(Piece(text, style, place=place))], "", first=_INDENT, rest=_INDENT)
 
     def gap(self) -> None:
         """An empty line, never two in a row."""
@@ -82,7 +88,7 @@ class Layout:
 
     def rows(self, rows: Iterable[Row]) -> None:
         """The rows under each other; their labels share one column."""
-        laid = [(row, [self._text(p.text, p.style) for p in row.pieces]) for row in rows]
+        laid = [(row, [self._linked(piece) for piece in row.pieces]) for row in rows]
         widest = max((len(harmless(row.label)) for row, _ in laid), default=0)
         column = min(max(_LABEL, widest), max(_LABEL, self._width // 4))
         start = _INDENT + column + len(_GAP)
@@ -104,7 +110,8 @@ class Layout:
     def code(self, gutter: str, code: str, note: str = "", style: str = "", *, arrow: bool = True) -> None:
         """One line of Python right of ``gutter``, cut where it is too long, and a note behind it, or below it where it
         does not fit. ``arrow``: the note points at the line."""
-        margin = self._text(" " * _INDENT + gutter, "dim")
+        # In an empty text, whose style is none: what is added to a styled text takes on its style.
+        margin = self._text("") + self._text(" " * _INDENT + gutter, "dim")
         room = max(10, self._width - margin.cell_len)
         body = self._highlighted(code)
         if body.cell_len > room:
@@ -119,7 +126,7 @@ class Layout:
         below = len(self._lines)
         indent = margin.cell_len + min(len(code) - len(code.lstrip()), room // 2)
         self._flow([self._text(f"↑ {note}" if arrow else note, style)], "", first=indent, rest=indent)
-        empty = self._text(" " * (margin.cell_len - 2) + gutter[-2:], "dim")
+        empty = self._text("") + self._text(" " * (margin.cell_len - 2) + gutter[-2:], "dim")
         for index in range(below, len(self._lines)):
             self._lines[index] = empty + self._lines[index][empty.cell_len :]
 
@@ -159,6 +166,16 @@ class Layout:
         styled = Text(text, style=style)
         styled.highlight_regex(r"`[^`]+`", "cyan")
         return styled
+
+    def _linked(self, piece: Piece) -> Text:
+        """The piece's text, which leads to its place where that can be had here."""
+        text = self._text(piece.text, piece.style)
+        url = link_to(*piece.place, self._host) if piece.place is not None and self._host else ""
+        if url:
+            from rich.style import Style
+
+            text.stylize(Style(link=url))
+        return text
 
     def _join(self, texts: Sequence[Text], separator: str) -> Text:
         return self._text(separator).join(texts)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from hangdoc.model.diagnosis import Branch, Diagnosis
+from hangdoc.model.diagnosis import Branch, Diagnosis, Evidence
 from hangdoc.model.snapshot import NO_PROBE
 from hangdoc.model.wording import name_ranks
 from hangdoc.report.behavior_rows import FileNames, label_ranks
@@ -38,11 +38,14 @@ def fix_row(diagnosis: Diagnosis) -> Iterator[Row]:
         yield Row("fix", (Piece(diagnosis.fix),))
 
 
-def evidence_rows(diagnosis: Diagnosis) -> Iterator[Row]:
-    """What was seen, what could not be seen, how sure hangdoc is, and what would show more."""
-    yield from _evidence(diagnosis)
-    yield from _unavailable(diagnosis.unavailable, known=_to_see_the_past(diagnosis))
-    yield from confidence_row(diagnosis)
+def evidence_rows(diagnosis: Diagnosis, *, verbose: bool = False, more: str = "") -> Iterator[Row]:
+    """What was seen, what could not be seen, how sure hangdoc is, and what would show more.
+
+    Only what would change the reader's mind, unless ``verbose``; ``more``: how to see the rest.
+    """
+    yield from _evidence(diagnosis, verbose=verbose)
+    yield from _unavailable(diagnosis.unavailable, verbose=verbose, known=_to_see_the_past(diagnosis))
+    yield from confidence_row(diagnosis, more)
     yield from next_row(diagnosis)
 
 
@@ -64,6 +67,12 @@ def _to_see_the_past(diagnosis: Diagnosis) -> str:
     return remedies.most_common(1)[0][0] if remedies else ""
 
 
+def folds(diagnosis: Diagnosis) -> bool:
+    """True if only a verbose report has all facts."""
+    told = len(_telling(diagnosis)[:MAX_EVIDENCE])
+    return told < len(diagnosis.evidence) or len(_same_notes(diagnosis.unavailable)) > MAX_UNAVAILABLE
+
+
 def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     """'It could also be rank 0 or rank 2: the data fits all of them.'"""
     others = [ranks for ranks in diagnosis.alternatives if set(ranks) != set(diagnosis.culprits)]
@@ -81,17 +90,18 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
     yield Row("or else", (Piece(f"It could also be {sets}: the data fits {fits}."),))
 
 
-def _evidence(diagnosis: Diagnosis) -> Iterator[Row]:
+def _telling(diagnosis: Diagnosis) -> list[Evidence]:
     """The evidence that decides; of a divergence, where each rank is now is in the rows above."""
-    evidence = [
+    return [
         item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
     ]
-    for index, item in enumerate(evidence[:MAX_EVIDENCE]):
+
+
+def _evidence(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[Row]:
+    shown = diagnosis.evidence if verbose else _telling(diagnosis)[:MAX_EVIDENCE]
+    for index, item in enumerate(shown):
         whose = f", {label_ranks(item.ranks)}" if item.ranks and "rank" not in item.text.lower() else ""
         yield Row("" if index else "seen", (Piece(f"{item.text}  ({item.kind}{whose})"),))
-    if len(evidence) > MAX_EVIDENCE:
-        rest = len(evidence) - MAX_EVIDENCE
-        yield Row("", (Piece(f"… {rest} more in a JSON report (--report FILE.json)"),))
 
 
 def _branch(diagnosis: Diagnosis) -> Iterator[Row]:
@@ -132,23 +142,28 @@ def _unnamed_values(branch: Branch, why: str, *, explained: bool) -> dict[str, l
     return found
 
 
-def _unavailable(items: tuple[Unavailable, ...], *, known: str) -> Iterator[Row]:
-    """What could not be seen, and what would help, unless that is ``known`` already."""
-    folded: dict[tuple[str, str, str], list[int]] = {}
+def _same_notes(items: tuple[Unavailable, ...]) -> dict[tuple[str, str, str], list[int]]:
+    """(what, why, remedy) → the ranks of which it is said."""
+    found: dict[tuple[str, str, str], list[int]] = {}
     for item in items:
-        ranks = folded.setdefault((item.what, item.why, item.remedy), [])
+        ranks = found.setdefault((item.what, item.why, item.remedy), [])
         if item.rank is not None:
             ranks.append(item.rank)
-    for index, ((what, why, remedy), ranks) in enumerate(list(folded.items())[:MAX_UNAVAILABLE]):
+    return found
+
+
+def _unavailable(items: tuple[Unavailable, ...], *, verbose: bool, known: str) -> Iterator[Row]:
+    """What could not be seen, and what would help, unless that is ``known`` already."""
+    notes = list(_same_notes(items).items())
+    for index, ((what, why, remedy), ranks) in enumerate(notes if verbose else notes[:MAX_UNAVAILABLE]):
         whose = f" of {name_ranks(ranks)}" if ranks else ""
         text = f"{what}{whose}: {why}" + (f" → {remedy}" if remedy and remedy != known else "")
         yield Row("" if index else "not seen", (Piece(text, "yellow"),))
-    if len(folded) > MAX_UNAVAILABLE:
-        yield Row("", (Piece(f"… and {len(folded) - MAX_UNAVAILABLE} more"),))
 
 
-def confidence_row(diagnosis: Diagnosis) -> Iterator[Row]:
-    """'certain: seen in …   ·   HD101 collective skipped on a rank   ·   hangdoc explain HD101'."""
+def confidence_row(diagnosis: Diagnosis, more: str = "") -> Iterator[Row]:
+    """'certain: seen in …   ·   HD101 collective skipped on a rank   ·   hangdoc explain HD101'. ``more``: the last
+    piece."""
     if diagnosis.outcome not in ("hang", "slow", "crashed"):
         return
     sure = diagnosis.confidence + (f": {diagnosis.sure}" if diagnosis.sure else "")
@@ -156,4 +171,6 @@ def confidence_row(diagnosis: Diagnosis) -> Iterator[Row]:
     if diagnosis.cause:
         pieces.append(Piece(f"{diagnosis.cause.code} {diagnosis.cause.name}"))
         pieces.append(Piece(f"hangdoc explain {diagnosis.cause.code}"))
+    if more:
+        pieces.append(Piece(more))
     yield Row("sure?", tuple(pieces), separator="   ·   ")

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.wording import name_duration
-from hangdoc.report.behavior_rows import FileNames, behavior_rows, process_rows
+from hangdoc.report.behavior_rows import MAX_ROWS, FileNames, behavior_rows, process_rows, stack_rows
 from hangdoc.report.code import lay_out as lay_out_code
+from hangdoc.report.github import inert
 from hangdoc.report.layout import Layout, Piece, Row
-from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, next_row, reason_rows
+from hangdoc.report.reason_rows import confidence_row, evidence_rows, fix_row, folds, next_row, reason_rows
+
+COLORS = ("auto", "always", "never")
+_MOST_BEHAVIORS = 200
+"""Rows of each kind in a verbose report."""
 
 _MARKS = {
     "hang": ("✖", "bold red"),
@@ -29,12 +35,16 @@ def render(
     width: int = 100,
     color: bool = False,
     unicode: bool = True,
+    host: str = "",
+    verbose: bool = False,
 ) -> str:
     """The report as lines of at most ``width`` cells (40 to 200), each ended by a newline.
 
-    ``unicode`` False gives pure ASCII. Text that comes from the job is escaped and never interpreted.
+    ``unicode`` False gives pure ASCII. Text that comes from the job is escaped and never interpreted. ``host``: this
+    machine's name, where places may link to their files. ``verbose``: with all evidence and stacks.
     """
-    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    seen_here = host if any(activity.host == host for activity in diagnosis.ranks) else ""
+    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode, host=seen_here)
     mark, style = _MARKS.get(diagnosis.outcome, _MARKS["blind"])
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {diagnosis.outcome}", style))
     if diagnosis.outcome == "slow" and any(activity.moving for activity in diagnosis.ranks):
@@ -50,21 +60,44 @@ def render(
         layout.paragraph(diagnosis.verdict, "bold")
     if diagnosis.outcome != "healthy":
         names = FileNames(diagnosis)
-        behaviors = [*behavior_rows(diagnosis, names), *process_rows(diagnosis)]
+        most = _MOST_BEHAVIORS if verbose else MAX_ROWS
+        behaviors = [*behavior_rows(diagnosis, names, most), *process_rows(diagnosis)]
         lay_out_code(layout, diagnosis.code, names)
         # Without code, the rows are what shows the places.
         for rows in (reason_rows(diagnosis), behaviors) if diagnosis.code else (behaviors, reason_rows(diagnosis)):
             layout.gap()
             layout.rows(rows)
         layout.gap()
-        layout.rows(evidence_rows(diagnosis))
+        has_more = folds(diagnosis) or any(activity.stack for activity in diagnosis.ranks)
+        layout.rows(evidence_rows(diagnosis, verbose=verbose, more="more with -v" if has_more and not verbose else ""))
+        if verbose:
+            layout.gap()
+            layout.rows(stack_rows(diagnosis, names))
     return layout.finish()
 
 
-def render_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
-    """The report as ``stream`` can show it: its width, encoding and colors, NO_COLOR and TERM respected."""
-    width, color, unicode = shown_by(stream, environment)
-    return render(diagnosis, width=width, color=color, unicode=unicode)
+def render_for(
+    stream: TextIO,
+    diagnosis: Diagnosis,
+    environment: Mapping[str, str] | None = None,
+    *,
+    color: str = "auto",
+    verbose: bool = False,
+) -> str:
+    """The report as ``stream`` can show it: its width, encoding, colors and links.
+
+    ``color``: 'always', 'never', or 'auto', which respects NO_COLOR, FORCE_COLOR and TERM.
+    """
+    shown = shown_by(stream, environment, color)
+    text = render(
+        diagnosis,
+        width=shown.width,
+        color=shown.color,
+        unicode=shown.unicode,
+        host=socket.gethostname() if shown.links else "",
+        verbose=verbose,
+    )
+    return inert(text, environment)
 
 
 def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unicode: bool = True) -> str:
@@ -79,18 +112,28 @@ def recall(diagnosis: Diagnosis, *, width: int = 100, color: bool = False, unico
     return layout.finish()
 
 
-def recall_for(stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None) -> str:
+def recall_for(
+    stream: TextIO, diagnosis: Diagnosis, environment: Mapping[str, str] | None = None, *, color: str = "auto"
+) -> str:
     """``recall`` as ``stream`` can show it."""
-    width, color, unicode = shown_by(stream, environment)
-    return recall(diagnosis, width=width, color=color, unicode=unicode)
+    shown = shown_by(stream, environment, color)
+    text = recall(diagnosis, width=shown.width, color=shown.color, unicode=shown.unicode)
+    return inert(text, environment)
 
 
 def heard_for(
-    stream: TextIO, outcome: str, sentence: str, fix: str, hosts: int, environment: Mapping[str, str] | None = None
+    stream: TextIO,
+    outcome: str,
+    sentence: str,
+    fix: str,
+    hosts: int,
+    environment: Mapping[str, str] | None = None,
+    *,
+    color: str = "auto",
 ) -> str:
     """Sentence and fix of a diagnosis of ``hosts`` hosts that was made on another host, as ``stream`` can show it."""
-    width, color, unicode = shown_by(stream, environment)
-    layout = Layout(width=max(40, min(200, width)), color=color, unicode=unicode)
+    shown = shown_by(stream, environment, color)
+    layout = Layout(width=max(40, min(200, shown.width)), color=shown.color, unicode=shown.unicode)
     known = outcome if outcome in _MARKS else "blind"
     mark, style = _MARKS[known]
     title = (Piece("hangdoc", "bold"), Piece(f"{mark} {known}", style))
@@ -100,7 +143,7 @@ def heard_for(
     if fix:
         layout.gap()
         layout.rows([Row("fix", (Piece(fix),))])
-    return layout.finish()
+    return inert(layout.finish(), environment)
 
 
 def headline(diagnosis: Diagnosis) -> tuple[str, list[str]]:
@@ -109,20 +152,33 @@ def headline(diagnosis: Diagnosis) -> tuple[str, list[str]]:
     return f"{mark} {diagnosis.outcome}", list(_job(diagnosis, with_stall=True))
 
 
-def shown_by(stream: TextIO, environment: Mapping[str, str] | None = None) -> tuple[int, bool, bool]:
-    """What the stream can show: cells of a line, colors, Unicode."""
+class Shown(NamedTuple):
+    """What a stream can show: cells of a line, colors, Unicode, links."""
+
+    width: int
+    color: bool
+    unicode: bool
+    links: bool
+
+
+def shown_by(stream: TextIO, environment: Mapping[str, str] | None = None, color: str = "auto") -> Shown:
+    """What the stream can show."""
     environment = os.environ if environment is None else environment
     terminal, columns = _terminal(stream)
     if not columns:
         chosen = environment.get("COLUMNS", "")
         columns = int(chosen) if chosen.isascii() and chosen.isdigit() else 100
-    dumb = environment.get("TERM", "") in ("dumb", "")
+    kind = environment.get("TERM", "")
+    dumb = kind in ("dumb", "")
     encoding = (getattr(stream, "encoding", None) or "ascii").lower().replace("-", "").replace("_", "")
     wanted = (terminal and not dumb) or bool(environment.get("FORCE_COLOR"))
-    return (
+    colored = color == "always" or (color != "never" and wanted and not environment.get("NO_COLOR"))
+    return Shown(
         min(columns, 140),
-        wanted and not environment.get("NO_COLOR"),
+        colored,
         encoding in ("utf8", "utf8sig"),
+        # The kernel's own console prints them.
+        terminal and colored and not dumb and kind != "linux",
     )
 
 
@@ -148,6 +204,9 @@ def _job(diagnosis: Diagnosis, *, with_stall: bool = False) -> Iterator[str]:
 def _short_command(command: tuple[str, ...]) -> str:
     """Program and script without their options, which are long and may hold secrets."""
     program = PurePosixPath(command[0]).name or command[0]
+    called = command[1] if len(command) > 1 else ""
+    if program.startswith("python") and called.startswith("/") and not called.endswith(".py"):
+        program = PurePosixPath(called).name  # what pip installed: torchrun, accelerate
     for index, argument in enumerate(command[1:], start=1):
         if argument.endswith(".py"):
             return f"{program} {PurePosixPath(argument).name}"

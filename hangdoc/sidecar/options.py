@@ -44,18 +44,24 @@ def recorded(text: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
-    """Times in seconds. ``stall_after`` None: learn the job's rhythm, at least 30 s."""
+    """What `hangdoc watch` takes as options. Times in seconds."""
 
     stall_after: float | None = None
+    """Look closely after this long without progress; None: learn the job's rhythm, at least 30 s."""
     give_up_after: float = 600.0
+    """From then on a wait for something outside of the job counts as a hang."""
     on_hang: str = "report"
+    """'report', 'abort' or 'restart'."""
     on_hang_exec: str = ""
     """A shell's command line that runs after the report of a hang; '' for none."""
     run_dir: Path | None = None
     """None: ``.hangdoc/<run id>``."""
     reports: tuple[Path, ...] = ()
+    """Files for the report of a hang; the suffix chooses the format."""
     quiet: bool = False
+    """Without the line at the start."""
     read_sources: bool = True
+    """False: no source code of the job is read."""
     meet: str = "auto"
     """'auto', 'off', 'HOST:PORT', or a folder that all hosts share."""
     meet_send_sources: bool = False
@@ -64,3 +70,9 @@ class WatchOptions:
     """How many of each a rank keeps; None: as many as PyTorch's recorder (2,000) and the probe (1,000) keep."""
     logs: bool = False
     """Ranks write to files of their own in the run directory, and one stream of them goes to stdout."""
+    """Source code and values of variables go to rank 0's host, too."""
+    keep: int | None = None
+    """How many runs stay in ``.hangdoc``, this one among them; None: all."""
+    color: str = "auto"
+    """'auto', 'always' or 'never': in what the watch prints."""
+    verbose: bool = False

@@ -18,6 +18,8 @@ from hangdoc.model.codec import write_atomically
 
 WATCHER_FILE = LOCK_FILE
 POINTER_FILE = "probe-sockets"
+RUN_LOCK = ".running"
+"""A file in the directory of a run that is locked as long as the run lasts."""
 # sun_path holds 108 bytes; '/4194304.sock' and the final zero take 14.
 _LONGEST_FOLDER = 94
 _ROOM = 1 << 20
@@ -99,6 +101,7 @@ class RunDirectory:
         self.path = path
         self.socket_folder: Path | None = None
         """Where the ranks' sockets are, which a file in the directory will name."""
+        self._locked: int | None = None
 
     def check(self) -> None:
         """See that the directory can be made, without making it. Raises ``WatcherFailed``."""
@@ -126,12 +129,34 @@ class RunDirectory:
                 f"cannot make {self.path}: {error.strerror or error}", "choose another with --run-dir DIR"
             ) from error
         if self.path.parent.name == DEFAULT_PARENT:
+            self._lock()
             with contextlib.suppress(OSError):  # both only spare the user a look or a line
                 self._announce_among_runs()
         pointer = self.path / POINTER_FILE
         if self.socket_folder is not None and not pointer.exists():
             write_atomically(pointer, f"{self.socket_folder}\n".encode(), mode=0o600)
         return self.path
+
+    def close(self) -> None:
+        """Let go of the lock: the run has ended."""
+        if self._locked is not None:
+            os.close(self._locked)
+            self._locked = None
+
+    def _lock(self) -> None:
+        """Hold RUN_LOCK as long as the run lasts, so that no other watch removes the directory as an old one."""
+        if self._locked is not None:
+            return
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with contextlib.suppress(OSError):  # without it, nobody takes the run for one that has ended
+            descriptor = os.open(self.path / RUN_LOCK, flags, 0o600)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                (self.path / RUN_LOCK).unlink()
+                raise
+            self._locked = descriptor
 
     def _announce_among_runs(self) -> None:
         """Point `latest` beside it to this run, and keep git from offering any run for a commit."""

@@ -84,11 +84,21 @@ def test_a_source_that_is_no_folder_is_a_mistake(folder: Path) -> None:
     assert done.returncode == 2 and "no such directory" in done.stderr
 
 
+SLOWLY = """
+import runpy, time
+import hangdoc.progress as progress
+progress._PATIENCE, progress._REDRAW, count = 0, 0.01, progress.Line.count
+def slowly(line, *words):
+    show = count(line, *words)
+    return lambda *numbers: (show(*numbers), time.sleep(0.3))
+progress.Line.count = slowly
+runpy.run_module("hangdoc", run_name="__main__")
+"""
+
+
 def test_only_a_terminal_shows_the_progress(folder: Path, tmp_path: Path) -> None:
     assert "reading dumps" not in hangdoc("diagnose", folder).stderr
-    # Drawn at once, as if reading took long.
-    code = "import runpy, hangdoc.cli.diagnose as d\nd._REDRAW = 0\nrunpy.run_module('hangdoc', run_name='__main__')"
-    command = [sys.executable, "-c", code, "diagnose", str(folder)]
+    command = [sys.executable, "-c", SLOWLY, "diagnose", str(folder)]
     terminal = Terminal(command, environment(), tmp_path)
     try:
         terminal.read_until("reading dumps: 4 of 4 files")

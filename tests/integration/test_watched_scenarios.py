@@ -12,7 +12,7 @@ from conftest import unless_torch_aborts
 from scenario_runs import ALL, SHAPES
 
 from hangdoc import api, scenarios
-from hangdoc.model.codec import diagnosis_document
+from hangdoc.model.document import diagnosis_document
 
 if TYPE_CHECKING:
     from conftest import Finished, Watch

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cases import case
 
 from hangdoc.announce import Announcer
+from hangdoc.model.codec import load_snapshot
+from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import RunDirectory
@@ -48,3 +51,54 @@ def test_another_hosts_verdict_comes_with_its_fix_and_once_though_its_seconds_gr
     assert "Rank 3 has worked for 31 s." in told
     assert "36 s" not in told
     assert "\n  fix        Wait\\x1b[2J.\n" in told
+
+
+@pytest.fixture
+def stalled() -> JobSnapshot:
+    return load_snapshot(case("uneven_batches"))
+
+
+def test_a_stall_is_kept_in_every_format_and_older_runs_go(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stalled: JobSnapshot
+) -> None:
+    runs = tmp_path / ".hangdoc"
+    for number in (1, 2):
+        old = RunDirectory(runs / f"2025010{number}-000000-1-abcdef")
+        old.make()
+        old.close()
+    current = RunDirectory(runs / "20260101-000000-1-abcdef")
+    announcer = Announcer(("train",), WatchOptions(keep=2), current)
+    assert announcer.on_stall(stalled, 1) == "hang"
+    assert sorted(path.name for path in runs.glob("20*")) == ["20250102-000000-1-abcdef", current.path.name]
+    kept = {path.suffix: path for path in current.path.glob("stall-1.*")}
+    assert kept.keys() == {".hangdoc", ".json", ".txt", ".html"}
+    told, whole = capsys.readouterr().err, kept[".txt"].read_text(encoding="utf-8")
+    assert "more with -v" in told
+    assert "<module>  uneven_batches.py" in whole
+    assert "<module>  uneven_batches.py" not in told
+    announcer.close()
+
+
+def test_a_watch_reports_in_colors_and_in_full_as_it_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], stalled: JobSnapshot
+) -> None:
+    options = WatchOptions(color="always", verbose=True)
+    Announcer(("train",), options, RunDirectory(tmp_path / "run")).on_stall(stalled, 1)
+    told = capsys.readouterr().err
+    assert "\x1b[1mhangdoc\x1b[0m" in told
+    assert "<module>  uneven_batches.py" in told
+
+
+def test_github_is_told_once_of_one_hang(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    stalled: JobSnapshot,
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "summary.md"))
+    announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
+    for _ in range(2):
+        announcer.on_stall(stalled, 1)
+    assert capsys.readouterr().err.count("\n::error file=/job/scenarios/uneven_batches.py,line=41,") == 1
+    assert (tmp_path / "summary.md").read_text(encoding="utf-8").count("### ✖ hang") == 1

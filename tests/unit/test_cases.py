@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import copy
 import difflib
+import functools
 import gzip
 import json
 import random
 
+import jsonschema
 import pytest
 from add_case import add_case, main, update, update_all
 from cases import DATA, case, diagnosed, expectation, expectation_path, facts, home, names, pin_path, pins
@@ -16,7 +18,8 @@ from published_schema import SCHEMA, faults
 
 from hangdoc import api
 from hangdoc.errors import BadSnapshot, UsageError
-from hangdoc.model.codec import diagnosis_document, snapshot_from_bytes
+from hangdoc.model.codec import snapshot_from_bytes
+from hangdoc.model.document import diagnosis_document, schema
 from hangdoc.report.terminal import render
 
 FULL = "break_of_outer_loop"
@@ -28,6 +31,20 @@ def test_verdict(name):
     document = diagnosed(name).document
     assert expectation(document) == json.loads(expectation_path(name).read_text())
     assert faults(document, SCHEMA) == []
+    assert sorted(published().iter_errors(document), key=str) == []
+
+
+@functools.cache
+def published():
+    """What `hangdoc schema` prints, with nothing allowed beside what it names."""
+
+    def closed(part):
+        if isinstance(part, dict):
+            more = {"additionalProperties": False} if "properties" in part else {}
+            return {**{key: closed(value) for key, value in part.items()}, **more}
+        return [closed(each) for each in part] if isinstance(part, list) else part
+
+    return jsonschema.Draft202012Validator(closed(schema()))
 
 
 @pytest.mark.parametrize("name", names())
@@ -63,7 +80,7 @@ def test_odd_data_gets_a_verdict_all_the_same(name):
                 container[key] = other(container[key], chance)
         with contextlib.suppress(BadSnapshot):
             diagnosis = api.diagnose(snapshot_from_bytes(json.dumps(changed).encode()))
-            assert render(diagnosis)
+            assert render(diagnosis, verbose=True)
             assert faults(diagnosis_document(diagnosis), SCHEMA) == []
             diagnosed += 1
     assert diagnosed

@@ -31,6 +31,11 @@ def test_options_are_read_under_their_parameter_names(tmp_path: Path) -> None:
     }
 
 
+def test_durations_have_units(tmp_path: Path) -> None:
+    project(tmp_path, "[tool.hangdoc]\nstall-after = '5m'\ngive-up-after = '1h30m'\nkeep = 20\ncolor = 'never'\n")
+    assert config.from_file(tmp_path) == {"stall_after": 300, "give_up_after": 5400, "keep": 20, "color": "never"}
+
+
 def test_the_nearest_file_counts_alone(tmp_path: Path) -> None:
     project(tmp_path, "[tool.hangdoc]\nquiet = true\n")
     below = tmp_path / "a" / "b"
@@ -46,6 +51,11 @@ def test_the_nearest_file_counts_alone(tmp_path: Path) -> None:
         ("[tool.hangdoc]\nstal-after = 3\n", "unknown option 'stal-after'"),
         ("[tool.hangdoc]\nstall-after = '3'\n", "wrong type"),
         ("[tool.hangdoc]\nstall-after = true\n", "wrong type"),
+        ("[tool.hangdoc]\nstall-after = '5 minutes'\n", "no duration"),
+        ("[tool.hangdoc]\nstall-after = '10ms'\n", "the least is"),
+        ("[tool.hangdoc]\nkeep = 0\n", "the least is 1"),
+        ("[tool.hangdoc]\nkeep = true\n", "wrong type"),
+        ("[tool.hangdoc]\ncolor = 'red'\n", "auto, always or never"),
         ("[tool.hangdoc]\nquiet = 1\n", "wrong type"),
         ("[tool.hangdoc]\nreport = [1]\n", "file names"),
         ("[tool.hangdoc]\nstall-after = -1\n", "the least is"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import json
 import os
 import re
@@ -17,10 +19,14 @@ import guide_pages
 import others
 import pytest
 import run
+import typer
+from cases import case
 from dump_folders import measure
 from dump_folders.folders import cases
 from dump_folders.oracle import Mark
 
+import hangdoc
+from hangdoc.cli import app
 from hangdoc.model.diagnosis import Cause, CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Outcome
 from hangdoc.sidecar.hang_command import HangCommand, variables
@@ -45,6 +51,77 @@ def test_the_commands_of_the_readme_can_be_cut_out(name: str) -> None:
 def test_what_to_do_comes_first() -> None:
     boxes = README.index("hangdoc attach 4711"), README.index("hangdoc watch torchrun")
     assert README.index("pip install hangdoc") < boxes[0] < boxes[1] < README.index("\n## ")
+
+
+def test_the_readme_is_short_and_begins_with_the_two_commands() -> None:
+    assert len(README.splitlines()) < 200
+    assert README.index("<!-- try -->") < README.index("<!-- tests -->") < README.index("pip install hangdoc\n")
+    assert "**Nothing is sent anywhere**" in README
+    pictures = list((ROOT / ".github").glob("*.png"))
+    assert pictures
+    assert [path.name for path in pictures if path.stat().st_size > 150_000] == []
+    assert [path.name for path in pictures if f"(.github/{path.name})" not in README] == []
+
+
+PAGES = sorted((ROOT / "hangdoc" / "guide").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *PAGES], ids=lambda path: path.stem)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        name, _, heading = target.partition("#")
+        if name.startswith("https://"):
+            continue
+        linked = page.parent / name if name else page
+        assert linked.exists(), target
+        titles = re.findall(r"^#+ (.+)$", linked.read_text(encoding="utf-8"), re.MULTILINE) if heading else []
+        anchors = {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+        assert not heading or heading in anchors, target
+
+
+def test_the_index_names_every_page() -> None:
+    index = (ROOT / "hangdoc" / "guide" / "index.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.name != "index.md" and f"({page.name})" not in index] == []
+
+
+@pytest.mark.parametrize("name", ["quickstart", "containers", "ci", "notebooks", "contributing", "automation"])
+def test_the_commands_of_a_page_are_understood(name: str) -> None:
+    page = (ROOT / "hangdoc" / "guide" / f"{name}.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^(?:    |  run: |      )(hangdoc .+)$", page, re.MULTILINE)
+    lines = [line for line in lines if not line.startswith("hangdoc !")]
+    assert lines or name == "containers"
+    group = typer.main.get_command(app)
+    for line in lines:
+        _, command, *words = shlex.split(line.partition(" | ")[0])
+        found = group.get_command(None, command)
+        assert found is not None, line
+        if command == "scenario":
+            found, words = found.get_command(None, words[0]), words[1:]
+        found.make_context(command, words).close()
+
+
+@pytest.mark.parametrize("name", ["python", "notebooks"])
+def test_the_python_of_a_page_runs(name: str, tmp_path: Path) -> None:
+    page = (ROOT / "hangdoc" / "guide" / f"{name}.md").read_text(encoding="utf-8")
+    shutil.copy(case("uneven_batches"), tmp_path / "hang.hangdoc")
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert blocks
+    for block in blocks:
+        clean = {key: value for key, value in os.environ.items() if not key.startswith("HANGDOC_")}
+        run = functools.partial(subprocess.run, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=60)
+        done = run([sys.executable, "-c", block], check=False)
+        assert (done.returncode, done.stderr) == (0, ""), block
+
+
+def test_the_signatures_of_the_page_are_those_of_the_functions() -> None:
+    page = (ROOT / "hangdoc" / "guide" / "python.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `hangdoc\.(\w+)(\(.+?)` \|", page.replace(r"\|", "\0"), re.MULTILINE))
+    functions = [name for name in hangdoc.__all__ if inspect.isfunction(getattr(hangdoc, name))]
+    assert set(shown) == set(functions)
+    for name, signature in shown.items():
+        real = str(inspect.signature(getattr(hangdoc, name))).replace("'", "")
+        assert signature.replace("\0", "|") == real
 
 
 def test_the_pages_are_shipped_and_linked() -> None:

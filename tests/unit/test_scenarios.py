@@ -8,7 +8,7 @@ from sample_diagnosis import SAMPLE
 from hangdoc import scenarios
 from hangdoc.errors import UsageError
 from hangdoc.model.catalogue import catalogue
-from hangdoc.model.codec import diagnosis_document
+from hangdoc.model.document import diagnosis_document
 from hangdoc.scenarios import Scenario, compare, compare_fixed, find, named_lines, read
 
 SCRIPT = '''"""A title.

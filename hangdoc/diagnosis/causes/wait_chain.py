@@ -26,7 +26,7 @@ from hangdoc.diagnosis.state.process import (
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
-from hangdoc.model.process import OpenFile, Process
+from hangdoc.model.process import OpenFile, Process, Thread
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import reads_as_state
 
@@ -262,12 +262,8 @@ def _lock_owners(case: Case, process: Process) -> Sequence[Message]:
 def _threads(process: Process) -> list[Message]:
     """Where the other threads are that run user code: one of them has what the rank waits for."""
     found: list[Message] = []
-    main = process.last.main if process.last else None
-    for thread in process.last.threads if process.last else ():
-        frames = user_stack(thread.frames)
-        if not frames or thread is main:
-            continue
-        mark = kind_mark(thread.frames)
+    for thread in threads_of(process):
+        frames, mark = user_stack(thread.frames), kind_mark(thread.frames)
         wait = mark_with_words(thread.frames, mark.kind) if mark is not None and mark.kind is not None else None
         name, line = thread.name or str(thread.tid), line_of(frames[0])
         if wait is None:
@@ -275,4 +271,11 @@ def _threads(process: Process) -> list[Message]:
         else:
             link = "" if reads_as_state(wait.words) else "in "
             found.append([f"its thread `{name}` is {link}{wait.words} (", line, ")"])
-    return found[:_MOST_THREADS]
+    return found
+
+
+def threads_of(process: Process) -> list[Thread]:
+    """Some of the threads beside the main thread that run code of the user's."""
+    main = process.last.main if process.last else None
+    threads = process.last.threads if process.last else ()
+    return [thread for thread in threads if thread is not main and user_stack(thread.frames)][:_MOST_THREADS]

@@ -28,6 +28,7 @@ _MOST_STACKS = 100
 _MOST_SOCKETS = 200
 _MOST_LOGS = 32
 _MOST_OPERATIONS = 60
+_MOST_PORTS = 16
 """Entries of the folded lists: a page of thousands of ranks stays below 5 MB. Chosen by hand."""
 _COLORS = 7
 """Classes of operations that page.html has colors for."""
@@ -115,6 +116,16 @@ def _statistics(job: JobSnapshot) -> _Statistics | None:
     return _Statistics(statistics.summary(found), rows, list(statistics.remarks(found)))
 
 
+def framed(diagnosis: Diagnosis) -> str:
+    """The page inside another one, without its styles leaving it or scripts getting in."""
+    from html import escape
+
+    return (
+        f'<iframe srcdoc="{escape(render(diagnosis))}" sandbox="" title="hangdoc" loading="lazy"'
+        ' style="width: 100%; height: 40em; border: 1px solid #8888"></iframe>'
+    )
+
+
 def _letters(tables: Iterable[CallTable]) -> _Letters:
     ops = dict.fromkeys(cell.op for table in tables for row in table.rows for cell in row.cells if cell is not None)
     short = {op: next((s for name, s in _SHORT.items() if op.startswith(name)), op[:2].upper()) for op in ops}
@@ -152,9 +163,14 @@ def _sockets(job: JobSnapshot) -> list[tuple[str, str]]:
     """(host, 'pid 7 listens on 0.0.0.0:29500') of listening ports and of connections with unanswered data."""
     found: list[tuple[str, str]] = []
     for host in job.hosts:
+        ports: dict[tuple[int | None, str], list[int]] = {}
         for port in host.listening:
-            whose = f"pid {port.pid}" if port.pid is not None else "a process"
-            found.append((host.name, f"{whose} listens on {port.address}:{port.port}"))
+            ports.setdefault((port.pid, port.address), []).append(port.port)
+        for (pid, address), numbers in ports.items():
+            whose = f"pid {pid}" if pid is not None else "a process"
+            shown = ", ".join(map(str, sorted(set(numbers))[:_MOST_PORTS]))
+            more = f" and {len(set(numbers)) - _MOST_PORTS} more" if len(set(numbers)) > _MOST_PORTS else ""
+            found.append((host.name, f"{whose} listens on {address}:{shown}{more}"))
         for each in host.connections:
             if each.send_queue or each.receive_queue or each.retransmits:
                 line = f"{each.local_address}:{each.local_port} to {each.remote_address}:{each.remote_port}"
@@ -173,4 +189,4 @@ def _logs(job: JobSnapshot, culprits: frozenset[int]) -> list[tuple[str, LogTail
     return [*shared, *logs][:_MOST_LOGS]
 
 
-__all__ = ["Branch", "Drawing", "render"]
+__all__ = ["Branch", "Drawing", "framed", "render"]

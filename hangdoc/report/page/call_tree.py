@@ -16,7 +16,10 @@ _MOST_BRANCHES = 400
 
 
 class Branch(NamedTuple):
-    """Frames that the same ranks went through, outermost first, and where they parted after them."""
+    """Frames that the same ranks went through, outermost first, and where they parted after them.
+
+    ``guilty``: only culprits did.
+    """
 
     ranks: tuple[int, ...]
     frames: tuple[Frame, ...]
@@ -45,7 +48,7 @@ def _branches(stacks: dict[int, Stack], depth: int, culprits: frozenset[int], le
         end = _fork(list(members.values()), depth)
         frames = members[ranks[0]][depth:end]
         below = tuple(_branches(members, end, culprits, left))
-        yield Branch(tuple(ranks), frames, below, not culprits.isdisjoint(ranks))
+        yield Branch(tuple(ranks), frames, below, culprits.issuperset(ranks))
 
 
 def _fork(stacks: list[Stack], depth: int) -> int:

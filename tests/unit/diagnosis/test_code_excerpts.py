@@ -28,7 +28,36 @@ def test_a_loop_that_one_side_has_left() -> None:
 
 
 def test_without_a_divergence_the_culprits_line_is_shown() -> None:
-    assert shown("forked_lock") == [("main", 32, ("rank 1: DataLoader waiting for its worker",))]
+    assert shown("polling")[0][2] == ("rank 1: in time.sleep or a polling loop",)
+
+
+def test_the_child_and_the_thread_at_which_the_culprits_wait_ends_are_shown() -> None:
+    assert shown("forked_lock") == [
+        ("main", 32, ("rank 1: DataLoader waiting for its worker",)),
+        ("__getitem__", 19, ("rank 1, DataLoader worker 31470: waits for a lock that no thread of it holds",)),
+    ]
+    assert shown("silent_uploader") == [
+        ("submit", 27, ("rank 1: waiting on a queue",)),
+        ("run", 24, ("rank 1, thread `uploader`: waiting in recvfrom",)),
+    ]
+    assert shown("d_staging")[1] == ("_fill", 18, ("rank 3, thread `stager`: waiting on a queue",))
+    assert shown("no_main_guard")[1] == ("train", 39, ("rank 0, child process 25564: in barrier",))
+
+
+def test_who_holds_the_lock_that_the_others_wait_for_is_shown() -> None:
+    assert [(line, notes) for _, line, notes in shown("locks_abba")] == [
+        (20, ("rank 1, main thread: holds `self.lock`",)),
+        (23, ("rank 1: waits for `self.cache.lock`",)),
+        (28, ("rank 1, thread `Thread-1 (drain)`: holds `self.cache.lock`",)),
+        (31, ("rank 1, thread `Thread-1 (drain)`: waits for `self.lock`",)),
+    ]
+    assert [notes for _, _, notes in shown("locked_server")] == [
+        ("rank 0, main thread: holds `LOCK`",),
+        ("rank 0: all_reduce default_pg #7",),
+        ("rank 0, thread `server`: waits for `LOCK`",),
+    ]
+    assert shown("remote_locks_crossed")[1][2] == ("ranks 0 and 1, thread `pt_thread_pool`: holds `LOCK`",)
+    assert shown("lock_over_collective_watched")[1][2] == ("rank 0, thread `metrics`: holds `self.lock`",)
 
 
 @pytest.mark.parametrize("name", names()[::5])

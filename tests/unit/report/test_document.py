@@ -7,15 +7,29 @@ import json
 import math
 import stat
 
+import jsonschema
 import pytest
 from published_schema import SCHEMA, faults
 from sample_diagnosis import FILE, SAMPLE
 
 from hangdoc import report
 from hangdoc.errors import UsageError
-from hangdoc.model.codec import diagnosis_document
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.document import diagnosis_document
 from hangdoc.report import document
+
+
+def test_the_schema_tells_documents_from_what_is_none():
+    schema = document.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    good = diagnosis_document(SAMPLE)
+    assert list(validator.iter_errors(good)) == []
+    assert validator.is_valid({**good, "added": "by a later version"})
+    for name, value in (("culprits", ["2"]), ("confidence", "sure"), ("schema", "hangdoc.diagnosis/2")):
+        assert not validator.is_valid({**good, name: value})
+    assert not validator.is_valid({name: value for name, value in good.items() if name != "verdict"})
+    assert set(schema["properties"]) == set(SCHEMA)
 
 
 def test_the_validator_can_fail():

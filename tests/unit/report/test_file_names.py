@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from simulator import Op, Program, run, snapshot
 
 from hangdoc.diagnosis import diagnose
-from hangdoc.model.codec import diagnosis_document
+from hangdoc.model.document import diagnosis_document
 from hangdoc.model.process import Frame, Process
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.model.wording import FileNames

@@ -14,8 +14,9 @@ from sample_diagnosis import SAMPLE
 
 from hangdoc import api
 from hangdoc.model.diagnosis import Activity, CallCell, CallRow, CallTable, Diagnosis, Wait
+from hangdoc.model.network import ListeningPort
 from hangdoc.model.process import Frame, Process, ProcessState, Thread
-from hangdoc.model.snapshot import JobSnapshot, LogTail, RankSnapshot
+from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, LogTail, RankSnapshot
 from hangdoc.report import write
 from hangdoc.report.page import render
 from hangdoc.report.page.call_tree import call_tree
@@ -152,6 +153,31 @@ def test_the_tree_forks_where_the_stacks_do() -> None:
         ((0, 1), (train,), False),
         ((2,), (save,), True),
     ]
+
+
+def test_a_process_ports_are_one_line() -> None:
+    ports = [ListeningPort(7, "127.0.0.1", 29500 + number) for number in range(40)]
+    host = HostSnapshot("node0", (*ports, ListeningPort(None, "::", 22)))
+    page = Seen(render(SAMPLE, JobSnapshot(0.0, "watch", hosts=(host,))))
+    assert page.text.count("pid 7 listens on") == 1
+    assert "127.0.0.1:29500, 29501, " in page.text
+    assert "29515 and 24 more" in page.text
+    assert "a process listens on :::22" in page.text
+
+
+@pytest.mark.parametrize(("diverged", "from_end"), [(12, True), (3, False), (None, False)])
+def test_a_narrow_screen_shows_where_the_ranks_diverged(diverged: int | None, from_end: bool) -> None:
+    cells = tuple(CallCell("all_reduce") for _ in range(12))
+    table = CallTable("default_pg", (0, 1), tuple(range(1, 13)), (CallRow((0, 1), cells),), diverged)
+    assert ('class="scroll from-end"' in render(dataclasses.replace(SAMPLE, calls=(table,)))) is from_end
+
+
+def test_the_branches_of_culprits_alone_are_marked() -> None:
+    main, save = Frame("a.py", 9, "main"), Frame("a.py", 7, "save")
+    ranks = tuple(dataclasses.replace(SAMPLE.ranks[rank], stack=(main,)) for rank in (0, 1))
+    guilty = dataclasses.replace(SAMPLE.ranks[2], stack=(save, main))
+    (root,) = call_tree(dataclasses.replace(SAMPLE, ranks=(*ranks, guilty)))
+    assert (root.guilty, [each.guilty for each in root.below]) == (False, [True])
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed")

@@ -12,10 +12,20 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from sample_diagnosis import FILE, SAMPLE
 
-from hangdoc.model.diagnosis import Activity, BranchValue, CodeExcerpt, CodeLine, CulpritProcess, Diagnosis, Wait
+from hangdoc.model.diagnosis import (
+    Activity,
+    BranchValue,
+    CodeExcerpt,
+    CodeLine,
+    CulpritProcess,
+    Diagnosis,
+    Evidence,
+    Wait,
+)
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import NO_PROBE, Unavailable
 from hangdoc.model.wording import fold_ranks, harmless, name_duration, name_ranks
+from hangdoc.report.links import link_to
 from hangdoc.report.terminal import render, render_for
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -164,7 +174,7 @@ def test_many_behaviours_are_cut_off():
     text = render(dataclasses.replace(SAMPLE, divergence=None, ranks=ranks, culprits=(77,)))
     assert text.count("\n") < 40
     assert "rank 77 " in text
-    assert "… and 488 more behaviours" in text
+    assert "… and 488 more behaviors" in text
 
 
 def test_a_working_job_gets_one_sentence():
@@ -354,3 +364,75 @@ def test_a_fix_that_is_the_same_command_is_not_said_twice():
     ranks = [activity.rank for activity in SAMPLE.ranks]
     lines = render(attached(*ranks, fix=f"{_INJECT}.")).splitlines()
     assert sum("--inject" in line for line in lines) == 1
+
+
+def test_what_decides_nothing_is_folded_behind_v():
+    evidence = (
+        *SAMPLE.evidence,
+        Evidence("port", (0,), "3 listening sockets, 3 needed", decides=False),
+        *(Evidence("log", (1,), f"rank 1 wrote {n}") for n in range(9)),
+    )
+    stack = (Frame("/venv/torch.py", 7, "all_gather"), Frame(FILE, 88, "evaluate"))
+    ranks = tuple(dataclasses.replace(each, stack=stack) for each in SAMPLE.ranks)
+    long = dataclasses.replace(SAMPLE, evidence=evidence, ranks=ranks)
+    folded, whole = render(long), render(long, verbose=True)
+    assert folded.rstrip().endswith("more with -v")
+    assert "3 needed" not in folded
+    assert "wrote 8" not in folded
+    assert "more with -v" not in whole
+    assert "3 listening sockets, 3 needed" in whole
+    assert "wrote 8" in whole
+    assert "all_gather  torch.py:7\n" in whole
+    bare = dataclasses.replace(SAMPLE, ranks=tuple(dataclasses.replace(each, stack=()) for each in SAMPLE.ranks))
+    assert "more with -v" not in render(dataclasses.replace(bare, evidence=evidence[:1]))
+
+
+def test_color_is_what_the_option_says():
+    for environment in ({}, {"NO_COLOR": "1"}):
+        assert "\x1b[" in render_for(io.StringIO(), SAMPLE, environment, color="always")
+    for environment in ({}, {"FORCE_COLOR": "1"}):
+        assert "\x1b" not in render_for(io.StringIO(), SAMPLE, environment, color="never")
+
+
+def test_places_are_links_on_a_terminal_of_the_jobs_own_host():
+    import os
+    import socket
+
+    here = dataclasses.replace(
+        SAMPLE, ranks=tuple(dataclasses.replace(each, host=socket.gethostname()) for each in SAMPLE.ranks)
+    )
+    master, slave = os.openpty()
+    try:
+        with open(slave, "w", encoding="utf-8", closefd=False) as stream:
+            linked = render_for(stream, here, {"TERM": "xterm"})
+            target = f"file://{socket.gethostname()}{FILE}#88"
+            assert re.search(rf"\x1b\]8;id=\d+;{re.escape(target)}\x1b\\", linked)
+            for environment in ({"TERM": "linux"}, {"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}):
+                assert "\x1b]8" not in render_for(stream, here, environment)
+            assert "\x1b]8" not in render_for(stream, SAMPLE, {"TERM": "xterm"})  # seen on node1
+    finally:
+        os.close(master)
+        os.close(slave)
+    assert "\x1b]8" not in render_for(io.StringIO(), here, {"TERM": "xterm"}, color="always")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "train.py",
+        "<string>",
+        "/job/../etc/train.py",
+        "/job/run.sh",
+        "/job/\x1b]8;;x\x07/train.py",
+        "/job/a\u202eb.py",
+        "/job/\nb.py",
+        "/job/\udcff.py",
+        f"/{'x' * 2000}.py",
+    ],
+)
+def test_no_link_for_a_name_that_may_mislead(file):
+    assert link_to(file, 3, "node1") == ""
+
+
+def test_a_link_is_ascii_whatever_the_name_is():
+    assert link_to("/job/ä ;%.py", 3, "node1") == "file://node1/job/%C3%A4%20%3B%25.py#3"

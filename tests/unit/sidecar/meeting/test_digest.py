@@ -16,7 +16,8 @@ from simulator import break_program, run, snapshot, write_program
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.errors import BadSnapshot
-from hangdoc.model.codec import Allowance, diagnosis_document, load_snapshot, value_from_bytes
+from hangdoc.model.codec import Allowance, load_snapshot, value_from_bytes
+from hangdoc.model.document import diagnosis_document
 from hangdoc.model.encode import value_to_bytes
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.merge import merge
