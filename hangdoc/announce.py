@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import shlex
@@ -189,6 +190,32 @@ class Announcer:
         """Print that there are new ranks. A hang of theirs is told even if it is the same again."""
         say("hangdoc: the launcher has started new ranks\n")
         self._said = None
+
+    def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
+        """Print one line: why the ranks had ended, and that there are new ones. Their hangs are told anew."""
+        self._said = None
+        count = f", {restart} of {most}" if most else ""
+        again, path = f"torchrun restarted the workers{count}", None
+        try:
+            why, path = self._why_they_ended(snapshot, f"restart-{restart}") if snapshot is not None else ("", None)
+        except Exception as error:  # as of any diagnosis
+            why = f"could not diagnose the end of the ranks: {type(error).__name__}: {error}"
+        kept = f" ({_again(path)})" if path is not None else ""
+        _say_line(f"{why}; {again}{kept}" if why else f"{again}; none of the ranks here had failed{kept}")
+
+    def _why_they_ended(self, snapshot: JobSnapshot, name: str) -> tuple[str, Path | None]:
+        """(the verdict on ranks that have been replaced as part of a sentence, the path of the snapshot)."""
+        from hangdoc.diagnosis import diagnose
+        from hangdoc.model.codec import dump_snapshot
+
+        diagnosis = diagnose(snapshot)
+        path = None
+        with contextlib.suppress(HangdocError, OSError):
+            file = self.run_directory.make() / f"{name}.hangdoc"
+            dump_snapshot(snapshot, file)
+            path = file
+        verdict = diagnosis.verdict if diagnosis.culprits else ""
+        return verdict[:1].lower() + verdict[1:].rstrip("."), path
 
     def on_blind(self, why: str) -> None:
         """Say that the watch has failed and the job runs on."""

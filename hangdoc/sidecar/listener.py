@@ -89,5 +89,11 @@ class Listener(Protocol):
     def on_restarted(self) -> None:
         """The launcher has started new ranks."""
 
+    def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
+        """The launcher has started all ranks anew by itself, for the ``restart``-th time of ``most``.
+
+        ``snapshot``: the ranks that ended; None where none that failed was seen here.
+        """
+
     def on_blind(self, why: str) -> None:
         """The watch failed; the job runs on."""
