@@ -324,7 +324,10 @@ class Case:
     def gloo_refused(self) -> str:
         """What gloo wrote when it aborted a rank that got more bytes than its tensor has; '' where nothing was seen."""
         logs = [*(rank.log for rank in self.job.ranks), self.job.log]
-        lines = (line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower())
+        texts = [each.message for rank in self.job.ranks if rank.exit is not None for each in rank.exit.raised]
+        spoken = (line for text in texts for line in text.splitlines())
+        written = (line for log in logs if log for line in reversed(log.lines))
+        lines = (line for line in (*spoken, *written) if "enforce fail" in line.lower())
         return next(lines, "").strip()
 
     def last_words(self, rank: int) -> str:

@@ -33,7 +33,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_journal(case, found),
         *_nccl(case, found),
         *_stacks(case, found, writer),
-        *_ports(case),
+        *_ports(case, found),
         *timed_out(case, found.culprits),
         *_timeout(case),
         *_logs(case, found),
@@ -104,7 +104,7 @@ def _diverged_ago(case: Case, history: GroupHistory, gap: Gap, together: bool) -
     return [Evidence("journal", gap.ranks, f"the ranks diverged {where}{calls} before the {then}")]
 
 
-def _ports(case: Case) -> list[Evidence]:
+def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """Listening ports against what the groups need: one for each rank and gloo group, and the store's.
 
     Example: 2 ranks with 2 groups and the store in rank 0 need 5; 4 are open, and rank 1 has one → rank 1 is short.
@@ -121,7 +121,10 @@ def _ports(case: Case) -> list[Evidence]:
         needs += 1
     sockets = _sockets(has)
     if short or has < needs:
-        return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{_who_is_short(short)}")]
+        # What speaks against a rank that is not to blame supports no verdict.
+        decides = bool(short) and (not found.culprits or not set(short).isdisjoint(found.culprits))
+        text = f"{sockets} where {needs} are needed{_who_is_short(short)}"
+        return [Evidence("port", tuple(short), text, decides=decides)]
     means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
 
@@ -169,10 +172,12 @@ def _store_is_in_a_rank(case: Case, strangers: set[ProcessKey]) -> bool:
 
 
 def _gloo_groups(case: Case, rank: int) -> int:
+    """The gloo groups that the rank has made and not destroyed."""
     journal = case.ranks[rank].journal
     if journal is None:
         return 0
-    return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
+    living = [group for group in journal.groups if not group.destroyed]
+    return sum(1 for g in living if "gloo" in g.backend and (not g.members or rank in g.members))
 
 
 def _nccl(case: Case, found: Blame[Explanation]) -> list[Evidence]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.process import Raised
 
 
 class Explanation:
@@ -51,6 +53,23 @@ class Diverged(Explanation):
 @dataclass(frozen=True, slots=True)
 class Gone(Explanation):
     """The culprits have ended, never joined or are stopped; the others wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Gone):
+    """gloo ended the culprit, which got more bytes than it expected; ``others`` gave ``call`` the same."""
+
+    call: Token
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMeanwhile(Gone):
+    """The culprit had left its peers, who failed for it, and the launcher ended it before it came to its own end."""
+
+    error: Raised | None
+    """The exception that it was in the except or finally suite of, or what that one began with."""
+    others: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
