@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
+from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
@@ -109,7 +109,11 @@ def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
 
     Example: 2 ranks with 2 groups and the store in rank 0 need 5; 4 are open, and rank 1 has one → rank 1 is short.
     """
-    listening = _listening(case)
+    gap = found.diverged.gap if found.diverged is not None else None
+    if gap is not None and gap.token.group[0] == LOCAL and found.diverged and found.diverged.alignment.history.inferred:
+        counts = ", ".join(f"rank {rank} listens on {case.own_ports(rank)} ports" for rank in gap.token.group[1])
+        return [Evidence("port", gap.token.group[1], f"{counts}: gloo opens one for each group")]
+    listening = case.listening
     if not listening or not _ports_are_known(case):
         return []
     members = _process_keys(case)
@@ -143,12 +147,6 @@ def _who_is_short(ranks: list[int]) -> str:
 def _process_keys(case: Case) -> dict[int, ProcessKey]:
     """Rank → its process."""
     return {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
-
-
-def _listening(case: Case) -> Counter[ProcessKey]:
-    """Process → how many ports it listens on."""
-    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
-    return Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
 
 
 def _ports_are_known(case: Case) -> bool:

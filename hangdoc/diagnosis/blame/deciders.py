@@ -15,7 +15,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_perso
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
-from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
     ended_in_order,
     held_by_debugger,
@@ -103,6 +103,8 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         return None
     found = decide(case, created, proved=True)
     gap = found.found.gap
+    if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
+        return replace(found, sure="the number of ports that each rank listens on, and the stacks")
     if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
         sure = f"{found.sure}; the line that made the group could not be seen"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
