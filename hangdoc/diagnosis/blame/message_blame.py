@@ -13,6 +13,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.messages.late import is_on_its_way
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
@@ -38,7 +39,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
     """
     alone = would_free_all(case)
     for waiter, peer in missing_partners(case):
-        if peer in alone:
+        if peer in alone and not is_on_its_way(case, waiter, peer):
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
             left = left_loop(case, peer)
