@@ -32,6 +32,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
+from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -112,6 +113,12 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         sure = "the groups of all ranks seen, their call sequences not"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
+
+
+def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
+    show for those of one group."""
+    return by_groups_of_store(inquiry.case)
 
 
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -356,6 +363,7 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
+    groups_of_store,
     divergence,
     gone_roots,
     stopped_store,
