@@ -17,17 +17,14 @@ from itertools import product
 from hangdoc.diagnosis.blame.divergences import decide
 from hangdoc.diagnosis.calls.alignment import repairs
 from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks
+from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, is_given_group
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import below_user
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.state.wait_graph import Graph, graph_of
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
-from hangdoc.model.process import Stack
 
 _MOST_READINGS = 256
 """Choices of dimensions for lines, that are tried; chosen by hand: each costs one graph for each rank."""
@@ -129,7 +126,7 @@ def _readings(case: Case) -> Iterator[_Reading]:
 
 
 def _that_fit(ranks: list[int], given: bool | None, dimensions: list[_Dimension], world: _Members) -> list[_Dimension]:
-    """The dimensions that a call of these ranks can be of. ``given``: as ``_is_given_group``."""
+    """The dimensions that a call of these ranks can be of. ``given``: as ``is_given_group``."""
     fit = [dimension for dimension in dimensions if all(_group_in(dimension, rank) for rank in ranks)]
     return fit if given else [(world,)] if given is False else [(world,), *fit]
 
@@ -161,22 +158,14 @@ def _lines(calling: list[Activity]) -> dict[tuple[Hashable, bool | None], list[i
     found: dict[tuple[Hashable, bool | None], list[int]] = {}
     for activity in calling:
         line = activity.where and (activity.where.file, activity.where.line)
-        found.setdefault((line, _is_given_group(activity.stack)), []).append(activity.rank)
+        found.setdefault((line, is_given_group(activity.stack)), []).append(activity.rank)
     return found
 
 
 def _passes_within(seen: Mapping[int, Activity], dimension: _Dimension) -> bool:
     """True if a message was given a group and is between members of a group of the dimension."""
-    given = [a for a in seen.values() if a.kind in MESSAGES and _is_given_group(a.stack)]
+    given = [a for a in seen.values() if a.kind in MESSAGES and is_given_group(a.stack)]
     return any(a.peer in _group_in(dimension, a.rank) for a in given)
-
-
-def _is_given_group(stack: Stack) -> bool | None:
-    """True if the call got a process group, by the arguments of torch's outermost wrapper; None where there is none."""
-    for frame in reversed(below_user(stack)):
-        if frame.file.endswith(names("call_wrapper")) and frame.locals:
-            return any(mark in each.value for each in frame.locals for mark in names("group_argument"))
-    return None
 
 
 def _waits(seen: Mapping[int, Activity], groups: Mapping[int, _Members]) -> tuple[Wait, ...] | None:

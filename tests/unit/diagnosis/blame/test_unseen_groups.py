@@ -23,7 +23,8 @@ def lanes() -> JobSnapshot:
 
 def test_without_the_store_nothing_tells_groups_apart() -> None:
     found = api.diagnose(replace(lanes(), store=None))
-    assert found.culprits == (0, 2)
+    assert (found.culprits, found.alternatives, found.confidence) == ((0, 2), ((1, 3, 4, 5),), "possible")
+    assert "alone" not in found.verdict
 
 
 @pytest.mark.parametrize(
