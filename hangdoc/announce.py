@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import shlex
@@ -193,29 +192,17 @@ class Announcer:
 
     def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
         """Print one line: why the ranks had ended, and that there are new ones. Their hangs are told anew."""
+        from hangdoc.diagnosis import diagnose
+
         self._said = None
-        count = f", {restart} of {most}" if most else ""
-        again, path = f"torchrun restarted the workers{count}", None
+        why = "none of the ranks here had failed"
         try:
-            why, path = self._why_they_ended(snapshot, f"restart-{restart}") if snapshot is not None else ("", None)
+            found = diagnose(snapshot) if snapshot is not None else None
+            if found is not None and found.culprits:
+                why = found.verdict[:1].lower() + found.verdict[1:].rstrip(".")
         except Exception as error:  # as of any diagnosis
             why = f"could not diagnose the end of the ranks: {type(error).__name__}: {error}"
-        kept = f" ({_again(path)})" if path is not None else ""
-        _say_line(f"{why}; {again}{kept}" if why else f"{again}; none of the ranks here had failed{kept}")
-
-    def _why_they_ended(self, snapshot: JobSnapshot, name: str) -> tuple[str, Path | None]:
-        """(the verdict on ranks that have been replaced as part of a sentence, the path of the snapshot)."""
-        from hangdoc.diagnosis import diagnose
-        from hangdoc.model.codec import dump_snapshot
-
-        diagnosis = diagnose(snapshot)
-        path = None
-        with contextlib.suppress(HangdocError, OSError):
-            file = self.run_directory.make() / f"{name}.hangdoc"
-            dump_snapshot(snapshot, file)
-            path = file
-        verdict = diagnosis.verdict if diagnosis.culprits else ""
-        return verdict[:1].lower() + verdict[1:].rstrip("."), path
+        _say_line(f"{why}; torchrun restarted the workers" + (f", {restart} of {most}" if most else ""))
 
     def on_blind(self, why: str) -> None:
         """Say that the watch has failed and the job runs on."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cases import case
 
+from hangdoc import api
 from hangdoc.announce import Announcer
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.options import WatchOptions
@@ -33,3 +35,18 @@ def test_what_another_host_says_is_shown_and_not_obeyed(tmp_path: Path, capsys: 
     told = capsys.readouterr().err
     assert all(character.isprintable() or character == "\n" for character in told)
     assert "\nhangdoc: fine" not in told
+
+
+def test_a_restart_by_the_launcher_is_one_line_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_directory = RunDirectory(tmp_path / "run")
+    announcer = Announcer(("torchrun",), WatchOptions(), run_directory)
+    announcer.on_workers_restarted(api.load(case("wrapped_errors")), 1, 3)
+    announcer.on_workers_restarted(None, 2, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "hangdoc: rank 1 ended with StepFailed, raised from ValueError at p9_crash.py:18 __getitem__(); "
+        "torchrun restarted the workers, 1 of 3",
+        "hangdoc: none of the ranks here had failed; torchrun restarted the workers",
+    ]
+    assert not (tmp_path / "run").exists(), "the job may end well yet"
