@@ -65,11 +65,13 @@ class Refused(Gone):
 
 @dataclass(frozen=True, slots=True)
 class EndedMeanwhile(Gone):
-    """The culprit had left its peers, who failed for it, and the launcher ended it before it came to its own end."""
+    """The culprit was at no call while its peers failed for want of it, and the launcher ended it then."""
 
     error: Raised | None
     """The exception that it was in the except or finally suite of, or what that one began with."""
     others: tuple[int, ...]
+    timed_out: bool
+    """The peers' wait timed out; else their connections to it were closed."""
 
 
 @dataclass(frozen=True, slots=True)

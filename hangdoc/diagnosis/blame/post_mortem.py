@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, EndedMeanwhile, Explanation, Gone, Nothing, Refused
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.state.endings import began_with, is_echo, origin
+from hangdoc.diagnosis.state.endings import began_with, is_echo, origin, timed_out
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit, Raised
 
@@ -91,10 +91,11 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
 
 
 def _ended_meanwhile(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
-    """The rank that its launcher ended while it was at no call, where all that failed had lost a peer.
+    """The rank that its launcher ended while it was at no call, where all that failed had lost a peer, or waited for
+    one too long.
 
-    Its connections closed first, and its own error was still on its way: a `finally` suite, say, destroyed the group
-    and then saved a file. Example: ranks 0 and 2 lost their peer and ended, rank 1 was in such a suite → rank 1.
+    Its own error may still have been on its way: a `finally` suite, say, destroyed the group and then saved a file.
+    Example: ranks 0 and 2 lost their peer and ended, rank 1 was in such a suite → rank 1.
     """
     fallen = tuple(sorted(rank for rank, end in failed.items() if is_echo(end)))
     ended = {rank for rank, end in failed.items() if end.signal in _SENT_BY_LAUNCHERS and not end.exception}
@@ -104,10 +105,12 @@ def _ended_meanwhile(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explan
     rank = left[0]
     unheard = tuple((other,) for other in sorted(ended) if other != rank and other not in case.programs)
     others = tuple((other,) for other in left[1:]) + unheard
-    sure = f"{ranks_text(fallen)} had lost a peer, and this one was at no call when its launcher ended it"
+    late = any(timed_out(failed[other]) for other in fallen)
+    lost = "waited too long for a peer" if late else "had lost a peer"
+    sure = f"{ranks_text(fallen)} {lost}, and this one was at no call when its launcher ended it"
     how = Confidence.POSSIBLE if others else Confidence.LIKELY
     error = _error_under_way(case, rank)
-    return Blame(EndedMeanwhile(error, fallen), (rank,), others, proved=True, confidence=how, sure=sure)
+    return Blame(EndedMeanwhile(error, fallen, late), (rank,), others, proved=True, confidence=how, sure=sure)
 
 
 def _error_under_way(case: Case, rank: int) -> Raised | None:

@@ -100,10 +100,12 @@ def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
 
 @cause("HD401", explains=EndedMeanwhile, order=35)
 def ended_meanwhile(case: Case, blame: Blame[EndedMeanwhile]) -> Finding:
-    """HD401: its launcher ended it in its own clean-up; the others had lost it by then."""
+    """HD401: its launcher ended it in its own clean-up, or at whatever else it did; the others had failed for it."""
     error, rank = blame.found.error, blame.culprits[0]
     where = next(iter(user_stack(error.stack)), None) if error is not None else None
-    raised: Message = "left its peers, without an error that was seen,"
+    raised: Message = (
+        "was in none of the calls that the others waited in," if blame.found.timed_out else "left its peers"
+    )
     if error is not None:
         raised = [f"raised {error.exception}", at(where)]
     words = own_words(error) if error is not None else ""
@@ -111,15 +113,20 @@ def ended_meanwhile(case: Case, blame: Blame[EndedMeanwhile]) -> Finding:
     return Finding(
         "HD401",
         sentence(
-            [Ranks(blame.culprits), " ", raised, " and had not come to its end when its launcher ended it"],
+            [Ranks(blame.culprits), " ", raised, " and had not come to an end when its launcher ended it"],
             _where_the_others_were(case, blame.found.others),
         ),
         joined(
             f"the {error.exception} says: {words}" if error is not None and words else "",
             ["its last call was ", last] if last else "",
-            "the others failed because it had closed its connections",
+            "the others' wait for it timed out"
+            if blame.found.timed_out
+            else "the others failed because it had closed its connections",
         ),
-        "mend the failure of that rank; the others only wait for it",
+        "mend the failure of that rank; the others only wait for it"
+        if error is not None
+        else "find out what that rank did meanwhile: with --stall-after below the group's timeout, `hangdoc watch` "
+        "looks at it while the others still wait",
     )
 
 

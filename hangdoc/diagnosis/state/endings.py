@@ -56,7 +56,12 @@ def is_echo(end: ProcessExit) -> bool:
 
     Such an error is the echo of another rank's end, wherever it was raised again.
     """
-    return any(_says(each, "lost_peer") for each in end.raised)
+    return timed_out(end) or any(_says(each, "lost_peer") for each in end.raised)
+
+
+def timed_out(end: ProcessExit) -> bool:
+    """True if some exception of the chain says that a peer was waited for too long."""
+    return any(_says(each, "waited_too_long") for each in end.raised)
 
 
 def _says(raised: Raised, entry: str) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.journal import Call, Journal, ProcessGroup
 from hangdoc.model.process import Frame, Process, ProcessExit, Raised, Stack
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
@@ -86,3 +87,37 @@ def test_of_a_message_with_a_traceback_the_last_line_is_shown() -> None:
     text = "Caught KeyError in DataLoader worker 0.\nTraceback (most recent call last):\n  File\nKeyError: 'label'"
     found = crashed(ProcessExit(90.0, 1, exception="KeyError", stack=LOADING, message=text))
     assert "which says: KeyError: 'label'" in found.why
+
+
+WORLD = ProcessGroup("0", (0, 1, 2), "default_pg", "gloo")
+DONE = Call("0", 1, 1, "all_reduce", 0, ((4,),), ("Float",))
+
+
+def terminated_meanwhile(text: str, journal: Journal) -> Diagnosis:
+    """Rank 1 was at no call, and its launcher ended it when the others had failed with that text."""
+    lost = ProcessExit(90.0, 1, exception="RuntimeError", stack=IN_CALL, message=text)
+    waiting = replace(journal, calls=(DONE, replace(DONE, sequence=2, op_id=2, completed=False)), handled="")
+    ends = (lost, ProcessExit(90.3, signal=15), lost)
+    ranks = tuple(
+        RankSnapshot(number, "host", "probe", process=Process(100 + number, 99, "rank"), exit=end, journal=journal)
+        for number, (end, journal) in enumerate(zip(ends, (waiting, journal, waiting), strict=True))
+    )
+    return diagnose(JobSnapshot(taken=100.0, mode="watch", world_size=3, ranks=ranks, ended=True, exit_status=1))
+
+
+def test_the_rank_that_its_launcher_ended_in_its_clean_up_had_failed_first() -> None:
+    journal = Journal("probe", (WORLD,), (DONE,), stacks=(IN_CALL,), handled="ValueError", handled_at=LOADING)
+    found = terminated_meanwhile(CLOSED, replace(journal, handled_message="no label"))
+    assert (found.culprits, found.alternatives, found.confidence) == ((1,), (), "likely")
+    assert found.verdict.startswith("Rank 1 raised ValueError at data.py:9 __getitem__() and had not come to an end")
+    assert "says: no label" in found.why
+
+
+def test_the_rank_that_the_others_waited_for_too_long_is_to_blame_for_their_time_out() -> None:
+    found = terminated_meanwhile(
+        "[/pytorch/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete",
+        Journal("probe", (WORLD,), (DONE,), stacks=(IN_CALL,)),
+    )
+    assert (found.culprits, found.confidence) == ((1,), "likely")
+    assert found.verdict.startswith("Rank 1 was in none of the calls that the others waited in")
+    assert "timed out" in found.why
