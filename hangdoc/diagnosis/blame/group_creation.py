@@ -62,7 +62,7 @@ def _uneven_before_local_group(case: Case) -> list[Alignment]:
         if found is not None:
             waiting.setdefault(found[1], {})[rank] = found[0]
     for members, stacks in sorted(waiting.items()):
-        if any(case.ranks[rank].journal is None for rank in stacks):
+        if any(not _living_groups(case.ranks[rank].journal) for rank in stacks):
             uneven = _uneven_by_ports(case, members, stacks)
             if uneven:
                 return uneven
