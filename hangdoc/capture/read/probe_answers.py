@@ -14,6 +14,7 @@ from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Attribute, Call, Journal, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Raised, Stack
 from hangdoc.model.snapshot import Unavailable
@@ -282,8 +283,8 @@ def stack(rows: Any) -> Stack:
 
 
 def message(value: Any) -> str:
-    """An exception's own text, its control characters escaped line by line."""
-    return "\n".join(clean(line, _LONGEST_TEXT) for line in _text(value).splitlines())
+    """An exception's own text, masked, its control characters escaped line by line."""
+    return "\n".join(clean(line, _LONGEST_TEXT) for line in mask_lines(_text(value).splitlines()))
 
 
 def raised_from(rows: Any) -> tuple[Raised, ...]:
