@@ -221,6 +221,20 @@ class Announcer:
         say("hangdoc: the launcher has started new ranks\n")
         self._said = None
 
+    def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
+        """Print one line: why the ranks had ended, and that there are new ones. Their hangs are told anew."""
+        from hangdoc.diagnosis import diagnose
+
+        self._said = None
+        why = "none of the ranks here had failed"
+        try:
+            found = diagnose(snapshot) if snapshot is not None else None
+            if found is not None and found.culprits:
+                why = found.verdict[:1].lower() + found.verdict[1:].rstrip(".")
+        except Exception as error:  # as of any diagnosis
+            why = f"could not diagnose the end of the ranks: {type(error).__name__}: {error}"
+        _say_line(f"{why}; torchrun restarted the workers" + (f", {restart} of {most}" if most else ""))
+
     def on_blind(self, why: str) -> None:
         """Say that the watch has failed and the job runs on."""
         say(f"hangdoc: watcher is blind: {mask_text(why)}; the job runs on\n")

@@ -308,7 +308,7 @@ class _Capture:
         elif bye is not None:
             details = bye.details
         if ended is not None and bye is not None:
-            ended = replace(ended, exception=bye.exception, stack=bye.stack)
+            ended = bye.of(ended)
         process = process_of(family, [look.states for look in seen.looks], seen.files)
         last = self.request.journals.get(rank) or seen.dumped.get(rank)
         return rank_snapshot(target, process, details, ended, last, seen.tails[rank])

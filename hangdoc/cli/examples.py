@@ -31,6 +31,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("hangdoc diagnose dumps/ --report hang.html", "flight-recorder dumps"),
         ("hangdoc diagnose node0.hangdoc node1.hangdoc", "one job on two hosts"),
     ),
+    "stats": (
+        ("hangdoc stats .hangdoc/latest", "the latest run under watch"),
+        ("hangdoc attach 4711 --save job.hangdoc; hangdoc stats job.hangdoc", "a job that runs well"),
+    ),
     "explain": (
         ("hangdoc explain", "list all causes"),
         ("hangdoc explain HD102", ""),

@@ -29,7 +29,7 @@ from hangdoc.diagnosis.state.wait_graph import Graph, build
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import COMMUNICATING, GONE, MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.operations import message_way
-from hangdoc.model.process import Stack, Thread
+from hangdoc.model.process import ProcessKey, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
 
@@ -321,10 +321,27 @@ class Case:
         return frozenset(gone)
 
     @cached_property
+    def listening(self) -> Counter[ProcessKey]:
+        """Process → how many ports it listens on."""
+        owners = [(host.name, port.pid) for host in self.job.hosts for port in host.listening]
+        return Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
+
+    def own_ports(self, rank: int) -> int:
+        """How many ports the rank listens on, without that of a store which it serves."""
+        process, store = self.ranks[rank].process, self.job.store
+        if process is None:
+            return 0
+        serves = store is not None and store.pid == process.pid
+        return self.listening[ProcessKey(self.ranks[rank].host, process.pid)] - serves
+
+    @cached_property
     def gloo_refused(self) -> str:
         """What gloo wrote when it aborted a rank that got more bytes than its tensor has; '' where nothing was seen."""
         logs = [*(rank.log for rank in self.job.ranks), self.job.log]
-        lines = (line for log in logs if log for line in reversed(log.lines) if "enforce" in line.lower())
+        texts = [each.message for rank in self.job.ranks if rank.exit is not None for each in rank.exit.raised]
+        spoken = (line for text in texts for line in text.splitlines())
+        written = (line for log in logs if log for line in reversed(log.lines))
+        lines = (line for line in (*spoken, *written) if "enforce fail" in line.lower())
         return next(lines, "").strip()
 
     def last_words(self, rank: int) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
+from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
@@ -35,7 +35,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
         *_journal(case, found),
         *_nccl(case, found),
         *_stacks(case, found, writer),
-        *_ports(case),
+        *_ports(case, found),
         *timed_out(case, found.culprits),
         *_timeout(case),
         *_logs(case, found),
@@ -106,12 +106,16 @@ def _diverged_ago(case: Case, history: GroupHistory, gap: Gap, together: bool) -
     return [Evidence("journal", gap.ranks, f"the ranks diverged {where}{calls} before the {then}")]
 
 
-def _ports(case: Case) -> list[Evidence]:
+def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     """Listening ports against what the groups need: one for each rank and gloo group, and the store's.
 
     Example: 2 ranks with 2 groups and the store in rank 0 need 5; 4 are open, and rank 1 has one → rank 1 is short.
     """
-    listening = _listening(case)
+    gap = found.diverged.gap if found.diverged is not None else None
+    if gap is not None and gap.token.group[0] == LOCAL and found.diverged and found.diverged.alignment.history.inferred:
+        counts = ", ".join(f"rank {rank} listens on {case.own_ports(rank)} ports" for rank in gap.token.group[1])
+        return [Evidence("port", gap.token.group[1], f"{counts}: gloo opens one for each group")]
+    listening = case.listening
     if not listening or not _ports_are_known(case):
         return []
     members = _process_keys(case)
@@ -123,7 +127,10 @@ def _ports(case: Case) -> list[Evidence]:
         needs += 1
     sockets = _sockets(has)
     if short or has < needs:
-        return [Evidence("port", tuple(short), f"{sockets} where {needs} are needed{_who_is_short(short)}")]
+        # What speaks against a rank that is not to blame supports no verdict.
+        decides = bool(short) and (not found.culprits or not set(short).isdisjoint(found.culprits))
+        text = f"{sockets} where {needs} are needed{_who_is_short(short)}"
+        return [Evidence("port", tuple(short), text, decides=decides)]
     means = "no rank is missing" if _is_joining(case) else "every rank has set up its process groups"
     return [Evidence("port", tuple(case.ranks), f"{sockets}, {needs} needed: {means}", decides=False)]
 
@@ -142,12 +149,6 @@ def _who_is_short(ranks: list[int]) -> str:
 def _process_keys(case: Case) -> dict[int, ProcessKey]:
     """Rank → its process."""
     return {r: ProcessKey(s.host, s.process.pid) for r, s in case.ranks.items() if s.process is not None}
-
-
-def _listening(case: Case) -> Counter[ProcessKey]:
-    """Process → how many ports it listens on."""
-    owners = [(host.name, port.pid) for host in case.job.hosts for port in host.listening]
-    return Counter(ProcessKey(host, pid) for host, pid in owners if pid is not None)
 
 
 def _ports_are_known(case: Case) -> bool:
@@ -171,10 +172,12 @@ def _store_is_in_a_rank(case: Case, strangers: set[ProcessKey]) -> bool:
 
 
 def _gloo_groups(case: Case, rank: int) -> int:
+    """The gloo groups that the rank has made and not destroyed."""
     journal = case.ranks[rank].journal
     if journal is None:
         return 0
-    return sum(1 for g in journal.groups if "gloo" in g.backend and (not g.members or rank in g.members))
+    living = [group for group in journal.groups if not group.destroyed]
+    return sum(1 for g in living if "gloo" in g.backend and (not g.members or rank in g.members))
 
 
 def _nccl(case: Case, found: Blame[Explanation]) -> list[Evidence]:

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
+from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.process import Raised
 
 
 class Explanation:
@@ -51,6 +53,25 @@ class Diverged(Explanation):
 @dataclass(frozen=True, slots=True)
 class Gone(Explanation):
     """The culprits have ended, never joined or are stopped; the others wait for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Gone):
+    """gloo ended the culprit, which got more bytes than it expected; ``others`` gave ``call`` the same."""
+
+    call: Token
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndedMeanwhile(Gone):
+    """The culprit was at no call while its peers failed for want of it, and the launcher ended it then."""
+
+    error: Raised | None
+    """The exception that it was in the except or finally suite of, or what that one began with."""
+    others: tuple[int, ...]
+    timed_out: bool
+    """The peers' wait timed out; else their connections to it were closed."""
 
 
 @dataclass(frozen=True, slots=True)

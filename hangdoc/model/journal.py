@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hangdoc.model.process import Stack
+from hangdoc.model.process import Raised, Stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,8 @@ class ProcessGroup:
     backend: str = ""
     created_at: int = -1
     """Index into ``Journal.stacks`` of the stack that made the group; -1: not seen."""
+    destroyed: bool = False
+    """The rank has destroyed it since: it needs no connections any more."""
 
     @property
     def key(self) -> tuple[str, tuple[int, ...]]:
@@ -153,6 +155,10 @@ class Journal:
     """Type name of the exception whose except or finally suite the main thread runs."""
     handled_at: Stack = ()
     """Where that one was raised, innermost first."""
+    handled_message: str = ""
+    """The text of that one."""
+    handled_from: tuple[Raised, ...] = ()
+    """What that one was raised from, as of ``ProcessExit``."""
     written_ns: int = 0
     """Of a dump: the time of its file, in Unix ns. A copy may carry the time of the copying; 0: unknown."""
     latest_ns: int = 0

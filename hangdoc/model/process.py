@@ -140,6 +140,17 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
+class Raised:
+    """An exception: its type's name, its own text, and where it was raised, innermost first."""
+
+    exception: str
+    message: str = ""
+    stack: Stack = ()
+    direct: bool = True
+    """The next one was raised from it (``raise … from``); False: while it was handled."""
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessExit:
     """How a process ended. ``status`` and ``signal`` are None where they are not known."""
 
@@ -152,10 +163,19 @@ class ProcessExit:
     """Type name of the uncaught exception, where the probe saw one."""
     stack: Stack = ()
     """Where the exception was raised, innermost first."""
+    message: str = ""
+    """The exception's own text."""
+    raised_from: tuple[Raised, ...] = ()
+    """What it was raised from, or while handling: the nearest first."""
     leaving: bool = False
     """The program had ended and Python was shutting down, as the probe's note says."""
     lived_at: float | None = None
     """Nobody saw the end: it came after this time, seconds since the epoch, and before ``at``. None: ``at`` is when."""
+
+    @property
+    def raised(self) -> tuple[Raised, ...]:
+        """The uncaught exception and what it was raised from, or while handling; () where none was seen."""
+        return (Raised(self.exception, self.message, self.stack), *self.raised_from) if self.exception else ()
 
     @property
     def earliest(self) -> float:

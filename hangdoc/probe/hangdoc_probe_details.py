@@ -19,6 +19,8 @@ STEPS = 2  # attributes beyond one of `self` that the code names: `self.plan` â†
 OPTIMIZED = 1  # co_flags: a function, whose locals are no namespace
 OURS_AND_THE_FRAMES = 3  # references: the frame's, our variable's, getrefcount's argument
 LONGEST_TEXT = 300
+LONGEST_MESSAGE = 2000
+MOST_CHAINED = 4  # exceptions that the uncaught one was raised from
 STORE_ATTR = opmap["STORE_ATTR"]
 
 
@@ -62,6 +64,8 @@ def collect(state, header, attributes, newest):
     # Counted after the copy: a call that came meanwhile may have pushed an older one out.
     header["forgotten"] = max(0, state.point_to_points - len(ring))
     groups = _groups(state, stacks)
+    living = {_text(name) for name in list(sys.modules["torch.distributed.distributed_c10d"]._world.pg_names.values())}
+    header["destroyed"] = [row[0] for row in groups if row[0] not in living]
     members = {row[0]: row[1] for row in groups}
     header["group_table"] = groups
     header["point_to_point_calls"] = [_point_to_point(entry, members, stacks) for entry in ring]
@@ -72,7 +76,10 @@ def collect(state, header, attributes, newest):
     suspended = _suspended(threads) if attributes else []
     header["attributes"] = _values(threads, suspended) if attributes else []
     del threads
-    header["handled"] = _handled()
+    handled = _handled()
+    header["handled"] = [_type_name(handled), raised_at(handled.__traceback__)] if handled is not None else []
+    header["handled_message"], header["handled_from"] = message_of(handled), raised_from(handled)
+    del handled
     header["suspended"] = [[thread, stacks.add(_packed(frames))] for thread, frames in suspended]
     header["stacks"] = stacks.listed
     header["python"] = platform.python_version()
@@ -197,10 +204,13 @@ def _cwd():
 
 
 def _handled():
-    """[type, where it was raised] of the exception that the main thread is in the except or finally suite of."""
+    """The exception that the main thread is in the except or finally suite of, or None."""
     current = getattr(sys, "_current_exceptions", dict)().get(sys.modules["threading"].main_thread().ident)
-    error = current[1] if type(current) is tuple else current  # up to Python 3.11: what exc_info() gives
-    return [type.__dict__["__name__"].__get__(type(error)), raised_at(error.__traceback__)] if error is not None else []
+    return current[1] if type(current) is tuple else current  # up to Python 3.11: what exc_info() gives
+
+
+def _type_name(error):
+    return type.__dict__["__name__"].__get__(type(error))
 
 
 def raised_at(step):
@@ -211,6 +221,38 @@ def raised_at(step):
         frames.append([code.co_filename, step.tb_lineno, code.co_name])
         step = step.tb_next
     return frames[::-1][:256]
+
+
+def message_of(error):
+    """The exception's own text, where it is made of plain values: no code of the user's runs for it."""
+    if not isinstance(error, BaseException):
+        return ""
+    arguments = BaseException.__dict__["args"].__get__(error)
+    shown = [value for value in arguments if value is None or type(value) in (str, int, float, bool)]
+    kinds = type.__dict__["__mro__"].__get__(type(error))
+    maker = next(kind for kind in kinds if "__str__" in type.__dict__["__dict__"].__get__(kind))
+    if len(shown) == len(arguments) and maker in (BaseException, KeyError, ImportError):
+        text = maker.__str__(error)
+    else:
+        text = ": ".join(str(value) for value in shown)
+    path = OSError.__dict__["filename"].__get__(error) if isinstance(error, OSError) else None
+    text += f": '{path}'" if type(path) is str else ""
+    half = LONGEST_MESSAGE // 2
+    return text if len(text) <= LONGEST_MESSAGE else f"{text[:half]} â€¦ {text[-half:]}"
+
+
+def raised_from(error):
+    """[type, text, place, whether by `from`] of what it was raised from, or while handling, the nearest first."""
+    found = []
+    parts = BaseException.__dict__
+    while isinstance(error, BaseException) and len(found) < MOST_CHAINED:
+        cause = parts["__cause__"].__get__(error)
+        context = None if parts["__suppress_context__"].__get__(error) else parts["__context__"].__get__(error)
+        direct, error = cause is not None, cause if cause is not None else context
+        if error is not None:
+            step = parts["__traceback__"].__get__(error)
+            found.append([_type_name(error), message_of(error), raised_at(step), direct])
+    return found
 
 
 def _suspended(threads):

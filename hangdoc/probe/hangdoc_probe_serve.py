@@ -344,7 +344,8 @@ def _private(path, flags):
 
 
 def _uncaught():
-    """Type and place of the exception that ends the process, never its message."""
+    """The exception that ends the process: type, text and place, and those that it was raised from."""
+    error = getattr(sys, "last_value", None)
     kind, step = getattr(sys, "last_type", None), getattr(sys, "last_traceback", None)
     if kind is None:
         # In a multiprocessing child's last finally; torch's spawn turns the exception into an exit status.
@@ -358,4 +359,6 @@ def _uncaught():
     return {
         "exception": type.__dict__["__name__"].__get__(kind),
         "raised_at": hangdoc_probe_details.raised_at(step),
+        "message": hangdoc_probe_details.message_of(error),
+        "raised_from": hangdoc_probe_details.raised_from(error),
     }

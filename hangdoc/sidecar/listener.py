@@ -95,5 +95,11 @@ class Listener(Protocol):
     def on_no_stream(self, why: str) -> None:
         """The stream of the ranks' logs has failed; they still write to their files."""
 
+    def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
+        """The launcher has started all ranks anew by itself, for the ``restart``-th time of ``most``.
+
+        ``snapshot``: the ranks that ended; None where none that failed was seen here.
+        """
+
     def on_blind(self, why: str) -> None:
         """The watch failed; the job runs on."""

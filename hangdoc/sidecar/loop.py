@@ -87,6 +87,7 @@ class Watcher:
         beat = self._follower.beat(now)
         if beat.searched:
             self._roster.update(self._follower.targets)
+            self._hear_of_a_restart()
         if self._restarts.under_way:
             self._await_new_ranks(now)
         elif beat.ranks == 0 and not self._follower.has_agent:
@@ -125,6 +126,7 @@ class Watcher:
 
     def _moved(self, now: float) -> None:
         gap = self._rhythm.moved(now)
+        self._roster.forget_journals()
         if self._outcome is not None:
             self._listener.on_resume(gap)
         self._outcome = self._recaptures = None
@@ -153,7 +155,10 @@ class Watcher:
 
         self._follower.search(time.monotonic(), thorough=True)
         self._roster.update(self._follower.targets)
-        return stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
+        self._hear_of_a_restart()
+        snapshot = stalled_job(self._run, self._options, self._roster, quiet=quiet, patience=patience)
+        self._roster.keep_journals(snapshot)
+        return snapshot
 
     def _look_closely(self, quiet: float, patience: float) -> bool:
         snapshot = self._together.look(lambda: self._capture(quiet, patience))
@@ -206,6 +211,18 @@ class Watcher:
             return
         self._restarts.begin(end, (member.process.pid for member in members.values()), time.monotonic())
         self._listener.on_restart(end, here=here)
+
+    def _hear_of_a_restart(self) -> None:
+        """Tell of ranks that the launcher has started anew by itself, after one of them had failed."""
+        ended = self._roster.take_ended_round()
+        if ended is None or self._restarts.under_way:
+            return
+        from hangdoc.sidecar.snapshots import ended_job  # here, as above
+
+        self._outcome = self._recaptures = None
+        self._judged_elsewhere = False
+        snapshot = ended_job(self._run, self._options, ended.roster, None) if ended.roster is not None else None
+        self._listener.on_workers_restarted(snapshot, ended.restart, ended.most)
 
     def _await_new_ranks(self, now: float) -> None:
         """Between the end of a rank and the new ranks nothing is a stall: what stands still was ended by us."""

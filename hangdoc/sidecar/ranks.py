@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,8 +17,10 @@ from hangdoc.capture.find.target import RankTarget
 from hangdoc.capture.read import logs, procfs
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, read_bye, read_introduction
+from hangdoc.model.journal import Journal
+from hangdoc.model.launch import number
 from hangdoc.model.process import Process, ProcessExit
-from hangdoc.model.snapshot import Unavailable
+from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.sidecar.command import Run
 
 _HEARING_SECONDS = 0.5
@@ -31,6 +34,26 @@ class Member:
     target: RankTarget
     process: Process
     log_files: tuple[logs.LogFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptJournal:
+    """What a rank said at ``at``, seconds since the epoch."""
+
+    journal: Journal
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRound:
+    """The ranks that a launcher has started anew. ``roster``: as they were; None where none of them was seen.
+
+    ``restart``: the number of the restart that followed, of ``most`` that the launcher may make (None: not known).
+    """
+
+    roster: Roster | None
+    restart: int
+    most: int | None
 
 
 class Roster:
@@ -48,6 +71,11 @@ class Roster:
         self._unseen_ends: dict[int, float | None] = {}
         """Pid → when it still lived, of ranks that had ended when they were found."""
         self._polled_at = time.time()
+        self._journals: dict[int, KeptJournal] = {}
+        """By pid: what ranks said in the stall that still lasts."""
+        self._round = 0
+        """The restart that the latest ranks belong to, by their launcher's count."""
+        self._ended_round: EndedRound | None = None
         self.launcher = _describe(run.launcher, "launcher")
         self.can_wait = _can_wait_for(run.launcher)
         """False if the launcher ended already, and before Linux 5.3."""
@@ -56,7 +84,12 @@ class Roster:
         """These are the ranks that live now, and those that are expected."""
         self._absent = []
         living: set[int] = set()
-        for target in map(self._noted, targets):
+        noted = list(map(self._noted, targets))
+        latest = max((target.restart for target in noted if target.pid is not None), default=0)
+        if latest > self._round:
+            self._ended_round = EndedRound(copy(self) if self._members else None, latest, _most_restarts(noted))
+            self._members, self._round = {}, latest
+        for target in noted:
             living.add(target.pid or 0)
             if target.pid is None:
                 self._absent.append(target)
@@ -109,6 +142,27 @@ class Roster:
                     self._note_ends({who.pid: ProcessExit(at=time.time())})
             return replace(target, pid=who.pid, identity="probe", local_rank=who.local_rank)
         return target
+
+    def take_ended_round(self) -> EndedRound | None:
+        """The ranks that the launcher has replaced since the last call, once."""
+        found, self._ended_round = self._ended_round, None
+        return found
+
+    def keep_journals(self, snapshot: JobSnapshot) -> None:
+        """Remember what the ranks said: one that native code ends takes its own record along."""
+        pids = {rank: member.process.pid for rank, member in self.members().items()}
+        said = {pids[r.rank]: r.journal for r in snapshot.ranks if r.rank in pids and r.journal is not None}
+        self._journals.update({pid: KeptJournal(journal, snapshot.taken) for pid, journal in said.items()})
+
+    def forget_journals(self) -> None:
+        """The job moves: what its ranks said is out of date."""
+        self._journals.clear()
+
+    def kept_journals(self) -> dict[int, KeptJournal]:
+        """By rank, what is remembered of those that have ended without a word."""
+        members, left = self.members(), self.byes()
+        found = {rank: self._journals.get(member.process.pid) for rank, member in members.items() if rank not in left}
+        return {rank: kept for rank, kept in found.items() if kept is not None}
 
     def wait(self, seconds: float) -> bool:
         """Sleep until a rank or the launcher ends, at most ``seconds``; whether one did."""
@@ -169,7 +223,7 @@ class Roster:
                 continue
             bye = self._last_words(member, history=False)
             if bye is not None:
-                ended = replace(ended, at=min(ended.at, bye.at), exception=bye.exception, stack=bye.stack, leaving=True)
+                ended = replace(bye.of(ended), at=min(ended.at, bye.at), leaving=True)
             found[rank] = ended
         return found
 
@@ -199,6 +253,11 @@ def _round(target: RankTarget) -> tuple[str | None, ...]:
     """What all ranks that torchrun starts at once on a host have in common."""
     environment = dict(target.environment)
     return tuple(map(environment.get, ("WORLD_SIZE", "GROUP_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")))
+
+
+def _most_restarts(targets: Iterable[RankTarget]) -> int | None:
+    found = (number(dict(target.environment).get("TORCHELASTIC_MAX_RESTARTS")) for target in targets)
+    return next((most for most in found if most is not None), None)
 
 
 def _describe(pid: int, role: str) -> Process:

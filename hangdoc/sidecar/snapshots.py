@@ -5,16 +5,18 @@ Imported when there is something to look at, so that a healthy job's watcher sta
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from hangdoc.capture.find.elsewhere import whole_job
 from hangdoc.capture.host import capture_job
 from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import ProcessExit
-from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
+from hangdoc.model.wording import name_duration
 from hangdoc.sidecar.command import Run
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.ranks import Roster
+from hangdoc.sidecar.ranks import KeptJournal, Roster
 
 _LATE_EXITS_SECONDS = 1.0
 
@@ -32,10 +34,25 @@ def ended_job(run: Run, options: WatchOptions, roster: Roster, status: int | Non
     if not roster.members() or not (status or any(_failed(ended) for ended in roster.exits().values())):
         return None
     request = _request(run, options, roster)
-    request = replace(request, ended=True, exit_status=status, options=replace(request.options, gap=0.0))
+    kept = roster.kept_journals()
+    request = replace(
+        request,
+        ended=True,
+        exit_status=status,
+        options=replace(request.options, gap=0.0),
+        journals={rank: each.journal for rank, each in kept.items()},
+        notes=tuple(_age_of(rank, each, request.exits.get(rank)) for rank, each in kept.items()),
+    )
     # The processes took their ports with them: no host is better than one that seems to listen on nothing.
     snapshot = replace(capture_job(request), launcher=roster.launcher, hosts=())
     return _with_the_dead(snapshot, roster)
+
+
+def _age_of(rank: int, kept: KeptJournal, ended: ProcessExit | None) -> Unavailable:
+    """That a rank's calls are known only up to a moment before its end."""
+    seconds = max(0.0, (ended.at if ended is not None else time.time()) - kept.at)
+    why = f"it left none as it ended; its calls are shown as they were {name_duration(seconds)} before"
+    return Unavailable("journal", why, rank=rank)
 
 
 def _request(run: Run, options: WatchOptions, roster: Roster) -> CaptureRequest:

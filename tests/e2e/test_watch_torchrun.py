@@ -62,6 +62,7 @@ def test_a_job_that_torchrun_restarts_and_ends_well_is_healthy(watch: Watch, tmp
     done = watch(command)
     assert done.status == 0, done.explain()
     assert "first try" in done.stderr, "the first try really failed"
+    assert "hangdoc: rank 1 exited with status 1; torchrun restarted the workers, 1 of 1\n" in done.stderr
     assert "✖" not in done.stderr, done.explain()
     assert done.document is None
     assert not done.run_dir.exists(), "nothing is kept of a healthy job"

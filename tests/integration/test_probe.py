@@ -273,13 +273,15 @@ def test_python_does_not_end_while_the_probe_is_inside_torch(start: Start) -> No
     assert "answered" in job.text()
 
 
-def test_a_rank_that_raises_tells_the_type_and_the_place_alone(start: Start) -> None:
+def test_a_rank_that_raises_tells_the_type_the_place_and_its_masked_text(start: Start) -> None:
     job = start(*TORCHRUN, PROBED, "raises")
     assert job.end() == 1
     note = job.notes()[1]
     assert note.exception == "LookupError"
     assert [frame.function for frame in note.stack] == ["raises", "<module>"]
-    assert b"hunter2" not in b"".join(path.read_bytes() for path in job.folder.glob("*.bye"))
+    assert note.message == "no such sample; password=…"
+    assert "hunter2" not in str(note)
+    assert [path.stat().st_mode & 0o777 for path in job.folder.glob("*.bye")] == [0o600] * 2
 
 
 def test_without_a_recorder_groups_and_point_to_point_remain(start: Start) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import case
 
+from hangdoc import api
 from hangdoc.announce import Announcer
 from hangdoc.model.codec import load_snapshot
 from hangdoc.model.snapshot import JobSnapshot
@@ -102,3 +103,18 @@ def test_github_is_told_once_of_one_hang(
         announcer.on_stall(stalled, 1)
     assert capsys.readouterr().err.count("\n::error file=/job/scenarios/uneven_batches.py,line=41,") == 1
     assert (tmp_path / "summary.md").read_text(encoding="utf-8").count("### ✖ hang") == 1
+
+
+def test_a_restart_by_the_launcher_is_one_line_with_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_directory = RunDirectory(tmp_path / "run")
+    announcer = Announcer(("torchrun",), WatchOptions(), run_directory)
+    announcer.on_workers_restarted(api.load(case("wrapped_errors")), 1, 3)
+    announcer.on_workers_restarted(None, 2, None)
+    assert capsys.readouterr().err.splitlines() == [
+        "hangdoc: rank 1 ended with StepFailed, raised from ValueError at p9_crash.py:18 __getitem__(); "
+        "torchrun restarted the workers, 1 of 3",
+        "hangdoc: none of the ranks here had failed; torchrun restarted the workers",
+    ]
+    assert not (tmp_path / "run").exists(), "the job may end well yet"

@@ -14,13 +14,16 @@ from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import PHASES, Attribute, Call, Journal, Phase, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.masking import mask_lines
 from hangdoc.model.operations import operation
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame, Raised, Stack
 from hangdoc.model.snapshot import Unavailable
 
 _LONGEST_TEXT = 4096
 _MOST_PARTS = 8
 """Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
+_MOST_CHAINED = 8
+"""Exceptions that one was raised from: twice what the probe says. Judgement."""
 _MOST_ROWS = 20_000
 """Ten times what the probe keeps of anything."""
 
@@ -128,6 +131,8 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
         phases=_phases(header),
         handled=_text(handled[0])[:200] if len(handled) == 2 else "",
         handled_at=stack(handled[1]) if len(handled) == 2 else (),
+        handled_message=message(header.get("handled_message")),
+        handled_from=raised_from(header.get("handled_from")),
     )
     return ProbeDetails(
         counters=_plain_counters(header, {name: (enq, done) for name, enq, done in recorded.counters}),
@@ -163,8 +168,16 @@ class _Stacks:
 
 
 def _groups(header: dict[str, Any], stacks: _Stacks) -> tuple[ProcessGroup, ...]:
+    destroyed = {_text(name) for name in _list(header.get("destroyed"))}
     return tuple(
-        ProcessGroup(_text(name), tuple(_whole(r) for r in _list(ranks)), _text(desc), _text(backend), stacks.place(at))
+        ProcessGroup(
+            _text(name),
+            tuple(_whole(r) for r in _list(ranks)),
+            _text(desc),
+            _text(backend),
+            stacks.place(at),
+            destroyed=_text(name) in destroyed,
+        )
         for name, ranks, desc, backend, at in _rows(header.get("group_table"), 5)
     )
 
@@ -276,6 +289,19 @@ def stack(rows: Any) -> Stack:
     """[[file, line, function], …] → frames, without malformed rows and without the frames that started the process."""
     frames = (Frame(_text(file), _whole(line), _text(function)) for file, line, function in _rows(rows, 3))
     return own_frames(tuple(frames))
+
+
+def message(value: Any) -> str:
+    """An exception's own text, masked, its control characters escaped line by line."""
+    return "\n".join(clean(line, _LONGEST_TEXT) for line in mask_lines(_text(value).splitlines()))
+
+
+def raised_from(rows: Any) -> tuple[Raised, ...]:
+    """[[type, text, place, whether by `from`], …] → what an exception was raised from."""
+    return tuple(
+        Raised(_text(name)[:200], message(text), stack(place), direct is True)
+        for name, text, place, direct in _rows(rows, 4)[:_MOST_CHAINED]
+    )
 
 
 def _environment(value: Any) -> tuple[tuple[str, str], ...]:

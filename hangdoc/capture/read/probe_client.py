@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from hangdoc.capture.read.flight_recorder import MOST_BYTES
 from hangdoc.capture.read.probe_answers import ProbeCounters, ProbeDetails
 from hangdoc.capture.safe.foreign import parse_json, read_plain
 from hangdoc.capture.safe.text import clean
-from hangdoc.model.process import Stack
+from hangdoc.model.process import ProcessExit, Raised, Stack
 from hangdoc.model.snapshot import Unavailable
 
 __all__ = ["ProbeBye", "ProbeClient", "ProbeCounters", "ProbeDetails", "parse_answer", "read_bye"]
@@ -38,13 +38,25 @@ class ProbeBye:
     """What a rank wrote as it exited (Python's own exit; not a signal, not ``os._exit``).
 
     ``at`` is Unix time in seconds. ``exception`` is the type name of the uncaught exception; None: main ended
-    by itself or by ``sys.exit``. ``stack``: where it was raised, innermost first.
+    by itself or by ``sys.exit``. ``stack``: where it was raised, innermost first. ``message``: its own text.
     """
 
     details: ProbeDetails
     at: float
     exception: str | None = None
     stack: Stack = ()
+    message: str = ""
+    raised_from: tuple[Raised, ...] = ()
+
+    def of(self, ended: ProcessExit) -> ProcessExit:
+        """``ended`` with the exception that the note tells of."""
+        return replace(
+            ended,
+            exception=self.exception,
+            stack=self.stack,
+            message=self.message,
+            raised_from=self.raised_from,
+        )
 
 
 class ProbeClient:
@@ -189,7 +201,9 @@ def read_bye(path: Path, *, history: bool = True) -> ProbeBye | None:
         return None
     if not isinstance(at, (int, float)):
         return None
-    return ProbeBye(details, float(at), exception[:200] if isinstance(exception, str) else None, raised)
+    message = probe_answers.message(header.get("message"))
+    name = exception[:200] if isinstance(exception, str) else None
+    return ProbeBye(details, float(at), name, raised, message, probe_answers.raised_from(header.get("raised_from")))
 
 
 def read_introduction(path: Path) -> ProbeCounters | None:

@@ -77,7 +77,7 @@ def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
     if rank.journal is not None:
         yield from rank.journal.stacks
     if rank.exit is not None:
-        yield rank.exit.stack
+        yield from (each.stack for each in rank.exit.raised)
     yield rank.first_store
 
 

@@ -133,10 +133,15 @@ def arguments_of(token: Token) -> Hashable:
     return token.op, token.sizes, token.dtypes
 
 
-def _arguments(_rank: int, token: Token) -> Hashable | None:
+def arguments_text(token: Token) -> str | None:
+    """'[16] Float'; None for a call whose sizes may differ."""
     if token.sizes is None:
         return None
     return " ".join(f"{list(size)}" for size in token.sizes) + (f" {', '.join(token.dtypes)}" if token.dtypes else "")
+
+
+def _arguments(_rank: int, token: Token) -> Hashable | None:
+    return arguments_text(token)
 
 
 def _root_of(case: Case, history: GroupHistory) -> Callable[[int, Token], Hashable | None]:

@@ -15,7 +15,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_perso
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
-from hangdoc.diagnosis.blame.group_creation import missing_creations
+from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
     ended_in_order,
     held_by_debugger,
@@ -33,6 +33,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
+from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -104,6 +105,8 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         return None
     found = decide(case, created, proved=True)
     gap = found.found.gap
+    if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
+        return replace(found, sure="the number of ports that each rank listens on, and the stacks")
     if found.confidence == Confidence.CERTAIN and gap is not None and gap.token.frame is None:
         sure = f"{found.sure}; the line that made the group could not be seen"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
@@ -111,6 +114,12 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
         sure = "the groups of all ranks seen, their call sequences not"
         return replace(found, confidence=Confidence.LIKELY, sure=sure)
     return found
+
+
+def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
+    show for those of one group."""
+    return by_groups_of_store(inquiry.case)
 
 
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -360,6 +369,7 @@ DECIDERS: tuple[Decider, ...] = (
     whole_replica,
     own_loop,
     groups_crossed,
+    groups_of_store,
     divergence,
     gone_roots,
     stopped_store,

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
+    others_if_of_other_groups,
     others_if_rooted,
     others_if_unnamed,
     ranks_at_other_sites,
@@ -286,6 +287,8 @@ def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explai
     found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
     if not found and not tied:
         found = others_if_rooted(history, culprits)
+    if not found and len(history.members) == len(case.activities):
+        found = others_if_of_other_groups(history, culprits)
     if not found and not explained and _others_passed_it(case, chosen):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found

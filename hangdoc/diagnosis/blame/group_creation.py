@@ -7,6 +7,7 @@ skips one new_group, its next group gets a number that belongs to another group 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -64,23 +65,63 @@ def _uneven_before_local_group(case: Case) -> list[Alignment]:
     waiting: dict[tuple[int, ...], dict[int, Stack]] = {}
     for rank, activity in case.activities.items():
         found = _made_by_members(activity.stack) if activity.kind == ActivityKind.STORE_WAIT else None
-        if found is not None and case.ranks[rank].journal is not None:
+        if found is not None:
             waiting.setdefault(found[1], {})[rank] = found[0]
     for members, stacks in sorted(waiting.items()):
-        journals = {rank: journal for rank in stacks if (journal := case.ranks[rank].journal) is not None}
-        if len({len(journal.groups) for journal in journals.values()}) < 2:
+        if any(not _living_groups(case.ranks[rank].journal) for rank in stacks):
+            uneven = _uneven_by_ports(case, members, stacks)
+            if uneven:
+                return uneven
             continue
-        history = GroupHistory((LOCAL, members), tuple(sorted(stacks)), _LABEL)
-        for rank in history.members:
-            journal = journals[rank]
-            made = [(journal.stack(g.created_at) if g.created_at >= 0 else (), g.members) for g in journal.groups]
-            made.append((stacks[rank], members))
-            history.tokens[rank] = [
-                Token(rank, history.key, number, _LABEL, site_of(stack), (some,), (), number == len(made), -1, 0, stack)
-                for number, (stack, some) in enumerate(made, 1)
-            ]
-        return repairs(history)
+        made = {rank: _living_groups(case.ranks[rank].journal) for rank in stacks}
+        if len({len(groups) for groups in made.values()}) > 1:
+            return repairs(_local_history(members, stacks, made))
     return []
+
+
+_Made = list[tuple[Stack, tuple[int, ...]]]
+"""Where a rank made each group, and who is in it."""
+
+
+def _living_groups(journal: Journal | None) -> _Made:
+    """The groups that torch counts for the name of the next one: those that the rank has not destroyed."""
+    groups = [group for group in journal.groups if not group.destroyed] if journal is not None else []
+    return [(journal.stack(g.created_at) if journal and g.created_at >= 0 else (), g.members) for g in groups]
+
+
+def _local_history(members: tuple[int, ...], now: Mapping[int, Stack], made: Mapping[int, _Made]) -> GroupHistory:
+    """The groups that the members made, and the one that they are making ``now``, as calls of new_group."""
+    history = GroupHistory((LOCAL, members), tuple(sorted(now)), _LABEL)
+    for rank in history.members:
+        groups = [*made[rank], (now[rank], members)]
+        history.tokens[rank] = [
+            Token(rank, history.key, number, _LABEL, site_of(stack), (some,), (), number == len(groups), -1, 0, stack)
+            for number, (stack, some) in enumerate(groups, 1)
+        ]
+    return history
+
+
+def _uneven_by_ports(case: Case, members: tuple[int, ...], now: Mapping[int, Stack]) -> list[Alignment]:
+    """The same where no journal tells of the groups: gloo listens on one port for each.
+
+    The ranks whose number of ports is the odd one in the whole job are to blame; either side where none is. Example: of
+    four ranks, 0 and 1 make (0, 1); rank 0 listens on 3 ports, the others on 2 → rank 0 made one group more.
+    """
+    ports = {rank: case.own_ports(rank) for rank in case.seen}
+    counts = Counter(ports[rank] for rank in now)
+    if len(counts) != 2 or not min(counts):
+        return []
+    most, fewest = max(counts), min(counts)
+    # Of what was made before nothing is known but the number.
+    history = _local_history(members, now, {rank: [((), ())] * ports[rank] for rank in now})
+    history.inferred = True
+    more, less = (tuple(rank for rank in sorted(now) if ports[rank] == count) for count in (most, fewest))
+    extra, pending = history.tokens[more[0]][-2], history.tokens[less[0]][-1]
+    made, missing = Gap("delete", more, extra, extra, pending), Gap("insert", less, extra, pending, extra)
+    usual = Counter(ports.values()).most_common(2)
+    odd = usual[0][0] if len(usual) < 2 or usual[0][1] > usual[1][1] else None
+    gaps = [made] if odd == fewest else [missing] if odd == most else [made, missing]
+    return [Alignment(history, len(gap.ranks), (gap,), tuple(history.tokens[less[0]])) for gap in gaps]
 
 
 def _made_by_members(stack: Stack) -> tuple[Stack, tuple[int, ...]] | None:

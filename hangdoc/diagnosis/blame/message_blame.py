@@ -13,6 +13,7 @@ from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
@@ -38,7 +39,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
     """
     alone = would_free_all(case)
     for waiter, peer in missing_partners(case):
-        if peer in alone:
+        if peer in alone and not is_on_its_way(case, waiter, peer):
             sure = "either the message was not sent, or one too many is expected"
             others = tuple((rank,) for rank in alone if rank != peer)
             left = left_loop(case, peer)
@@ -105,7 +106,7 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
         pair = sorted((elsewhere.took, elsewhere.waits))
         sure = f"every message without a partner is between it and rank {pair[0]} or {pair[1]}"
         return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
-    skipped = left_out(case) if found is None else None
+    skipped = left_out(case) or left_out_of_a_round(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once skipped a {skipped.op} that it had always made there"
         missing = MissingPartner(skipped, left_loop(case, skipped.rank))

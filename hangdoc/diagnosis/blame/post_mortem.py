@@ -6,17 +6,19 @@ import math
 import signal
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
+from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, arguments_text, disagreement
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.divergences import blame_of
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, Gone, Nothing
+from hangdoc.diagnosis.explanation import Blame, Diverged, EndedMeanwhile, Explanation, Gone, Nothing, Refused
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.state.endings import began_with, is_echo, origin, timed_out
 from hangdoc.model.kinds import Confidence
-from hangdoc.model.process import ProcessExit
+from hangdoc.model.process import ProcessExit, Raised
 
 _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1
@@ -81,7 +83,57 @@ def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation
         return Blame(Gone(), (left[0],), proved=True, confidence=how, sure=left[1])
     if case.hidden:
         return replace(nobody_seen(), sure="the others fell out of a call when a peer left, which was not seen")
-    return Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+    return (
+        _failed_in_its_call(failed)
+        or _ended_meanwhile(case, failed)
+        or Blame(Gone(), (first,), proved=True, confidence=Confidence.POSSIBLE, sure="first to end")
+    )
+
+
+def _ended_meanwhile(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
+    """The rank that its launcher ended while it was at no call, where all that failed had lost a peer, or waited for
+    one too long.
+
+    Its own error may still have been on its way: a `finally` suite, say, destroyed the group and then saved a file.
+    Example: ranks 0 and 2 lost their peer and ended, rank 1 was in such a suite → rank 1.
+    """
+    fallen = tuple(sorted(rank for rank, end in failed.items() if is_echo(end)))
+    ended = {rank for rank, end in failed.items() if end.signal in _SENT_BY_LAUNCHERS and not end.exception}
+    left = sorted(rank for rank in ended if rank in case.programs and not _was_communicating(case, rank))
+    if not fallen or len(fallen) + len(ended) < len(failed) or not left:
+        return None
+    rank = left[0]
+    unheard = tuple((other,) for other in sorted(ended) if other != rank and other not in case.programs)
+    others = tuple((other,) for other in left[1:]) + unheard
+    late = any(timed_out(failed[other]) for other in fallen)
+    lost = "waited too long for a peer" if late else "had lost a peer"
+    sure = f"{ranks_text(fallen)} {lost}, and this one was at no call when its launcher ended it"
+    how = Confidence.POSSIBLE if others else Confidence.LIKELY
+    error = _error_under_way(case, rank)
+    return Blame(EndedMeanwhile(error, fallen, late), (rank,), others, proved=True, confidence=how, sure=sure)
+
+
+def _error_under_way(case: Case, rank: int) -> Raised | None:
+    """What the exception began with whose except or finally suite the rank ran when it was last heard."""
+    journal = case.ranks[rank].journal
+    if journal is None or not journal.handled:
+        return None
+    return began_with((Raised(journal.handled, journal.handled_message, journal.handled_at), *journal.handled_from))
+
+
+def _failed_in_its_call(failed: dict[int, ProcessExit]) -> Blame[Explanation] | None:
+    """The first rank whose call itself failed: its error does not say that a peer had left, and others' do.
+
+    Example: rank 1's forward() says that the last backward() had left out parameters, ranks 0 and 2 lost their peer →
+    rank 1.
+    """
+    own = {rank: end for rank, end in failed.items() if end.message and not is_echo(end)}
+    if not own or len(own) == len(failed):
+        return None
+    first = min(own, key=lambda rank: (own[rank].at, rank))
+    ranks = tuple(sorted(r for r, end in own.items() if r == first or _alike(end, own[first])))
+    sure = "its error is the only one that does not say that a peer had left"
+    return Blame(Gone(), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _ended_well_before(case: Case, moment: float) -> tuple[int, str] | None:
@@ -113,16 +165,30 @@ def _aborted_in_a_call(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expl
             return replace(diverged, confidence=Confidence.LIKELY) if certain else diverged
     if differing is not None:
         return replace(_larger_first(blame_of(differing), aborted[0]), confidence=Confidence.POSSIBLE)
+    call = _same_call_of_others(case, aborted)
     # The rank that receives too much aborts, whether it expects too little or another one sends too much.
     others = tuple((rank,) for rank in case.ranks if rank != aborted[0])
     who = "the only one that aborted" if len(aborted) == 1 else "the first to abort"
-    return Blame(Gone(), aborted[:1], others, proved=True, sure=f"{who}; who sent it too much was not seen")
+    found = call if call is not None else Gone()
+    if call is not None and len(aborted) == 1 and len(call.others) > len(case.ranks) / 2:
+        sure = f"{who}, and {ranks_text(call.others)} gave the call the same"
+        return Blame(found, aborted, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(found, aborted[:1], others, proved=True, sure=f"{who}; who sent it too much was not seen")
+
+
+def _same_call_of_others(case: Case, aborted: tuple[int, ...]) -> Refused | None:
+    """The last call of the ranks that left a record, if it is one call and they gave it the same."""
+    calls = [program.tokens[-1] for rank, program in case.programs.items() if rank not in aborted and program.tokens]
+    same = {(call.group, call.sequence, arguments_of(call)) for call in calls}
+    if len(same) != 1 or arguments_text(calls[0]) is None:
+        return None
+    return Refused(calls[0], tuple(call.rank for call in calls))
 
 
 def _aborted_by_gloo(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]:
     """The ranks that gloo aborted, the first one first; () where nothing shows that it was gloo."""
     ends = {r: end.at for r, end in failed.items() if end.signal == signal.SIGABRT and not end.exception}
-    others_fell = any(e.exception and _in_collective(case, e) for e in failed.values())
+    others_fell = any(e.exception and _lost_its_peers(case, e) for e in failed.values())
     known = case.gloo_refused or (others_fell and len(ends) == 1)
     return tuple(sorted(ends, key=ends.__getitem__)) if known else ()
 
@@ -155,37 +221,53 @@ def _own_failures(case: Case, failed: dict[int, ProcessExit]) -> tuple[int, ...]
     Example: ranks 0 and 2 raised one KeyError at data.py:8, rank 1 lost its peers in all_reduce → (0, 2).
     """
     own = [
-        (end.at, rank)
+        (is_echo(end), end.at, rank)
         for rank, end in failed.items()
         # A rank whose peer left gets an error in its call, and then often a signal.
         if (end.signal and end.signal not in _SENT_BY_LAUNCHERS and not _is_victim(case, end))
-        or (end.exception and not _in_collective(case, end))
+        or (end.exception and not _lost_its_peers(case, end))
         or (end.status and not end.exception and not _was_communicating(case, rank))
     ]
     if not own:
         return ()
-    first = failed[min(own)[1]]
+    # By kind, then by time: whoever says that a connection was lost may say it of one to another failed rank.
+    earliest = min(own)[2]
+    first = failed[earliest]
     # The same error at the same line of other ranks is no consequence of this one.
-    alike = [r for _, r in own if first.exception and _alike(failed[r], first)]
-    return tuple(sorted({min(own)[1], *alike}))
+    alike = [r for _, _, r in own if first.exception and _alike(failed[r], first)]
+    return tuple(sorted({earliest, *alike}))
 
 
 def _alike(end: ProcessExit, other: ProcessExit) -> bool:
-    places = [next(((f.file, f.line) for f in user_stack(each.stack)), None) for each in (end, other)]
+    began = [origin(each) for each in (end, other)]
+    places = [next(((f.file, f.line) for f in user_stack(each.stack)), None) if each else None for each in began]
     return end.exception == other.exception and places[0] is not None and places[0] == places[1]
 
 
-def _in_collective(case: Case, end: ProcessExit) -> bool:
-    """True if the error came out of torch.distributed: a peer closed its connection, a timeout, a mismatch.
+def _lost_its_peers(case: Case, end: ProcessExit) -> bool:
+    """True if the error came out of torch.distributed, perhaps to be raised again as another: a peer closed its
+    connection, a timeout, a mismatch.
+
+    Not if it says that the call was misused: that is the rank's own failure.
+    """
+    if is_echo(end) and any(each.exception in _WORK_ERRORS for each in end.raised):
+        return True
+    out_of_a_call = [each for each in end.raised if _in_collective(case, each)]
+    return any(each.exception in _WORK_ERRORS or not each.message for each in out_of_a_call)
+
+
+def _in_collective(case: Case, raised: Raised) -> bool:
+    """True if the error was raised in torch.distributed.
 
     The wait for an asynchronous call is native code: its error comes out of the user's own line. Python's other waits
     (of locks, events, processes) have frames of their own.
     """
-    inner = end.stack[0] if end.stack else None
+    inner = raised.stack[0] if raised.stack else None
     line = case.sources.line(inner.file, inner.line) if inner is not None else None
-    if line is not None and end.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
+    if line is not None and raised.exception in _WORK_ERRORS and any(call in line for call in names("wait_call")):
         return True
-    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in end.stack[:_INNERMOST])
+    innermost = raised.stack[:_INNERMOST]
+    return any("torch/distributed/" in f.file or f.function in names("runs_backward") for f in innermost)
 
 
 def _is_victim(case: Case, end: ProcessExit) -> bool:
@@ -195,7 +277,7 @@ def _is_victim(case: Case, end: ProcessExit) -> bool:
     a call had timed out by then (HeartbeatMonitor of ProcessGroupNCCL, torch 2.13).
     """
     if end.exception:
-        return _in_collective(case, end)
+        return _lost_its_peers(case, end)
     return end.signal == signal.SIGABRT and end.at >= _first_time_out(case)
 
 

@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.operations import operation
+from hangdoc.model.process import Stack
 
 UNKNOWN_GROUP = "process group"
 
@@ -91,3 +94,24 @@ def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[
     """The other ranks, as one set, if some rank waits in a call without a name: it may be a message of theirs."""
     unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []
+
+
+def is_given_group(stack: Stack) -> bool | None:
+    """True if the call got a process group, by the arguments of torch's outermost wrapper; None where there is none."""
+    for frame in reversed(below_user(stack)):
+        if frame.file.endswith(names("call_wrapper")) and frame.locals:
+            return any(mark in each.value for each in frame.locals for mark in names("group_argument"))
+    return None
+
+
+def others_if_of_other_groups(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """The other ranks, as one set, if only one side's calls were given a group: nothing says that it is that of all.
+
+    Example: ranks 0 and 2 are in `all_reduce(x, group=lane)`, the others in `barrier()` → one of them may have skipped
+    what 0 and 2 wait in.
+    """
+    given: dict[bool, set[bool | None]] = {True: set(), False: set()}
+    for rank, tokens in history.tokens.items():
+        given[rank in culprits].update(is_given_group(token.stack) for token in tokens)
+    others = tuple(rank for rank in history.tokens if rank not in culprits)
+    return [others] if {True, False} == given[True] | given[False] and given[True].isdisjoint(given[False]) else []

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import signal
 
+from hangdoc.diagnosis.blame.arguments import arguments_text
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.calls.history import END
@@ -13,8 +15,19 @@ from hangdoc.diagnosis.causes.launching import launch_stack
 from hangdoc.diagnosis.causes.phrases import at, last_issued, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged, EndedFirst, Explanation, Gone, OutsideWait
+from hangdoc.diagnosis.explanation import (
+    Blame,
+    Diverged,
+    EndedFirst,
+    EndedMeanwhile,
+    Explanation,
+    Gone,
+    OutsideWait,
+    Refused,
+)
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.activity import exit_text
+from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
@@ -85,6 +98,38 @@ def aborted_at_exit(case: Case, blame: Blame[Gone]) -> Finding | None:
     )
 
 
+@cause("HD401", explains=EndedMeanwhile, order=35)
+def ended_meanwhile(case: Case, blame: Blame[EndedMeanwhile]) -> Finding:
+    """HD401: its launcher ended it in its own clean-up, or at whatever else it did; the others had failed for it."""
+    error, rank = blame.found.error, blame.culprits[0]
+    where = next(iter(user_stack(error.stack)), None) if error is not None else None
+    raised: Message = (
+        "was in none of the calls that the others waited in," if blame.found.timed_out else "left its peers"
+    )
+    if error is not None:
+        raised = [f"raised {error.exception}", at(where)]
+    words = own_words(error) if error is not None else ""
+    last = _last_place(case, rank)
+    return Finding(
+        "HD401",
+        sentence(
+            [Ranks(blame.culprits), " ", raised, " and had not come to an end when its launcher ended it"],
+            _where_the_others_were(case, blame.found.others),
+        ),
+        joined(
+            f"the {error.exception} says: {words}" if error is not None and words else "",
+            ["its last call was ", last] if last else "",
+            "the others' wait for it timed out"
+            if blame.found.timed_out
+            else "the others failed because it had closed its connections",
+        ),
+        "mend the failure of that rank; the others only wait for it"
+        if error is not None
+        else "find out what that rank did meanwhile: with --stall-after below the group's timeout, `hangdoc watch` "
+        "looks at it while the others still wait",
+    )
+
+
 @cause("HD402", explains=Gone, order=40)
 def killed(case: Case, blame: Blame[Gone]) -> Finding | None:
     """HD402: ended by a signal that nobody of the job sent as a consequence."""
@@ -126,17 +171,32 @@ def aborted_on_sizes(case: Case, blame: Blame[Gone]) -> Finding | None:
     if not said:
         return None
     others = tuple(r for r in case.activities if r not in dead)
+    several = sum(each.exit is not None and each.exit.signal == signal.SIGABRT for each in case.ranks.values()) > 1
+    refused = blame.found if isinstance(blame.found, Refused) else None
+    theirs: Message = _where_the_others_were(case, others)
+    if refused is not None:
+        call = refused.call
+        theirs = [Does(refused.others, "gave", "gave"), f" {call.op} the tensor {arguments_text(call)}", at(call.frame)]
     return Finding(
         "HD104",
         sentence(
-            [Ranks(dead), " aborted in a collective that the ranks entered with different sizes or dtypes"],
-            _where_the_others_were(case, others),
+            [
+                [Ranks(dead), " aborted in a collective that the ranks entered with different sizes or dtypes"],
+                "" if several else _too_much(said),
+            ],
+            theirs,
         ),
         f"gloo ends a rank that receives more bytes than its own tensor has: {said}; either the tensors differ, or one "
         "side is one call late and two different calls were paired",
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first), and the same calls in "
         "the same order",
     )
+
+
+def _too_much(said: str) -> str:
+    """', where it got a piece of 16 bytes and expected 10', by gloo's own words."""
+    found = re.search(r"preamble\.length <= op\.nbytes\. (\d+) vs (\d+)", said)
+    return f", where it got a piece of {found[1]} bytes and expected {found[2]}" if found else ""
 
 
 def _where_the_others_were(case: Case, others: tuple[int, ...]) -> Message:
@@ -211,8 +271,12 @@ def _how_it_ended(case: Case, rank: RankSnapshot, raised: Frame | None, last: Me
     """What its end and its log say, where no condition explains it."""
     said = case.last_words(rank.rank)
     log = f"its log ends with: {said}" if said else ""
-    if raised is not None and rank.exit is not None:
-        return joined([f"nothing caught the {rank.exit.exception} of ", place(raised)], log)
+    began = origin(rank.exit) if rank.exit is not None else None
+    if raised is not None and rank.exit is not None and began is not None:
+        words = own_words(began)
+        first = "nothing caught" if began.stack == rank.exit.stack else "it began with"
+        thrown: Message = [f"{first} the {began.exception} of ", place(raised)]
+        return joined([thrown, f", which says: {words}" if words else ""], "" if words and words in log else log)
     return joined(f"the process {exit_text(rank)}", ["its last call was ", last] if last else "", log)
 
 
@@ -238,9 +302,10 @@ def _had_diverged(blame: Blame[Explanation]) -> bool:
 def _raised_at(case: Case, rank: int) -> Frame | None:
     """Where its uncaught exception came from; None where none was seen."""
     end = case.ranks[rank].exit
-    if end is None or not end.exception or not end.stack:
+    began = origin(end) if end is not None else None
+    if began is None or not began.stack:
         return None
-    return case.activities[rank].where or end.stack[0]
+    return case.activities[rank].where or began.stack[0]
 
 
 def _last_place(case: Case, rank: int) -> Message:

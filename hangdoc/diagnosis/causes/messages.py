@@ -215,8 +215,12 @@ def _conditions(case: Case, stack: Stack) -> list[Message]:
 
 
 def _may_differ(guard: Guard) -> bool:
-    """True if the guard can go another way in another round; a test of the rank itself always goes the same way."""
-    return guard.kind in (*CONDITIONS, "try") and not any(is_rank_name(name) for name in guard.names)
+    """True if the guard can go another way in another round; a test of the rank itself always goes the same way.
+
+    Not one that tests more: `if rank == 1 and step == 5:` does not.
+    """
+    of_the_rank = any(is_rank_name(name) for name in guard.names) and " and " not in guard.condition
+    return guard.kind in (*CONDITIONS, "try") and not of_the_rank
 
 
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:

@@ -28,6 +28,7 @@ from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
 from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
 _MOST_CONDITIONS = 3
@@ -183,10 +184,11 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
 def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
     """True if these ranks, too, have called from the line under the guard: then no condition on the rank decides it."""
     programs = {rank: case.programs[rank] for rank in ranks if rank in case.programs}
+    issued_from = [stack for program, _ in distinct(programs) for stack in program.recording.issued_from]
+    now = [case.activities[rank].stack for rank in ranks if case.activities[rank].kind == ActivityKind.STORE_WAIT]
     return any(
         frame.file == point.file and frame.line == point.line and plain(frame.function) == point.function
-        for program, _ in distinct(programs)
-        for stack in program.recording.issued_from
+        for stack in (*issued_from, *now)
         for frame in stack
     )
 

@@ -39,7 +39,7 @@ def _stacks(job: JobSnapshot) -> Iterator[Stack]:
 def _of_rank(rank: RankSnapshot) -> Iterator[Stack]:
     yield rank.first_store
     if rank.exit is not None:
-        yield rank.exit.stack
+        yield from (each.stack for each in rank.exit.raised)
     if rank.journal is not None:
         yield rank.journal.failed_at
         yield rank.journal.handled_at

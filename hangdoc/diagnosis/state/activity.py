@@ -13,6 +13,7 @@ from hangdoc.diagnosis.calls.streams import Front
 from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
+from hangdoc.diagnosis.state.endings import ended_with, origin
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
@@ -45,7 +46,8 @@ def describe(rank: RankSnapshot, program: RankProgram | None, front: Front | Non
     gone = _gone(rank)
     if gone is not None:
         main = rank.process.last.main if rank.process and rank.process.last else None
-        stack = rank.exit.stack if rank.exit else main.frames if main else ()
+        began = origin(rank.exit) if rank.exit else None
+        stack = began.stack if began else main.frames if main and not rank.exit else ()
         pid = rank.process.pid if rank.process else None
         return Activity(rank.rank, rank.host, pid, gone.kind, gone.text, where=_first(stack), stack=stack)
     assert rank.process is not None  # _gone covers it
@@ -184,7 +186,7 @@ def exit_text(rank: RankSnapshot) -> str:
     if end.fatal_signal:
         return f"killed by signal {end.fatal_signal}"
     if end.exception:
-        return f"ended with {end.exception}"
+        return f"ended with {ended_with(end)}"
     if end.status is not None:
         return f"exited with status {end.status}"
     return "ended, status unknown"

@@ -75,9 +75,13 @@ def build(
     builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {})
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
-    movable = frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE)
-    roots = frozenset(r for wait in distinct_waits(found) for r in wait.on) - frozenset(w.waiter for w in found)
-    return Graph(found, _stuck(found, movable), roots, movable)
+    return graph_of(found, frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE))
+
+
+def graph_of(waits: tuple[Wait, ...], movable: frozenset[int]) -> Graph:
+    """The graph of these waits."""
+    roots = frozenset(r for wait in distinct_waits(waits) for r in wait.on) - frozenset(w.waiter for w in waits)
+    return Graph(waits, _stuck(waits, movable), roots, movable)
 
 
 @dataclass

@@ -274,8 +274,9 @@ def _with_stacks(rank: RankSnapshot, journal: Journal | None, stacks: list[Stack
     if rank.process is not None:
         _restore(rank.process, stacks)
     end = rank.exit
-    if end is not None and end.stack:
-        end = replace(end, stack=_resolved(end.stack, stacks))
+    if end is not None and end.exception:
+        chain = tuple(replace(each, stack=_resolved(each.stack, stacks)) for each in end.raised_from)
+        end = replace(end, stack=_resolved(end.stack, stacks), raised_from=chain)
     return replace(rank, journal=journal, exit=end, first_store=_resolved(rank.first_store, stacks))
 
 

@@ -84,7 +84,7 @@ def raises() -> None:
     dist.init_process_group("gloo")
     dist.barrier()
     if dist.get_rank() == 1:
-        raise LookupError("hunter2")
+        raise LookupError("no such sample; password=hunter2")
 
 
 def no_recorder() -> None:

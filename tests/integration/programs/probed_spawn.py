@@ -16,7 +16,7 @@ def work(rank: int, port: int, mode: str) -> None:
     dist.all_reduce(torch.ones(1))
     if mode == "raises":
         if rank == 1:
-            raise LookupError("hunter2")
+            raise LookupError("no such sample; password=hunter2")
         return
     os.write(1, b"ready\n")  # whole, whoever else writes
     time.sleep(1000)

@@ -288,3 +288,59 @@ def test_a_ring_that_is_full_says_how_much_it_forgot(
     assert len(header["point_to_point_calls"]) == kept
     assert header["point_to_point_calls"][-1][2] == messages, "the newest is there"
     assert header["forgotten"] == messages - kept
+
+
+class _Loud(ValueError):
+    def __str__(self) -> str:
+        raise AssertionError("code of the user's ran")
+
+
+class _Value:
+    __str__ = __repr__ = _Loud.__str__
+
+
+def _raised(action: Any) -> BaseException:
+    try:
+        action()
+    except Exception as error:
+        return error
+    raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (ValueError("sample 12"), "sample 12"),
+        (KeyError("label"), "'label'"),
+        (ValueError(_Value()), ""),
+        (ValueError("at", _Value()), "at"),
+        (_Loud("no label"), "no label"),
+        (RuntimeError("a" * 5000), "a" * 1000 + " … " + "a" * 1000),
+        (OSError(2, "No such file", "/none/such"), "2: No such file: '/none/such'"),
+        (OSError(2, "No such file", _Value()), "2: No such file"),
+        ("no exception", ""),
+    ],
+    ids=lambda value: str(type(value).__name__),
+)
+def test_an_exceptions_text_is_shown_without_code_of_the_users(
+    details: types.ModuleType, error: object, text: str
+) -> None:
+    assert details.message_of(error) == text
+
+
+def test_what_an_exception_was_raised_from_is_told_with_how(details: types.ModuleType) -> None:
+    def fail() -> None:
+        try:
+            try:
+                raise KeyError("label")
+            except KeyError as error:
+                raise ValueError("no label") from error
+        except ValueError:
+            raise RuntimeError("step failed")  # noqa: B904 - the implicit chain is what is tested
+
+    found = details.raised_from(_raised(fail))
+    assert [(name, text, direct) for name, text, _, direct in found] == [
+        ("ValueError", "no label", False),
+        ("KeyError", "'label'", True),
+    ]
+    assert all(place[0][2] == "fail" for _, _, place, _ in found)

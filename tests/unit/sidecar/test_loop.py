@@ -19,6 +19,7 @@ from hangdoc.sidecar.loop import Watcher
 from hangdoc.sidecar.meeting.records import Verdict
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.progress import Beat
+from hangdoc.sidecar.ranks import EndedRound
 
 MOVING = Beat(2, moved=True, changed=False, searched=False)
 STILL = Beat(2, moved=False, changed=False, searched=False)
@@ -82,6 +83,9 @@ class Told:
 
     def on_restarted(self) -> None:
         self.heard.append(("restarted",))
+
+    def on_workers_restarted(self, snapshot: JobSnapshot | None, restart: int, most: int | None) -> None:
+        self.heard.append(("workers restarted", snapshot, restart, most))
 
     def on_blind(self, why: str) -> None:
         self.heard.append(("blind", why))
@@ -284,6 +288,7 @@ class Ranks:
     def __init__(self) -> None:
         self.pid = 77
         self.ended: set[int] = set()
+        self.ended_round: EndedRound | None = None
 
     def members(self) -> dict[int, Any]:
         target = SimpleNamespace(environment=(("TORCHELASTIC_MAX_RESTARTS", "2"),))
@@ -293,6 +298,14 @@ class Ranks:
         return pid in self.ended
 
     def update(self, targets: object) -> None: ...
+
+    def take_ended_round(self) -> EndedRound | None:
+        found, self.ended_round = self.ended_round, None
+        return found
+
+    def keep_journals(self, snapshot: JobSnapshot) -> None: ...
+
+    def forget_journals(self) -> None: ...
 
 
 @pytest.fixture
@@ -380,3 +393,10 @@ def test_without_a_rank_to_end_a_restart_does_nothing(play: Play, ranks: Ranks) 
     told = Told("hang")
     play(told, [MOVING] + [STILL] * 10, on_hang="restart")
     assert told.heard == [("stall", 1, 5)]
+
+
+def test_ranks_that_the_launcher_has_started_anew_by_itself_are_told_of(play: Play, ranks: Ranks) -> None:
+    told = Told("hang")
+    ranks.ended_round = EndedRound(None, 1, 3)
+    play(told, [MOVING, CHANGED, MOVING])
+    assert told.heard == [("workers restarted", None, 1, 3)]

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from hangdoc.capture.find.target import RankTarget
+from hangdoc.model.journal import Journal, ProcessGroup
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.command import Run
 from hangdoc.sidecar.ranks import Roster
 
@@ -160,3 +162,31 @@ def test_what_has_started_ranks_is_their_launcher_and_no_rank(roster: Roster) ->
         found = [member.target.rank for member in roster.members().values()]
         rank.kill()
     assert found == [2]
+
+
+def test_ranks_that_the_launcher_has_started_anew_are_told_once_as_they_were(roster: Roster) -> None:
+    ended_rank(roster, 0, TORCHELASTIC_MAX_RESTARTS="3")
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        again = (("TORCHELASTIC_MAX_RESTARTS", "3"),)
+        roster.update([RankTarget(0, process.pid, "probe", restart=1, environment=again)])
+        ended = roster.take_ended_round()
+        assert ended is not None
+        assert ended.roster is not None
+        assert (ended.restart, ended.most) == (1, 3)
+        assert ended.roster.exits()[0].signal == 9
+        assert roster.members()[0].process.pid == process.pid
+        roster.update([RankTarget(0, process.pid, "probe", restart=1, environment=again)])
+        assert roster.take_ended_round() is None
+        process.kill()
+
+
+def test_what_a_rank_said_in_a_stall_is_kept_for_its_end_unless_the_job_moved_since(roster: Roster) -> None:
+    journal = Journal("probe", groups=(ProcessGroup("0", (0, 1)),))
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        roster.update([RankTarget(0, process.pid, "probe", world_size=2)])
+        said = JobSnapshot(taken=50.0, mode="watch", ranks=(RankSnapshot(0, "here", "probe", journal=journal),))
+        roster.keep_journals(said)
+        process.kill()
+    assert {rank: (kept.journal, kept.at) for rank, kept in roster.kept_journals().items()} == {0: (journal, 50.0)}
+    roster.forget_journals()
+    assert roster.kept_journals() == {}
