@@ -14,6 +14,7 @@ from _thread import allocate_lock
 from collections import deque
 
 FOLDER_VARIABLE = "HANGDOC_PROBE"
+NO_RANK_VARIABLE = "HANGDOC_NO_RANK"  # pid of a process that is no rank, whatever it makes: it runs others' tests
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
 MOST_GROUPS = 4096  # judgement, as the next: bounds of what the probe may cost a rank
 DEEPEST_STACK = 256
@@ -57,6 +58,8 @@ def _autoload():
             import hangdoc_probe_hooks
 
             STATE = State(folder)
+            if os.environ.get(NO_RANK_VARIABLE) == str(os.getpid()):
+                STATE.pid = os.getpid()  # as if it answered already; a process that it forks is another one
             _turn_recorder_on()
             hangdoc_probe_hooks.patch()
             atexit.register(_fall_silent)
