@@ -31,30 +31,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Begin before pytest captures output, and before a conftest imports torch."""
-    asked = getattr(early_config.known_args_namespace, "hangdoc", None)
-    if asked or early_config.getini("hangdoc"):
-        _begin(early_config)
+    # Not `getoption`: the command line has been read only half.
+    if asked := early_config.known_args_namespace.hangdoc or early_config.getini("hangdoc"):
+        _begin(early_config, asked)
     return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin here where the plugin was loaded late."""
     config.addinivalue_line("markers", _MARKER)
-    if config.getoption("hangdoc", None) or config.getini("hangdoc"):
-        _begin(config)
+    if asked := config.getoption("hangdoc", None) or config.getini("hangdoc"):
+        _begin(config, asked)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin if only markers ask for it."""
     if any(item.get_closest_marker("hangdoc") is not None for item in items):
-        _begin(config)
+        _begin(config, None)
 
 
-def _begin(config: pytest.Config) -> None:
+def _begin(config: pytest.Config, seconds: str | None) -> None:
     if sys.platform == "linux" and "hangdoc-session" not in dict(config.pluginmanager.list_name_plugin()):
         from hangdoc.pytest_plugin.session import begin
 
-        begin(config, os.environ)
+        begin(config, seconds, os.environ)
 
 
 @pytest.fixture

@@ -45,12 +45,12 @@ _NOT_FOR_THE_HELPER = ("HANGDOC_", "COV_CORE_", "COVERAGE_PROCESS_")
 _VARIABLES = ("PYTHONPATH", PROBE_VARIABLE, NO_RANK_VARIABLE)
 
 
-def begin(config: pytest.Config, environment: MutableMapping[str, str]) -> None:
-    """Watch the tests of this process from now on, or say in the header why not.
+def begin(config: pytest.Config, asked: str | None, environment: MutableMapping[str, str]) -> None:
+    """Watch the tests of this process from now on, or say in the header why not. ``asked``: None: only marked ones.
 
     Raises ``pytest.UsageError`` for seconds that are no number.
     """
-    seconds = patience(config.getoption("hangdoc", None) or config.getini("hangdoc") or None)
+    seconds = patience(asked)
     plugin: Session | NotWatched
     if why := _cannot(config, environment):
         plugin = NotWatched(why)
