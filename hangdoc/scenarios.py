@@ -241,9 +241,7 @@ def _document(report: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def run_to_end(
-    command: list[str], environment: dict[str, str], timeout: float, output: IO[bytes] | None
-) -> int | None:
+def run_to_end(command: list[str], environment: dict[str, str], timeout: float, output: IO[bytes] | None) -> int | None:
     """Exit status of the command, None where it had to be ended: it, and all that it started."""
     with subprocess.Popen(
         command,

@@ -190,7 +190,9 @@ class Helper:
         from hangdoc.pytest_plugin.listener import TestListener
         from hangdoc.sidecar.loop import Watcher
 
-        run = Run(("pytest", test.name.partition("::")[0]), new_run_id(), self._parent, self._folder.path, test.spared.living)
+        run = Run(
+            ("pytest", test.name.partition("::")[0]), new_run_id(), self._parent, self._folder.path, test.spared.living
+        )
         listener = TestListener(test, run, self._link, self._said, self._say)
         try:
             Watcher(run, test.options, listener, test.state).watch()

@@ -7,6 +7,7 @@ import io
 import os
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,7 +51,7 @@ class TestListener(Announcer):
 
     def on_stall(self, snapshot: JobSnapshot, number: int) -> str:
         """Diagnose, and send the report."""
-        self._outcome = super().on_stall(snapshot, number)
+        self._outcome = super().on_stall(self._explained(snapshot), number)
         processes = [rank.process for rank in snapshot.ranks if rank.process is not None and rank.exit is None]
         self._ranks = tuple(process.pid for process in processes if process.pid != self._run.launcher)
         diagnosis, path = self._last
@@ -63,7 +64,6 @@ class TestListener(Announcer):
                 sentence=diagnosis.verdict,
                 text=text,
                 properties={name.lower(): value for name, value in variables(diagnosis, path).items()},
-                blind=[rank.rank for rank in snapshot.ranks if rank.process is not None and rank.journal is None],
             )
         return self._outcome
 
@@ -92,6 +92,16 @@ class TestListener(Announcer):
     def may_end(self) -> bool:
         """All of a test's processes run here, and nobody loses a long training."""
         return True
+
+    def _explained(self, snapshot: JobSnapshot) -> JobSnapshot:
+        """``snapshot``; of a rank that is the tests' own process it says why its calls are not recorded."""
+        inside = {rank.rank for rank in snapshot.ranks if rank.process and rank.process.pid == self._run.launcher}
+        why, remedy = "it runs in pytest's own process", "Run it in a process of its own."
+        notes = (
+            replace(note, why=why, remedy=remedy) if note.what == "journal" and note.rank in inside else note
+            for note in snapshot.unavailable
+        )
+        return replace(snapshot, unavailable=tuple(notes))
 
     def _interrupt(self) -> None:
         if self._test.signal and _handles(self._run.launcher, self._test.signal):

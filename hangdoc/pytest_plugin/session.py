@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib
 import math
 import os
 import signal
@@ -123,7 +124,6 @@ class Session:
         self._why = ""
         self._before: dict[str, str | None] = {}
         self._old_handler: Any = None
-        self._torch_came_first = "torch" in sys.modules
         self._number = 0
         self._item: pytest.Item | None = None
         self._timeout: tuple[pytest.Item, float] | None = None
@@ -180,8 +180,11 @@ class Session:
         for name in _VARIABLES:
             self._before[name] = environment.get(name)
             environment[name] = child[name]
-        if not self._torch_came_first:
-            sys.path.append(str(PROBE_PATH))
+        sys.path.append(str(PROBE_PATH))
+        if "torch" in sys.modules:
+            # What `import torch` would have done: ranks that are forked from here have no import of their own.
+            with contextlib.suppress(Exception):  # without it they show their stacks alone
+                importlib.import_module("hangdoc_probe")._autoload()
         _permit(answer["pid"])
         if threading.current_thread() is threading.main_thread() and signal.getsignal(SIGNAL) is signal.SIG_DFL:
             self._old_handler = signal.signal(SIGNAL, self._interrupt)
@@ -320,11 +323,6 @@ class Session:
 
     def _put_into(self, report: pytest.TestReport, verdict: Message, item: pytest.Item, *, hangs: bool) -> None:
         text = str(verdict["text"]).strip("\n")
-        if self._torch_came_first and verdict["blind"]:
-            text += (
-                "\nhangdoc: torch was imported before the plugin could begin, so ranks that run in this process, or "
-                "were forked from\nit, show their stacks and no history of calls."
-            )
         if self._left:
             text += f"\nhangdoc: could not end pid {', '.join(map(str, self._left))} (uninterruptible)"
         longrepr: Any = report.longrepr
