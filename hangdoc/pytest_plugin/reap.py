@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from hangdoc.capture.read import procfs
@@ -73,17 +73,15 @@ def end_ranks(parent: int, spared: Collection[int], ranks: Collection[int]) -> l
         _wait(members, 1.0)
 
 
-def _branches(parent: int, table: dict[int, procfs.Stat], left_out: Collection[int]) -> list[int]:
-    """The processes right below the test; below multiprocessing's servers instead of those themselves."""
-    found = []
-    for pid, entry in table.items():
-        if entry.ppid != parent or pid in left_out:
-            continue
-        if any(server in word for word in procfs.argv(pid)[:6] for server in _SERVERS):
-            found += _branches(pid, table, left_out)
-        else:
-            found.append(pid)
-    return found
+def _branches(parent: int, table: Mapping[int, procfs.Stat], left_out: Collection[int]) -> list[int]:
+    """The processes right below the test; below multiprocessing's servers instead of those themselves.
+
+    What the fork server forks has its command line, and is a branch.
+    """
+    children = [pid for pid, entry in table.items() if entry.ppid == parent and pid not in left_out]
+    servers = {pid for pid in children if any(mark in word for word in procfs.argv(pid)[:6] for mark in _SERVERS)}
+    forked = [pid for pid, entry in table.items() if entry.ppid in servers and pid not in left_out]
+    return [*(pid for pid in children if pid not in servers), *forked]
 
 
 def _living(members: Members) -> list[int]:
