@@ -353,11 +353,11 @@ class Session:
     def _interrupt(self, _number: int, frame: FrameType | None) -> None:
         """The signal's handler: fail where the test waits."""
         __tracebackhide__ = True
-        if os.getpid() != self._pid:
+        if os.getpid() != self._pid or self._item is None or not self._inside:
             return
         self._receive()
         verdict = self._verdict
-        if verdict is None or self._item is None or not self._inside or verdict["outcome"] != "hang":
+        if verdict is None or verdict["outcome"] != "hang":
             return
         self._send(do="interrupted", test=self._number)
         pytest.fail(f"{verdict['sentence']}\n\n{_where(frame, self._item)}", pytrace=False)
@@ -374,6 +374,8 @@ class Session:
                 warnings.warn(f"hangdoc does not watch this test: {message['text']}", stacklevel=2)
             else:
                 self._verdict = message if message["outcome"] != "moves" else None
+                # A plugin may run a test again, which hangs again.
+                self._ended = self._told = False
 
     def _send(self, **message: Any) -> None:
         if self._item is not None and self._link is not None and os.getpid() == self._pid:
