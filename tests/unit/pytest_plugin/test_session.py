@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -24,7 +23,8 @@ LOOK = f"""
 import json, os, signal, sys
 
 def test_looks():
-    ours = [name for name in sys.modules if name.split(".")[0] in ("hangdoc", "torch", "pydantic", "rich", "hangdoc_probe")]
+    watched = ("hangdoc", "torch", "pydantic", "rich", "hangdoc_probe")
+    ours = [name for name in sys.modules if name.split(".")[0] in watched]
     handled = signal.getsignal({int(session.SIGNAL)}) is not signal.SIG_DFL
     names = [name for name in os.environ if name.startswith("HANGDOC_")]
     with open("seen.json", "w") as file:
