@@ -9,7 +9,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import inner_pytest
-import pytest
 
 import hangdoc
 from hangdoc.pytest_plugin.job import RunJob

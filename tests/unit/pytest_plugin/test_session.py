@@ -15,7 +15,7 @@ import pytest
 
 from hangdoc.errors import UsageError
 from hangdoc.model.kinds import Outcome
-from hangdoc.pytest_plugin import job, session
+from hangdoc.pytest_plugin import call_function, job, session
 from hangdoc.pytest_plugin.job import RunJob
 from hangdoc.pytest_plugin.session import Session, own_children, patience
 
@@ -176,6 +176,22 @@ def test_a_function_is_called_as_the_test_sees_it(hangdoc_job: RunJob, capfd: py
 def say(*words: object) -> None:
     """A function of this module."""
     print("say", *map(repr, words))
+
+
+def test_a_module_of_the_same_name_is_not_taken_for_the_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for folder in ("first", "second"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "of_two_folders.py").write_text(f"def say(word): print({folder!r}, word)\n")
+    path = [*sys.path, str(tmp_path / "first")]
+    monkeypatch.setattr(sys, "path", list(path))
+    monkeypatch.delitem(sys.modules, "of_two_folders", raising=False)
+    for folder in ("first", "second"):
+        file = tmp_path / folder / "of_two_folders.py"
+        call_function.main([str(file), "of_two_folders", "say", "('x',)", repr(path)])
+    monkeypatch.delitem(sys.modules, "of_two_folders")
+    assert capsys.readouterr().out == "first x\nsecond x\n"
 
 
 def test_a_job_that_only_fails_is_no_verdict(hangdoc_job: RunJob, tmp_path: Path) -> None:
