@@ -190,17 +190,18 @@ class Helper:
         from hangdoc.pytest_plugin.listener import TestListener
         from hangdoc.sidecar.loop import Watcher
 
-        run = Run(
-            ("pytest", test.name.partition("::")[0]), new_run_id(), self._parent, self._folder.path, test.spared.living
-        )
-        listener = TestListener(test, run, self._link, self._said, self._say)
+        name = test.name.partition("::")[0]
+        run = Run(("pytest", name), new_run_id(), self._parent, self._folder.path, test.spared.living)
+        listener = None
         try:
+            listener = TestListener(test, run, self._link, self._said, self._say)
             Watcher(run, test.options, listener, test.state).watch()
         except Exception as error:  # a bug in hangdoc must not fail a test; it is said once
             if not test.state.ended():
                 self._link.send(test=test.number, outcome="failed", text=f"{type(error).__name__}: {error}")
         finally:
-            listener.close()
+            if listener is not None:
+                listener.close()
 
 
 def _print(terminal: Any, text: str) -> None:

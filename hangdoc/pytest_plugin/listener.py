@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from hangdoc.announce import Announcer, choose_run_directory
 from hangdoc.capture.safe.text import read_bytes
+from hangdoc.errors import WatcherFailed
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.pytest_plugin.link import Link
 from hangdoc.pytest_plugin.reap import end_ranks
@@ -37,9 +38,11 @@ class TestListener(Announcer):
 
     def __init__(self, test: Watched, run: Run, link: Link, said: io.StringIO, say: Callable[[str], None]) -> None:
         """``said``: what takes the place of stderr; ``say``: prints where pytest itself prints errors."""
-        run_id = test.options.run_dir.name if test.options.run_dir is not None else run.run_id
-        options = test.options
-        super().__init__(run.command, options, choose_run_directory(options, run_id))
+        try:
+            folder = choose_run_directory(test.options, run.run_id)
+        except WatcherFailed:  # the tests' own folder is not writable: a temporary one
+            folder = choose_run_directory(replace(test.options, run_dir=None), run.run_id)
+        super().__init__(run.command, test.options, folder)
         self._test = test
         self._run = run
         self._link = link
@@ -58,12 +61,13 @@ class TestListener(Announcer):
         text = self._taken()[:_LONGEST_TEXT]
         if text and diagnosis is not None and not self._test.state.ended():
             self._text = text
+            properties = {name.lower(): value for name, value in variables(diagnosis, path).items()}
             self._link.send(
                 test=self._test.number,
                 outcome=self._outcome,
-                sentence=diagnosis.verdict,
+                sentence=properties["hangdoc_verdict"],
                 text=text,
-                properties={name.lower(): value for name, value in variables(diagnosis, path).items()},
+                properties=properties,
             )
         return self._outcome
 

@@ -14,7 +14,7 @@ import hangdoc
 from hangdoc.pytest_plugin.job import RunJob
 
 PLAYED = '''
-import os, subprocess, sys, time
+import os, pathlib, subprocess, sys, time
 import pytest
 
 NAP = [sys.executable, "-c", "import time; time.sleep(300)"]
@@ -149,6 +149,18 @@ def test_ranks_that_sleep_are_given_up_later_and_each_phase_can_hang(tmp_path: P
         "        ranks[0].wait()\n"
         "    except BaseException:\n"
         "        pass\n"
+        "def pages():\n"
+        "    return set(pathlib.Path('.hangdoc').glob('*/stall-1.html'))\n"
+        "@pytest.mark.hangdoc(1, give_up_after=90)\n"
+        "def test_fails_meanwhile():\n"
+        "    ranks, before = played(), pages()\n"
+        "    while pages() == before:\n"
+        "        time.sleep(0.1)\n"
+        "    time.sleep(2)\n"  # the page is written a moment before the verdict is sent
+        "    for rank in ranks:\n"
+        "        rank.kill()\n"
+        "        rank.wait()\n"
+        "    assert not ranks, 'mine'\n"
         "@pytest.mark.hangdoc(0)\n"
         "def test_off():\n"
         "    ranks = played()\n"
@@ -159,13 +171,13 @@ def test_ranks_that_sleep_are_given_up_later_and_each_phase_can_hang(tmp_path: P
         "        rank.wait()\n"
     )
     done = inner_pytest.run(tmp_path, source)
-    assert (
-        "hangdoc: diagnoses and ends marked tests whose ranks stand still" not in done.output
-    )  # not asked for at start
-    assert "1 failed, 1 passed, 1 error" in done.output, done.output
+    assert "2 failed, 1 passed, 1 error" in done.output, done.output
     assert "ERROR test_it.py::test_set_up - Failed: " in done.output
     assert "FAILED test_it.py::test_swallows" in done.output
     assert done.output.count("hangdoc ✖ hang · 2 ranks") == 2
+    # What is known of a job that only waits is shown where the test fails anyhow.
+    assert "FAILED test_it.py::test_fails_meanwhile - AssertionError: mine" in done.output
+    assert done.output.count("hangdoc ◔ slow · 2 ranks") == 1
     assert done.survivors == ()
 
 

@@ -85,6 +85,17 @@ def test_nothing_is_ended_for_a_test_that_has_ended(parts: tuple[TestListener, W
     assert (sent.messages, said) == ([], [])
 
 
+def test_where_the_tests_folder_takes_nothing_the_snapshot_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".hangdoc").touch()
+    monkeypatch.chdir(tmp_path)
+    test = Watched(1, "test_it.py::test_it", WatchOptions(run_dir=tmp_path / ".hangdoc" / "run", meet="off"), 0, 0.0)
+    run = Run(("pytest", "test_it.py"), "20260101-run", PARENT, tmp_path, test.spared.living)
+    listener = TestListener(test, run, Sent(), Said(), print)  # type: ignore[arg-type]
+    assert listener.run_directory.path.name == "hangdoc-20260101-run"
+
+
 def test_a_verdict_that_no_longer_holds_is_taken_back(parts: tuple[TestListener, Watched, Sent, list[str]]) -> None:
     listener, _, sent, _ = parts
     listener.on_resume(12.0)
