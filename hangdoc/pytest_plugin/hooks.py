@@ -28,13 +28,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("hangdoc", f"{what} In seconds; the option --hangdoc goes first.", default="")
 
 
-@pytest.hookimpl(wrapper=True, tryfirst=True)
+# The old kind of wrapper: a session with an old pluggy that asks for nothing must not fail here.
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Begin before pytest captures output, and before a conftest imports torch."""
     # Not `getoption`: the command line has been read only half.
     if asked := early_config.known_args_namespace.hangdoc or early_config.getini("hangdoc"):
         _begin(early_config, asked)
-    return (yield)
+    yield
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -92,6 +94,14 @@ def test_under_a_watch_it_steps_aside(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stdout
     assert "watches this pytest already" in done.stdout
+
+
+def test_the_tests_that_the_guide_names_are_there() -> None:
+    page = resources.files("hangdoc").joinpath("guide", "pytest.md").read_text(encoding="utf-8")
+    named = re.findall(r"^<!-- run by (\S+)::(\w+) -->$", page, re.MULTILINE)
+    assert len(named) == 3
+    root = Path(__file__).parents[3]
+    assert [test for file, test in named if f"\ndef {test}(" not in (root / file).read_text()] == []
 
 
 class Recorded:
