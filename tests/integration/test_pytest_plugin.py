@@ -219,4 +219,4 @@ def test_fabric_that_launches_in_a_constructor(hangdoc_job: RunJob, tmp_path: Pa
     found = hangdoc_job(FABRIC, launch="python", environment={"RUN_FOLDER": os.fspath(features)})
     assert (found.outcome, found.culprits) == ("hang", (1,))
     assert found.cause is not None and found.cause.code == "HD110"
-    assert "fabric.launch()" in found.fix
+    assert "Call launch() first" in found.fix
