@@ -190,7 +190,7 @@ def run(scenario: Scenario, *, fixed: bool = False, output: Path | None = None) 
         line = [*watch, *scenario.watch, "--", *command(copied)]
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(output.open("wb")) if output is not None else None
-            status = _run(line, environment, scenario.timeout, file)
+            status = run_to_end(line, environment, scenario.timeout, file)
         document = _document(report)
     return compare_fixed(document, status) if fixed else compare(scenario, document)
 
@@ -264,8 +264,8 @@ def _document(report: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _run(command: list[str], environment: dict[str, str], timeout: float, output: IO[bytes] | None) -> int | None:
-    """Exit status of the command, None where it had to be ended."""
+def run_to_end(command: list[str], environment: dict[str, str], timeout: float, output: IO[bytes] | None) -> int | None:
+    """Exit status of the command, None where it had to be ended: it, and all that it started."""
     with subprocess.Popen(
         command,
         env=environment,

@@ -16,6 +16,7 @@ from collections import deque
 FOLDER_VARIABLE = "HANGDOC_PROBE"
 SETTINGS_FILE = "record.json"  # in that folder, where the watch was told what to record; LARGEST_SETTINGS bytes
 LARGEST_SETTINGS = 1024
+NO_RANK_VARIABLE = "HANGDOC_NO_RANK"  # pid of a process that is no rank, whatever it makes: it runs others' tests
 RING = 1000  # point-to-point and rooted calls that are kept; a header's ``forgotten`` counts the older ones
 MOST_GROUPS = 4096  # judgement, as the next: bounds of what the probe may cost a rank
 DEEPEST_STACK = 256
@@ -63,6 +64,8 @@ def _autoload():
             import hangdoc_probe_hooks
 
             STATE = State(folder, _settings(folder))
+            if os.environ.get(NO_RANK_VARIABLE) == str(os.getpid()):
+                STATE.pid = os.getpid()  # as if it answered already; a process that it forks is another one
             _turn_recorder_on(STATE.settings)
             hangdoc_probe_hooks.patch(STATE)
             atexit.register(_fall_silent)

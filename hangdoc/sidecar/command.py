@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,8 @@ class Run:
     run_id: str
     launcher: int
     socket_folder: Path
+    left_out: Callable[[], frozenset[int]] = frozenset
+    """Pids below the launcher that are not of the job, with all that is below them."""
 
 
 class CommandState:

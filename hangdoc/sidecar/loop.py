@@ -33,7 +33,7 @@ class Watcher:
         self._options = options
         self._listener = listener
         self._state = state
-        self._follower = Follower(run.launcher, run.socket_folder)
+        self._follower = Follower(run.launcher, run.socket_folder, run.left_out)
         self._roster = Roster(run)
         self._rhythm = Rhythm(options.stall_after, time.monotonic())
         self._together = Together(options, listener.on_alone)

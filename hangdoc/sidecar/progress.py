@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -55,6 +56,8 @@ class Follower:
 
     launcher: int
     socket_folder: Path
+    left_out: Callable[[], frozenset[int]] = frozenset
+    """As ``Run.left_out``."""
     targets: list[RankTarget] = field(default_factory=list)
     """Ranks at the last search: the living, and without pid the expected."""
     _listening: int = 0
@@ -129,7 +132,12 @@ class Follower:
         # Reading stacks to find ranks that nothing else shows costs much: do it ever more rarely.
         deep = self._empty_searches > 0 and self._empty_searches & (self._empty_searches - 1) == 0
         self.targets = find_ranks(
-            self.launcher, self.socket_folder, counters=answers, known=self.targets, deep=deep or thorough
+            self.launcher,
+            self.socket_folder,
+            counters=answers,
+            known=self.targets,
+            deep=deep or thorough,
+            left_out=self.left_out(),
         )
         found = {target.pid: target for target in self.targets if target.pid is not None}
         self.has_agent = not found and any(_is_agent(pid) for pid in (self.launcher, *self._family()))
@@ -150,8 +158,9 @@ class Follower:
         """The launcher's descendants down to the first known ranks; cheap, where the kernel lists children."""
         family: list[int] = []
         parents = [self.launcher]
+        left_out = self.left_out()
         while parents and len(family) < _MOST_RELATIVES:
-            children = procfs.children(parents.pop())
+            children = [pid for pid in procfs.children(parents.pop()) if pid not in left_out]
             family += children
             parents += [pid for pid in children if pid not in self._followed]
         return tuple(sorted(family))

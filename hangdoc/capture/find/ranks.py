@@ -6,7 +6,7 @@ command, and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from hangdoc.capture.find import launchers
@@ -26,16 +26,18 @@ def find_ranks(
     known: Sequence[RankTarget] = (),
     deep: bool = False,
     deadline: float = 0.3,
+    left_out: Collection[int] = (),
 ) -> list[RankTarget]:
     """The ranks of the job below ``root_pid`` (itself included) on this machine, sorted by rank.
 
     ``counters`` by pid: answers of probes that the caller already has; other probes are asked, each for at
     most ``deadline`` seconds. ``deep``: if nothing else shows a rank, read the ranks that multiprocessing
-    started from the stacks (py-spy); those found that way before (``known``) stay.
+    started from the stacks (py-spy); those found that way before (``known``) stay. ``left_out``: pids that are not of
+    this job, nor is any process below them.
     Of several restarts the latest counts. Ranks that the world size promises and that were never seen have no pid.
     Empty if no process carries a rank.
     """
-    table = read_table()
+    table = _without(read_table(), left_out)
     below = [root_pid, *table.below(root_pid)] if root_pid in table else []
     tree = {pid: table[pid] for pid in below if table[pid].alive}
     sockets = _sockets(socket_dir, tree)
@@ -56,6 +58,12 @@ def find_ranks(
     if deep:
         every = with_strangers(every, set(parents_of(table, carried, chosen).values()), table)
     return sorted(every, key=lambda target: target.rank)
+
+
+def _without(table: ProcessTable, roots: Collection[int]) -> ProcessTable:
+    """The table without ``roots`` and all processes below them."""
+    gone = {*roots, *(pid for root in roots for pid in table.below(root))}
+    return ProcessTable({pid: entry for pid, entry in table.processes.items() if pid not in gone}) if gone else table
 
 
 def _sockets(folder: Path | None, tree: Mapping[int, Entry]) -> dict[int, Path]:

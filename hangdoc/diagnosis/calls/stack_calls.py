@@ -99,8 +99,8 @@ def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[
 def is_given_group(stack: Stack) -> bool | None:
     """True if the call got a process group, by the arguments of torch's outermost wrapper; None where there is none."""
     for frame in reversed(below_user(stack)):
-        if frame.file.endswith(names("call_wrapper")) and frame.locals:
-            return any(mark in each.value for each in frame.locals for mark in names("group_argument"))
+        if frame.file.endswith(names("wraps_call")) and frame.locals:
+            return any(mark in each.value for each in frame.locals for mark in names("group_shown"))
     return None
 
 
