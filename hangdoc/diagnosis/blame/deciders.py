@@ -31,6 +31,7 @@ from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
+from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -141,9 +142,9 @@ def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that left its own loop's order, among devices that pass messages. Before the divergence: ranks that pass
-    messages have different calls by nature."""
-    return left_own_loop(inquiry.case)
+    """A rank that left its own loop's order, or that of its siblings, among devices that pass messages. Before the
+    divergence: ranks that pass messages have different calls by nature."""
+    return left_own_loop(inquiry.case) or left_its_siblings(inquiry.case)
 
 
 def groups_crossed(inquiry: Inquiry) -> Blame[Explanation] | None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
-from hangdoc.diagnosis.blame.divergences import blamed_by_precedent
+from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.same_program import strays

@@ -39,12 +39,22 @@ def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
         code,
         sentence(what, where_they_wait(case, others)),
         joined(
-            [f"in its rounds before, rank {rank} issued ", _named(found.usual), " there"],
-            ["this time it issued ", _named(found.found)],
+            *_compared(found),
         ),
         fix,
         "" if found.what != "changed" else "what it issued next was not seen",
     )
+
+
+def _compared(found: LeftOwnLoop) -> list[Message]:
+    """What came there in its other rounds, or on the same stage of other pipelines, and what it issued itself."""
+    rank, usual, siblings = found.rank, found.usual, found.siblings
+    if not siblings:
+        before: Message = [f"in its rounds before, rank {rank} issued ", _named(usual), " there"]
+        return [before, ["this time it issued ", _named(found.found)]]
+    does = "has its place in another group" if len(siblings) == 1 else "have its place in other groups"
+    there: Message = [Ranks(siblings), f" {does}, and issued the {usual.op}", at(usual.frame), " there"]
+    return [there, [f"rank {rank} issued ", _named(found.found)]]
 
 
 def _left_the_loop(case: Case, found: LeftOwnLoop) -> Finding:

@@ -1,0 +1,113 @@
+"""Which rank left the order of its siblings: the same stage of the other pipelines of a mesh runs the same program.
+
+Between ranks that pass messages nobody has the same calls as another. But a mesh has several pipelines of one name, and
+their ranks of one place issue the same, in groups and with peers of their own. So a rank that left a message out shows
+it against its siblings, also in a round before which there was none.
+
+Example: ranks 0 and 1 are the first stages of two pipelines and send three times in each round; rank 1 sends twice, and
+goes on as rank 0 does → it left one out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+from hangdoc.diagnosis.blame.own_loop import Event, LeftOwnLoop, events_of, named_group, what_was_done
+from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.calls.history import RankProgram
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame
+from hangdoc.model.kinds import MESSAGES, Confidence
+
+_MOST_RANKS = 256
+"""That are compared; chosen by hand: each has all that its ring holds."""
+
+
+def left_its_siblings(case: Case) -> Blame[LeftOwnLoop] | None:
+    """The one rank that left its siblings' order, in a job whose devices pass messages; None where none did, or several
+    did."""
+    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
+        return None
+    programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
+    if any(program.journal.active_only for program in programs.values()):
+        return None
+    concerned = {r for each in case.messages_alone if not each.message.completed for r in each.pair}
+    found: list[LeftOwnLoop] = []
+    for ranks in _siblings(programs):
+        parted = _parted({rank: programs[rank] for rank in ranks}, concerned)
+        if parted is None:
+            return None
+        found += parted
+    if len(found) != 1 or found[0].rank not in _involved(case):
+        return None
+    (left,) = found
+    sure = f"rank {left.rank} alone left the order that it shares with {ranks_text(left.siblings)}"
+    return Blame(left, (left.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _involved(case: Case) -> set[int]:
+    return {w.waiter for w in case.graph.waits} | {rank for w in case.graph.waits for rank in w.on}
+
+
+def _siblings(programs: dict[int, RankProgram]) -> list[list[int]]:
+    """The ranks of one place in groups of one name and size that pass messages, where there are several."""
+    by_place: dict[Hashable, list[int]] = {}
+    for rank, program in programs.items():
+        groups = [named_group(program, name) for name in {m.group for m in program.journal.point_to_points}]
+        places = sorted((label, who.index(rank), len(who)) for label, who in groups if rank in who)
+        if places:
+            by_place.setdefault(tuple(places), []).append(rank)
+    return [ranks for ranks in by_place.values() if len(ranks) > 1]
+
+
+def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftOwnLoop] | None:
+    """The rank that issued another event than its siblings at the first place where they differ, if any; None where it
+    cannot be told which of them did. ``concerned``: the ranks of messages without a partner."""
+    events = _from_common_start(programs)
+    numbers: dict[Hashable, int] = {}
+    keys = {rank: [numbers.setdefault(e.role, len(numbers)) for e in mine] for rank, mine in events.items()}
+    for at in range(max(map(len, keys.values()), default=0)):
+        by_key: dict[int, list[int]] = {}
+        for rank, mine in keys.items():
+            if at < len(mine):
+                by_key.setdefault(mine[at], []).append(rank)
+        if len(by_key) < 2:
+            continue
+        sides = sorted(by_key.values(), key=len)
+        if len(sides) > 2 or len(sides[0]) > 1:
+            return None
+        odd = [side for side in sides if concerned.intersection(side)] if len(sides[1]) == 1 else sides[:1]
+        if len(odd) != 1:
+            return None
+        ((rank,),) = odd
+        others = next(side for side in sides if side is not odd[0])
+        usual, found = events[others[0]][at], events[rank][at]
+        what = what_was_done(events[rank], keys[rank], at, keys[others[0]][at:], usual)
+        return [LeftOwnLoop(rank, what, _of_its_own(programs, others[0], rank, usual), found, tuple(others))]
+    return []
+
+
+def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event: Event) -> Event:
+    """The sibling's event as the rank would have issued it: with the peers of its own group."""
+    label, members = named_group(programs[sibling], event.group)
+    own = (named_group(programs[rank], name) for name in programs[rank].groups)
+    mine = next((who for name, who in own if name == label and rank in who and len(who) == len(members)), None)
+    if mine is None:
+        return event
+    return replace(event, peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
+
+
+def _from_common_start(programs: dict[int, RankProgram]) -> dict[int, list[Event]]:
+    """What each of them issued. Rings forget at different places: then all begin with a collective that all of them
+    still have; {} where there is none."""
+    events = {rank: events_of(program) for rank, program in programs.items()}
+    if not any(program.journal.forgotten for program in programs.values()):
+        return events
+    at = {
+        rank: {(e.role, e.number): n for n, e in reversed(list(enumerate(mine))) if not e.is_message}
+        for rank, mine in events.items()
+    }
+    starts = [next(iter(reversed(places)), None) for places in at.values()]
+    start = next((s for s in starts if s is not None and all(s in places for places in at.values())), None)
+    return {rank: mine[at[rank][start] :] for rank, mine in events.items()} if start is not None else {}
