@@ -114,7 +114,7 @@ def events_of(program: RankProgram) -> list[Event]:
         stack = journal.stack(call.stack)
         site = site_of(stack)
         key = (call.group, call.op, call.input_sizes, site)
-        role = (
+        role: Hashable = (
             named_group(program, call.group)[0],
             call.op,
             call.input_sizes if operation(call.op).sized else (),

@@ -126,7 +126,7 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None, front: Front | N
         return _in_message_of_dump(rank, rank.journal, front.messages[0])
     token = pending_call(program, ())
     if token is None:
-        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "at no pending call")
     waiting = Activity(rank.rank, rank.host, None, ActivityKind.IN_COLLECTIVE, call_text(token, program))
     return _with_call(waiting, token)
 
