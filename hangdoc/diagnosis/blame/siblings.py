@@ -27,23 +27,29 @@ _MOST_RANKS = 256
 def left_its_siblings(case: Case) -> Blame[LeftOwnLoop] | None:
     """The one rank that left its siblings' order, in a job whose devices pass messages; None where none did, or several
     did."""
-    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
-        return None
-    programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
-    if any(program.journal.active_only for program in programs.values()):
-        return None
-    concerned = {r for each in case.messages_alone if not each.message.completed for r in each.pair}
-    found: list[LeftOwnLoop] = []
-    for ranks in _siblings(programs):
-        parted = _parted({rank: programs[rank] for rank in ranks}, concerned)
-        if parted is None:
-            return None
-        found += parted
+    found = departures(case)
     if len(found) != 1 or found[0].rank not in _involved(case):
         return None
     (left,) = found
     sure = f"rank {left.rank} alone left the order that it shares with {ranks_text(left.siblings)}"
     return Blame(left, (left.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def departures(case: Case) -> list[LeftOwnLoop]:
+    """Where ranks left the order of their siblings, one for each such rank; [] where it cannot be told who did."""
+    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
+        return []
+    programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
+    if any(program.journal.active_only for program in programs.values()):
+        return []
+    concerned = {r for each in case.messages_alone if not each.message.completed for r in each.pair}
+    found: list[LeftOwnLoop] = []
+    for ranks in _siblings(programs):
+        parted = _parted({rank: programs[rank] for rank in ranks}, concerned)
+        if parted is None:
+            return []
+        found += parted
+    return found
 
 
 def _involved(case: Case) -> set[int]:
@@ -62,11 +68,12 @@ def _siblings(programs: dict[int, RankProgram]) -> list[list[int]]:
 
 
 def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftOwnLoop] | None:
-    """The rank that issued another event than its siblings at the first place where they differ, if any; None where it
-    cannot be told which of them did. ``concerned``: the ranks of messages without a partner."""
+    """The ranks that issued another event than their siblings, each at the first place where it did; None where it
+    cannot be told which side did. ``concerned``: the ranks of messages without a partner."""
     events = _from_common_start(programs)
     numbers: dict[Hashable, int] = {}
     keys = {rank: [numbers.setdefault(e.role, len(numbers)) for e in mine] for rank, mine in events.items()}
+    found = []
     for at in range(max(map(len, keys.values()), default=0)):
         by_key: dict[int, list[int]] = {}
         for rank, mine in keys.items():
@@ -74,18 +81,25 @@ def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftO
                 by_key.setdefault(mine[at], []).append(rank)
         if len(by_key) < 2:
             continue
-        sides = sorted(by_key.values(), key=len)
-        if len(sides) > 2 or len(sides[0]) > 1:
+        odd = _odd(sorted(by_key.values(), key=len), concerned)
+        if odd is None:
             return None
-        odd = [side for side in sides if concerned.intersection(side)] if len(sides[1]) == 1 else sides[:1]
-        if len(odd) != 1:
-            return None
-        ((rank,),) = odd
-        others = next(side for side in sides if side is not odd[0])
-        usual, found = events[others[0]][at], events[rank][at]
+        rank, others = odd
+        usual, issued = events[others[0]][at], events[rank][at]
         what = what_was_done(events[rank], keys[rank], at, keys[others[0]][at:], usual)
-        return [LeftOwnLoop(rank, what, _of_its_own(programs, others[0], rank, usual), found, tuple(others))]
-    return []
+        found.append(LeftOwnLoop(rank, what, _of_its_own(programs, others[0], rank, usual), issued, others))
+        del keys[rank]
+    return found
+
+
+def _odd(sides: list[list[int]], concerned: set[int]) -> tuple[int, tuple[int, ...]] | None:
+    """(the rank that left, the others) of two sides, the smaller one first; None where it cannot be told."""
+    if len(sides) > 2 or len(sides[0]) > 1:
+        return None
+    if len(sides[1]) > 1:
+        return sides[0][0], tuple(sides[1])
+    left = [side for side in sides if side[0] in concerned]
+    return (left[0][0], tuple(r for side in sides for r in side if side is not left[0])) if len(left) == 1 else None
 
 
 def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event: Event) -> Event:

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.own_loop import what_it_did
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
@@ -81,6 +82,8 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
 
 def further_sentence(case: Case, fault: Further) -> Message:
     """A fault beside the one that the verdict is about."""
+    if fault.left is not None:
+        return sentence(["independently of that, ", what_it_did(fault.left)])
     culprits, call = fault.culprits, _named(case, fault.call)
     how: dict[str, list[Message]] = {
         "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],
