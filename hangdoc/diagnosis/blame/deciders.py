@@ -144,7 +144,12 @@ def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left its own loop's order, or that of its siblings, among devices that pass messages. Before the
     divergence: ranks that pass messages have different calls by nature."""
-    return left_own_loop(inquiry.case) or left_its_siblings(inquiry.case)
+    found = left_own_loop(inquiry.case) or left_its_siblings(inquiry.case)
+    agreed = inquiry.disagreement
+    # One call that it made with other arguments explains more than that it left its order.
+    if found is not None and found.found.what == "changed" and agreed is not None and agreed.culprits == found.culprits:
+        return agreed
+    return found
 
 
 def groups_crossed(inquiry: Inquiry) -> Blame[Explanation] | None:

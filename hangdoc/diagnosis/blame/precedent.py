@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of
 from hangdoc.diagnosis.blame.tie_break import ranks_text
-from hangdoc.diagnosis.calls.exchanged import agreement, calls_from, is_swapped
+from hangdoc.diagnosis.calls.exchanged import agreement, calls_from, is_exchanged
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -58,15 +58,16 @@ def is_another_call(case: Case, found: Disagreement, culprits: tuple[int, ...]) 
     others = tuple(rank for rank in found.tokens if rank not in culprits)
     if not others or given_for_the_first_time(case, found, [culprits, others]):
         return False
-    mine, theirs = found.tokens[culprits[0]], found.tokens[others[0]]
-    if not out_of_turn(case, found, culprits) or out_of_turn(case, found, others):
-        return found.site is None
-    return not is_swapped(case.programs, mine, theirs) and not _goes_on_alike(case, mine, theirs)
+    # Ranks of one call may issue it from lines of their own, as the root of a broadcast does: lines are not compared.
+    mine, theirs = (found.tokens[ranks[0]] for ranks in (culprits, others))
+    here, there = ([kind[:-1] for kind in calls_from(case.programs, call, call.group)] for call in (mine, theirs))
+    if is_exchanged(here, there) or _goes_on_alike(here[1:], there[1:]):
+        return False
+    return found.site is None or (out_of_turn(case, found, culprits) and not out_of_turn(case, found, others))
 
 
-def _goes_on_alike(case: Case, mine: Token, theirs: Token) -> bool:
+def _goes_on_alike(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
     """True if what follows agrees as it is: then no call is missing, and none is one too many."""
-    here, there = (calls_from(case.programs, call, call.group)[1:] for call in (mine, theirs))
     shifted = max(agreement(here, there[1:]), agreement(here[1:], there))
     return agreement(here, there) > shifted
 
