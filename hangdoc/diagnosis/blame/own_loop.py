@@ -9,8 +9,9 @@ Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_red
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop, step
@@ -83,12 +84,9 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
         return None
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
-    found = []
-    for rank in waiting[:_MOST_RANKS]:
-        events = events_of(case.programs[rank])[-_MOST_EVENTS:]
-        odd = _departure(rank, events)
-        if odd is not None:
-            found.append(odd)
+    events = {rank: events_of(case.programs[rank])[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
+    departed = (_departure(rank, mine) for rank, mine in events.items())
+    found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
     if not found:
         return None
     if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
@@ -99,6 +97,16 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
         return None
     sure = f"rank {first.rank} alone left the order that its own loop had before"
     return Blame(first, (first.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _is_usual_elsewhere(odd: LeftOwnLoop, events: Mapping[int, list[Event]]) -> bool:
+    """True if another rank of the same place in groups of its own took that step too: an evaluation, a checkpoint."""
+    own = events[odd.rank]
+    at = next(n for n, event in enumerate(own) if event is odd.found)
+    taken = own[at - 1].role, odd.found.role
+    return any(
+        (a.role, b.role) == taken for rank, mine in events.items() if rank != odd.rank for a, b in pairwise(mine)
+    )
 
 
 def _all_send(case: Case) -> bool:

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.history import RankProgram, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -21,6 +22,8 @@ from hangdoc.model.process import Stack
 
 _LEAST_ROUNDS = 3
 """Times that a call was made before it counts as a loop's; chosen by hand: two calls of one line may be two steps."""
+_MOST_WITHOUT_LINES = 64
+"""Calls of a library's threads after which one with a line is looked for; chosen by hand: a model has fewer buckets."""
 Path = tuple[tuple[str, str, int], ...]
 """(file, function, line) of the user's frames, the outermost first."""
 
@@ -46,9 +49,31 @@ def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
     program, other = case.programs.get(call.rank), case.programs.get(inside.rank)
     if program is None or other is None or min(call.order, inside.order) < 0:
         return False
-    if [_step(token).kind for token in other.tokens[inside.order + 1 :][:1]] == [_step(call).kind]:
+    if [_step(other, token).kind for token in other.tokens[inside.order + 1 :][:1]] == [_step(program, call).kind]:
         return False
-    return leaves_loop(list(map(_step, program.tokens)), call.order, _step(inside))
+    steps = [_step(program, token) for token in program.tokens]
+    return leaves_loop(steps, call.order, _begun_with(program, other, call, inside))
+
+
+def _begun_with(program: RankProgram, other: RankProgram, call: Token, inside: Token) -> Step:
+    """What the other rank went on with after the last call that both made: ``inside`` is the first of its own group.
+
+    Calls of a library's own threads have no lines: the first that has some tells where they are. Example: both made
+    [A, B], then one rank C of another group and ``inside`` → C.
+    """
+    last = program.token(call.order - 1) if call.order > 0 else None
+    common = _place_of(other, program, last) if last is not None else None
+    first = common + 1 if common is not None and common < inside.order else inside.order
+    steps = [_step(other, token) for token in other.tokens[first : first + _MOST_WITHOUT_LINES]]
+    return next((each for each in steps if each.path), _step(other, inside))
+
+
+def _place_of(other: RankProgram, program: RankProgram, call: Token) -> int | None:
+    """Where the other rank made that call, in the same group or in its own of that name."""
+    label = _label(program, call.group[0])
+    names = [name for name in other.recording.by_group if _label(other, name) == label]
+    best = [name for name in names if other.key(name) == call.group] or names
+    return other.recording.by_group[best[0]].place_of(call.sequence) if best else None
 
 
 # Each branch is one of the conditions that the docstring names.
@@ -71,13 +96,20 @@ def leaves_loop(steps: Sequence[Step], at: int, inside: Step) -> bool:
 def _begins_round(path: Path, loop: list[Path]) -> bool:
     """True if a new round begins with that path after the last one of ``loop``: its line lies above, or is the same.
 
-    Between two functions that one line calls, no line tells: then it must be what the first round began with.
+    Between two functions that one line calls, no line tells: then it must be what the first round began with, or what
+    followed the last one before.
     """
     differing = next((pair for pair in zip(path, loop[-1], strict=False) if pair[0] != pair[1]), None)
     if differing is not None and differing[0][:2] != differing[1][:2]:
-        return path == loop[0]
+        return path == loop[0] or (loop[-1], path) in set(pairwise(loop))
     return differing is None or differing[0][2] < differing[1][2]
 
 
-def _step(token: Token) -> Step:
-    return step((token.group, token.op, token.site), token.stack)
+def _step(program: RankProgram, token: Token) -> Step:
+    return step((_label(program, token.group[0]), token.op, token.site), token.stack)
+
+
+def _label(program: RankProgram, name: str) -> str:
+    """What the group is called in all rows of a mesh."""
+    group = program.groups.get(name)
+    return (group.description if group is not None else "") or name
