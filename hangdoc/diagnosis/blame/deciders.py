@@ -142,9 +142,12 @@ def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that left its own loop's order, or that of its siblings, among devices that pass messages. Before the
+    """A rank that left its own loop's order, or that of its siblings, among devices that wait in messages. Before the
     divergence: ranks that pass messages have different calls by nature."""
-    found = left_own_loop(inquiry.case) or left_its_siblings(inquiry.case)
+    case = inquiry.case
+    if not any(case.activities[rank].kind in MESSAGES for rank in case.streams.fronts):
+        return None
+    found = left_own_loop(case) or left_its_siblings(case)
     agreed = inquiry.disagreement
     # One call that it made with other arguments explains more than that it left its order.
     if found is not None and found.found.what == "changed" and agreed is not None and agreed.culprits == found.culprits:
@@ -199,6 +202,12 @@ def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     return thread_wait(inquiry.case)
+
+
+def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
+    the divergence, which sees what one group shows by itself."""
+    return left_its_siblings(inquiry.case) if inquiry.case.graph.stuck else None
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -366,6 +375,7 @@ DECIDERS: tuple[Decider, ...] = (
     differing_arguments,
     ended_first,
     waiting_threads,
+    other_than_siblings,
     stuck_ranks,
     unseen_message,
     message_of_other_size,

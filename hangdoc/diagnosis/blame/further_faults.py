@@ -43,19 +43,19 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     if not case.programs or not found.culprits:
         return []
     taken = set(_concerned(found))
-    if any(a.kind in MESSAGES for a in case.activities.values()):
-        # Through messages all wait for each other. But nobody's wait makes a rank issue other calls than its siblings.
-        parted = [left for left in departures(case) if left.rank not in taken and len(left.siblings) > 1]
-        return [Further((left.rank,), "left", left=left) for left in parted[:_MOST]]
     further: list[Further] = []
     left = strays(case.programs) if case.streams else {}
-    for history in sorted(case.histories, key=lambda h: (-len(h.members), h.key)):
+    # Through messages all wait for each other.
+    groups = [] if any(a.kind in MESSAGES for a in case.activities.values()) else case.histories
+    for history in sorted(groups, key=lambda h: (-len(h.members), h.key)):
         if taken.isdisjoint(history.members) and len(further) < _MOST:
             for each in (*_of_group(case, history), *_strayed(history, left)):
                 further.append(each)
                 taken.update(history.members)
                 break
-    return further
+    # But nobody's wait makes a rank issue other calls than its siblings.
+    parted = [each for each in departures(case) if each.rank not in taken and len(each.siblings) > 1]
+    return [*further, *(Further((each.rank,), "left", left=each) for each in parted)][:_MOST]
 
 
 def with_further(found: Blame[Explanation], further: list[Further]) -> Blame[Explanation]:

@@ -41,8 +41,8 @@ class Event:
 
     key: Hashable
     """What makes two events of the rank the same."""
-    role: Hashable
-    """What makes events of two ranks the same that run one program in groups of their own."""
+    role: tuple[Hashable, ...]
+    """What makes events of two ranks the same that run one program in groups of their own: the group's name first."""
     op: str
     peers: tuple[int, ...]
     """Of messages."""
@@ -80,9 +80,7 @@ class LeftOwnLoop(Explanation):
 
 
 def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
-    """The one rank that left its own loop's order, in a job whose devices pass messages and wait for each other."""
-    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
-        return None
+    """The one rank that left its own loop's order, in a job whose devices wait in messages."""
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
     events = {rank: events_of(case.programs[rank])[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
     departed = (_departure(rank, mine) for rank, mine in events.items())
@@ -122,7 +120,7 @@ def events_of(program: RankProgram) -> list[Event]:
         stack = journal.stack(call.stack)
         site = site_of(stack)
         key = (call.group, call.op, call.input_sizes, site)
-        role: Hashable = (
+        role: tuple[Hashable, ...] = (
             named_group(program, call.group)[0],
             call.op,
             call.input_sizes if operation(call.op).sized else (),

@@ -18,29 +18,29 @@ from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.kinds import Confidence
 
 _MOST_RANKS = 256
 """That are compared; chosen by hand: each has all that its ring holds."""
 
 
 def left_its_siblings(case: Case) -> Blame[LeftOwnLoop] | None:
-    """The one rank that left its siblings' order, in a job whose devices pass messages; None where none did, or several
-    did."""
+    """The rank that left its siblings' order, in a job whose devices pass messages; None where none did. Of several,
+    each of which left an order that two others keep, the first: the others are faults of their own."""
     found = departures(case)
-    if len(found) != 1 or found[0].rank not in _involved(case):
+    if not found or (len(found) > 1 and any(len(each.siblings) < 2 for each in found)):
         return None
-    (left,) = found
-    sure = f"rank {left.rank} alone left the order that it shares with {ranks_text(left.siblings)}"
+    left = min(found, key=lambda each: (each.found.created_ns, each.rank))
+    if left.rank not in _involved(case):
+        return None
+    sure = f"rank {left.rank} left the order that it shares with {ranks_text(left.siblings)}"
     return Blame(left, (left.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
 
 
 def departures(case: Case) -> list[LeftOwnLoop]:
     """Where ranks left the order of their siblings, one for each such rank; [] where it cannot be told who did."""
-    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
-        return []
     programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
-    if any(program.journal.active_only for program in programs.values()):
+    if not case.streams or any(program.journal.active_only for program in programs.values()):
         return []
     concerned = {r for each in case.messages_alone if not each.message.completed for r in each.pair}
     found: list[LeftOwnLoop] = []
@@ -81,25 +81,37 @@ def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftO
                 by_key.setdefault(mine[at], []).append(rank)
         if len(by_key) < 2:
             continue
-        odd = _odd(sorted(by_key.values(), key=len), concerned)
-        if odd is None:
+        sides = sorted(by_key.values(), key=len)
+        odd = _odd(sides, concerned)
+        others = tuple(rank for side in sides for rank in side if rank not in odd)
+        usual = events[others[0]][at] if others else None
+        if not odd or usual is None or not all(_kept_by_its_group(programs[rank], usual, odd) for rank in odd):
             return None
-        rank, others = odd
-        usual, issued = events[others[0]][at], events[rank][at]
-        what = what_was_done(events[rank], keys[rank], at, keys[others[0]][at:], usual)
-        found.append(LeftOwnLoop(rank, what, _of_its_own(programs, others[0], rank, usual), issued, others))
-        del keys[rank]
+        for rank in odd:
+            what = what_was_done(events[rank], keys[rank], at, keys[others[0]][at:], usual)
+            own = _of_its_own(programs, others[0], rank, usual)
+            found.append(LeftOwnLoop(rank, what, own, events[rank][at], others))
+            del keys[rank]
     return found
 
 
-def _odd(sides: list[list[int]], concerned: set[int]) -> tuple[int, tuple[int, ...]] | None:
-    """(the rank that left, the others) of two sides, the smaller one first; None where it cannot be told."""
-    if len(sides) > 2 or len(sides[0]) > 1:
-        return None
-    if len(sides[1]) > 1:
-        return sides[0][0], tuple(sides[1])
-    left = [side for side in sides if side[0] in concerned]
-    return (left[0][0], tuple(r for side in sides for r in side if side is not left[0])) if len(left) == 1 else None
+def _odd(sides: list[list[int]], concerned: set[int]) -> list[int]:
+    """The ranks that left, of two sides, the smaller one first; [] where it cannot be told."""
+    if len(sides) > 2:
+        return []
+    if len(sides[0]) < len(sides[1]):
+        return sides[0]
+    left = [side for side in sides if concerned.intersection(side)]
+    return left[0] if len(left) == 1 and len(left[0]) == 1 else []
+
+
+def _kept_by_its_group(program: RankProgram, usual: Event, odd: list[int]) -> bool:
+    """True if the rank alone of its group left: what all members of a group do is the program's own way."""
+    label = usual.role[0]
+    groups = (named_group(program, name) for name in program.groups)
+    return not any(
+        name == label and len(set(members).intersection(odd)) > 1 for name, members in groups if program.rank in members
+    )
 
 
 def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event: Event) -> Event:
@@ -115,7 +127,8 @@ def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event
 def _from_common_start(programs: dict[int, RankProgram]) -> dict[int, list[Event]]:
     """What each of them issued. Rings forget at different places: then all begin with a collective that all of them
     still have; {} where there is none."""
-    events = {rank: events_of(program) for rank, program in programs.items()}
+    # In a group of its own a rank waits for nobody, and may do what it likes.
+    events = {rank: [e for e in events_of(p) if len(named_group(p, e.group)[1]) != 1] for rank, p in programs.items()}
     if not any(program.journal.forgotten for program in programs.values()):
         return events
     at = {
