@@ -150,7 +150,20 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    return blamed if explains_all else _at_most_likely(blamed)
+    if blamed.confidence == Confidence.CERTAIN and not (explains_all and _explains_devices(case, blamed.found)):
+        return _at_most_likely(blamed)
+    return blamed
+
+
+def _explains_devices(case: Case, found: Diverged) -> bool:
+    """False if calls of other groups, which devices come to in the order of their issue, still wait after the repair:
+    then more is missing than it says. Example: the others are in the next round of a loop, in which they make calls of
+    several groups, and the culprits have made none of these.
+    """
+    if not case.streams:
+        return True
+    histories = [found.alignment.history if h.key == found.alignment.history.key else h for h in case.histories]
+    return completes(case.programs, histories, case.ended, [found.alignment], in_order=True)
 
 
 def _shifted_for_good(case: Case) -> Blame[Diverged] | None:

@@ -335,7 +335,7 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
         return alignment
     if not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
-    left_out = _from_there_on(alignment, gap.theirs)
+    left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
 
 
@@ -390,6 +390,16 @@ def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
     others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)
     return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
+
+
+def _up_to(calls: list[Token], mine: Token) -> list[Token]:
+    """Those of the others' calls that come before the one that the culprits are in. What the others issued ahead of
+    their devices, the culprits may still issue."""
+    if not mine.state:
+        return calls
+    kinds = [(call.op, call.site, call.sizes) for call in calls]
+    at = kinds.index(own) if (own := (mine.op, mine.site, mine.sizes)) in kinds else 0
+    return calls[: max(1, at)]
 
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:

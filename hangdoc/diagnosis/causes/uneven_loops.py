@@ -145,7 +145,9 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
     """HD102 where the culprits' call, or one of the others', comes after the loop that the other is in."""
     culprits, others = blame.culprits, others_of(case, blame)
     early = next((t for t in theirs if is_after_loop(case, mine, t)), None)
-    late = next((t for t in theirs if is_after_loop(case, t, mine)), None) if early is None else None
+    # What ends some rounds, or every epoch, was made before: without it, a round more and a call less look the same.
+    last = (t for t in theirs if early is None and not _was_made_before(case, t))
+    late = next((t for t in last if is_after_loop(case, t, mine)), None)
     at = early or late
     if at is None:
         return None
@@ -165,6 +167,12 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
         "DistributedSampler(drop_last=True))",
         "the loop was not read: a call at the end of one of its rounds looks the same",
     )
+
+
+def _was_made_before(case: Case, call: Token) -> bool:
+    program = case.programs.get(call.rank)
+    before = program.tokens[: max(0, call.order)] if program is not None else ()
+    return any((t.site, t.op) == (call.site, call.op) for t in before)
 
 
 def _calls_of_others(case: Case, gap: Gap, others: tuple[int, ...]) -> list[Token]:
