@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.calls.streams import Front
-from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
+from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words, words_of_thread
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
@@ -128,7 +128,8 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None, front: Front | N
     if token is None:
         return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "at no pending call")
     waiting = Activity(rank.rank, rank.host, None, ActivityKind.IN_COLLECTIVE, call_text(token, program))
-    return _with_call(waiting, token)
+    found = _with_call(waiting, token)
+    return found if token.stack else replace(found, landmark=words_of_thread(token.thread, token.op))
 
 
 def _in_message_of_dump(rank: RankSnapshot, journal: Journal, message: PointToPoint) -> Activity:
