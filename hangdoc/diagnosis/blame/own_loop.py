@@ -31,6 +31,9 @@ _LEAST_REPEATED = 4
 """Events that have to repeat an earlier round; chosen by hand."""
 _MOST_RANKS = 256
 """That are searched, those that wait in messages first; chosen by hand."""
+_ROUNDS = 2
+"""Times that a step came before it is a loop's: all that came before repeats itself, or is what siblings do; chosen by
+hand."""
 _FOLLOWING = 12
 """Events after the odd one that are compared; chosen by hand."""
 
@@ -83,7 +86,8 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     """The one rank that left its own loop's order, in a job whose devices wait in messages."""
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
     events = {rank: events_of(case.programs[rank])[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
-    departed = (_departure(rank, mine) for rank, mine in events.items())
+    lonely = ranks_with_lonely_messages(case)
+    departed = (_departure(rank, mine, lonely=rank in lonely) for rank, mine in events.items())
     found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
     if not found:
         return None
@@ -99,6 +103,8 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
 
 def _is_usual_elsewhere(odd: LeftOwnLoop, events: Mapping[int, list[Event]]) -> bool:
     """True if another rank of the same place in groups of its own took that step too: an evaluation, a checkpoint."""
+    if odd.what == "after the loop":
+        return False  # all come to it in the end
     own = events[odd.rank]
     at = next(n for n, event in enumerate(own) if event is odd.found)
     taken = own[at - 1].role, odd.found.role
@@ -159,7 +165,12 @@ def _first(stack: Sequence[Frame]) -> Frame | None:
     return next(iter(user_stack(tuple(stack))), None)
 
 
-def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
+def ranks_with_lonely_messages(case: Case) -> frozenset[int]:
+    """The ranks that wait for a message of which its peer knows nothing."""
+    return frozenset(each.rank for each in case.messages_alone if not each.message.completed)
+
+
+def _departure(rank: int, events: list[Event], *, lonely: bool) -> LeftOwnLoop | None:
     """The first event that its loop never had at that place; None where it kept its order, or none can be seen."""
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(event.key, len(numbers)) for event in events]
@@ -167,11 +178,17 @@ def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
     if not length or at >= len(keys):
         return None
     usual = events[at - length]
-    return LeftOwnLoop(rank, what_was_done(events, keys, at, keys[at - length :], usual), usual, events[at])
+    what = what_was_done(events, keys, at, keys[at - length :], usual, lonely=lonely)
+    return LeftOwnLoop(rank, what, usual, events[at])
 
 
-def what_was_done(events: Sequence[Event], keys: Sequence[int], at: int, expected: Sequence[int], usual: Event) -> str:
-    """``LeftOwnLoop.what`` of the rank whose event at that place, by its key, is not the first of the ``expected``."""
+def what_was_done(
+    events: Sequence[Event], keys: Sequence[int], at: int, expected: Sequence[int], usual: Event, *, lonely: bool
+) -> str:
+    """``LeftOwnLoop.what`` of the rank whose event at that place, by its key, is not the first of the ``expected``.
+
+    ``lonely``: a message that it waits for has no partner.
+    """
     fits = {
         "left out": _agree(keys[at:], expected[1:]),
         "added": _agree(keys[at + 1 :], expected) if at + 1 < len(keys) else 0,
@@ -181,8 +198,10 @@ def what_was_done(events: Sequence[Event], keys: Sequence[int], at: int, expecte
         fits["swapped"] = 1 + _agree(keys[at + 2 :], expected[2:])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
-    if leaves_loop([event.step for event in events], at, usual.step):
+    if leaves_loop([event.step for event in events], at, usual.step, _ROUNDS):
         return "after the loop"
+    if not fits[what] and lonely and at + 1 == len(keys) and events[at].is_message:
+        return "added"
     return what if fits[what] else _alone(keys, at, events[at], usual)
 
 

@@ -63,7 +63,11 @@ def is_another_call(case: Case, found: Disagreement, culprits: tuple[int, ...]) 
     here, there = ([kind[:-1] for kind in calls_from(case.programs, call, call.group)] for call in (mine, theirs))
     if is_exchanged(here, there) or _goes_on_alike(here[1:], there[1:]):
         return False
-    return found.site is None or (out_of_turn(case, found, culprits) and not out_of_turn(case, found, others))
+    if found.site is None:
+        return True
+    # Arguments that the line never had are wrong ones, though other lines have them.
+    known = any(_kind(call) == _kind(mine) for _, calls in _alike(case, found) for call in calls if call is not mine)
+    return known and out_of_turn(case, found, culprits) and not out_of_turn(case, found, others)
 
 
 def _goes_on_alike(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.own_loop import Event, LeftOwnLoop, events_of, named_group, what_was_done
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import RankProgram
+from hangdoc.diagnosis.calls.message_pairs import Alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
@@ -42,10 +43,10 @@ def departures(case: Case) -> list[LeftOwnLoop]:
     programs = {r: case.programs[r] for r in sorted(case.seen & case.programs.keys())[:_MOST_RANKS]}
     if not case.streams or any(program.journal.active_only for program in programs.values()):
         return []
-    concerned = {r for each in case.messages_alone if not each.message.completed for r in each.pair}
+    alone = [each for each in case.messages_alone if not each.message.completed]
     found: list[LeftOwnLoop] = []
     for ranks in _siblings(programs):
-        parted = _parted({rank: programs[rank] for rank in ranks}, concerned)
+        parted = _parted({rank: programs[rank] for rank in ranks}, alone)
         if parted is None:
             return []
         found += parted
@@ -67,9 +68,11 @@ def _siblings(programs: dict[int, RankProgram]) -> list[list[int]]:
     return [ranks for ranks in by_place.values() if len(ranks) > 1]
 
 
-def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftOwnLoop] | None:
+def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOwnLoop] | None:
     """The ranks that issued another event than their siblings, each at the first place where it did; None where it
-    cannot be told which side did. ``concerned``: the ranks of messages without a partner."""
+    cannot be told which side did. ``alone``: the messages without a partner."""
+    concerned = {rank for each in alone for rank in each.pair}
+    lonely = {each.rank for each in alone}
     events = _from_common_start(programs)
     numbers: dict[Hashable, int] = {}
     keys = {rank: [numbers.setdefault(e.role, len(numbers)) for e in mine] for rank, mine in events.items()}
@@ -88,7 +91,8 @@ def _parted(programs: dict[int, RankProgram], concerned: set[int]) -> list[LeftO
         if not odd or usual is None or not all(_kept_by_its_group(programs[rank], usual, odd) for rank in odd):
             return None
         for rank in odd:
-            what = what_was_done(events[rank], keys[rank], at, keys[others[0]][at:], usual)
+            expected = keys[others[0]][at:]
+            what = what_was_done(events[rank], keys[rank], at, expected, usual, lonely=rank in lonely)
             own = _of_its_own(programs, others[0], rank, usual)
             found.append(LeftOwnLoop(rank, what, own, events[rank][at], others))
             del keys[rank]
@@ -124,11 +128,18 @@ def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event
     return replace(event, peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
 
 
+def _by_role(event: Event) -> Event:
+    return replace(event, step=replace(event.step, kind=event.role))
+
+
 def _from_common_start(programs: dict[int, RankProgram]) -> dict[int, list[Event]]:
     """What each of them issued. Rings forget at different places: then all begin with a collective that all of them
     still have; {} where there is none."""
     # In a group of its own a rank waits for nobody, and may do what it likes.
-    events = {rank: [e for e in events_of(p) if len(named_group(p, e.group)[1]) != 1] for rank, p in programs.items()}
+    events = {
+        rank: [_by_role(e) for e in events_of(p) if len(named_group(p, e.group)[1]) != 1]
+        for rank, p in programs.items()
+    }
     if not any(program.journal.forgotten for program in programs.values()):
         return events
     at = {

@@ -77,20 +77,21 @@ def _place_of(other: RankProgram, program: RankProgram, call: Token) -> int | No
 
 
 # Each branch is one of the conditions that the docstring names.
-def leaves_loop(steps: Sequence[Step], at: int, inside: Step) -> bool:
-    """True if the step at that place comes after the loop that ``inside`` is of."""
+def leaves_loop(steps: Sequence[Step], at: int, inside: Step, least: int = _LEAST_ROUNDS) -> bool:
+    """True if the step at that place comes after the loop that ``inside`` is of. What came ``least`` times is a
+    loop's."""
     here, there = steps[at].path, inside.path
     level = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
     if level is None or here[level][:2] != there[level][:2]:
         return False
     often = Counter(each.kind for each in steps[:at])
-    paths = [s.path for s in steps[:at] if often[s.kind] >= _LEAST_ROUNDS and len(s.path) > level]
+    paths = [s.path for s in steps[:at] if often[s.kind] >= least and len(s.path) > level]
     loop = [path for path in paths if (path[:level], path[level][:2]) == (here[:level], here[level][:2])]
-    if often[inside.kind] < _LEAST_ROUNDS or not loop:
+    if often[inside.kind] < least or not loop:
         return False
     if any(path[level][2] >= here[level][2] for path in loop):
         return False
-    return not any(often[s.kind] >= _LEAST_ROUNDS for s in steps[at + 1 :]) and _begins_round(there, loop)
+    return not any(often[s.kind] >= least for s in steps[at + 1 :]) and _begins_round(there, loop)
 
 
 def _begins_round(path: Path, loop: list[Path]) -> bool:
