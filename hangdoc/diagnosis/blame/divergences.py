@@ -192,9 +192,19 @@ def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Ali
     smallest = [cheapest(alignments) for alignments in by_group]
     for offered in (smallest, by_group) if case.programs else ():
         enough = completing(case.programs, case.histories, case.ended, offered)
-        if enough:
+        if enough and not (_only_active(case) and _are_most(enough[0])):
             return enough, True
     return min(smallest, key=lambda group: min(a.when for a in group)), False
+
+
+def _only_active(case: Case) -> bool:
+    """True if a call that is in no dump may have completed: then what does not complete in a replay may be done."""
+    return bool(case.streams) and any(program.journal.active_only for program in case.programs.values())
+
+
+def _are_most(alignment: Alignment) -> bool:
+    """True if the repair changes more of the group's ranks than it leaves as they are."""
+    return 2 * len(alignment.culprits) > len(alignment.history.members)
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:

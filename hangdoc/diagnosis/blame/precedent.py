@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of
 from hangdoc.diagnosis.blame.tie_break import ranks_text
@@ -102,22 +103,23 @@ def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...]) -> bool:
         for own, calls in _alike(case, found)
     ]
     for length in range(1, len(context) + 1):
-        follow = _followers(known, context[:length][::-1])
-        if len(set(follow)) == 1:
-            return len(follow) >= _LEAST_SEEN and follow[0] != _kind(token)
-        if not follow:
+        follow = [_followers(calls, context[:length][::-1]) for calls in known]
+        kinds = set(chain.from_iterable(follow))
+        if len(kinds) == 1:
+            # One rank's own calls, as those of another may be the same ones.
+            return max(map(len, follow)) >= _LEAST_SEEN and _kind(token) not in kinds
+        if not kinds:
             return False
     return False
 
 
-def _followers(sequences: list[list[Hashable]], context: Sequence[Hashable]) -> list[Hashable]:
+def _followers(calls: list[Hashable], context: list[Hashable]) -> list[Hashable]:
     """What came after each place at which those calls, the oldest first, came one after the other."""
-    length, wanted = len(context), list(context)
+    length = len(context)
     return [
         calls[end]
-        for calls in sequences
         for end in range(length, len(calls))
-        if calls[end - 1] == wanted[-1] and calls[end - length : end] == wanted
+        if calls[end - 1] == context[-1] and calls[end - length : end] == context
     ]
 
 
