@@ -207,7 +207,9 @@ def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
     the divergence, which sees what one group shows by itself."""
-    return left_its_siblings(inquiry.case) if inquiry.case.graph.stuck else None
+    case = inquiry.case
+    messages = any(program.journal.point_to_points for program in case.programs.values())
+    return left_its_siblings(case) if messages and case.graph.stuck else None
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:

@@ -58,11 +58,17 @@ def _involved(case: Case) -> set[int]:
 
 
 def _siblings(programs: dict[int, RankProgram]) -> list[list[int]]:
-    """The ranks of one place in groups of one name and size that pass messages, where there are several."""
+    """The ranks of one place in groups of one name and size that pass messages, where there are several; where none
+    passes any, those that use groups of the same names and sizes."""
     by_place: dict[Hashable, list[int]] = {}
+    messages = any(program.journal.point_to_points for program in programs.values())
     for rank, program in programs.items():
-        groups = [named_group(program, name) for name in {m.group for m in program.journal.point_to_points}]
-        places = sorted((label, who.index(rank), len(who)) for label, who in groups if rank in who)
+        if messages:
+            groups = [named_group(program, name) for name in {m.group for m in program.journal.point_to_points}]
+            places = sorted((label, who.index(rank), len(who)) for label, who in groups if rank in who)
+        else:
+            groups = [named_group(program, name) for name in program.recording.by_group]
+            places = sorted((label, 0, len(who)) for label, who in groups)
         if places:
             by_place.setdefault(tuple(places), []).append(rank)
     return [ranks for ranks in by_place.values() if len(ranks) > 1]
@@ -75,7 +81,7 @@ def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOw
     lonely = {each.rank for each in alone}
     events = _from_common_start(programs)
     numbers: dict[Hashable, int] = {}
-    keys = {rank: [numbers.setdefault(e.role, len(numbers)) for e in mine] for rank, mine in events.items()}
+    keys = {rank: [numbers.setdefault(e, len(numbers)) for e in mine] for rank, mine in _roles(events).items()}
     found = []
     for at in range(max(map(len, keys.values()), default=0)):
         by_key: dict[int, list[int]] = {}
@@ -126,6 +132,17 @@ def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event
     if mine is None:
         return event
     return replace(event, peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
+
+
+def _roles(events: dict[int, list[Event]]) -> dict[int, list[Hashable]]:
+    """``Event.role`` of each, without a line that one rank alone has: the arms of a condition on the rank match."""
+    having: dict[tuple[Hashable, ...], set[int]] = {}
+    for rank, mine in events.items():
+        for event in mine:
+            having.setdefault(event.role, set()).add(rank)
+    own = {role for role, ranks in having.items() if len(ranks) == 1}
+    alike = {role for role in having if any(role[:-1] == each[:-1] for each in own)}
+    return {rank: [e.role[:-1] if e.role in alike else e.role for e in mine] for rank, mine in events.items()}
 
 
 def _by_role(event: Event) -> Event:
