@@ -106,13 +106,12 @@ def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOw
 
 
 def _odd(sides: list[list[int]], concerned: set[int]) -> list[int]:
-    """The ranks that left, of two sides, the smaller one first; [] where it cannot be told."""
-    if len(sides) > 2:
-        return []
-    if len(sides[0]) < len(sides[1]):
-        return sides[0]
+    """The ranks that left, of sides that differ, the largest one last; [] where it cannot be told."""
+    fewer = [rank for side in sides[:-1] for rank in side]
+    if len(fewer) < len(sides[-1]):
+        return fewer
     left = [side for side in sides if concerned.intersection(side)]
-    return left[0] if len(left) == 1 and len(left[0]) == 1 else []
+    return left[0] if len(sides) == 2 and len(left) == 1 and len(left[0]) == 1 else []
 
 
 def _kept_by_its_group(program: RankProgram, usual: Event, odd: list[int]) -> bool:

@@ -88,8 +88,6 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
     )
 
 
-_LEAST_ROUNDS = 2
-"""Times that a call came before it is one of a loop's; chosen by hand."""
 _PERHAPS_IN_TURN = "whether one of the threads waits for the other was not seen"
 
 
@@ -190,7 +188,7 @@ def _may_follow_the_loop(case: Case, call: Token, other: Token) -> bool:
         return False
     if call.order + 1 < len(mine.tokens) or any(_alike(t, call) for t in mine.tokens[: call.order]):
         return False
-    return sum(_alike(t, other) for t in theirs.tokens[: other.order]) >= _LEAST_ROUNDS
+    return any(_alike(t, other) for t in theirs.tokens[: other.order])
 
 
 def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:

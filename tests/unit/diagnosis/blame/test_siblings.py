@@ -98,16 +98,32 @@ def test_a_message_left_out_in_the_second_round_is_seen_against_the_other_pipeli
 
 
 def test_two_ranks_that_each_left_a_call_out_are_both_named(tmp_path: Path) -> None:
-    """Four pipelines of two stages, the first stages in groups of two: ranks 1 and 3 leave the same call out."""
-    groups = {f"pp{n}": [n, n + 4] for n in range(4)} | {"tp0": [0, 1], "tp1": [2, 3]}
+    """Six pipelines of two stages, the first stages in groups of two: ranks 1 and 3 leave the same call out."""
+    groups = {f"pp{n}": [n, n + 6] for n in range(6)} | {f"tp{n}": [2 * n, 2 * n + 1] for n in range(3)}
     ranks = {}
-    for rank in range(4):
-        step = f"tp{rank // 2}:all_reduce@50 tp{rank // 2}:all_reduce@51 pp{rank}:send>{rank + 4}@60"
-        ended = f"tp{rank // 2}:all_reduce@51 pp{rank}:send>{rank + 4}@60 all_reduce@80*"
-        wait = f"tp{rank // 2}:all_reduce@50 tp{rank // 2}:all_reduce@51* pp{rank}:send>{rank + 4}@60* all_reduce@80*"
-        ranks[rank] = f"{step} {step} {ended if rank in (1, 3) else wait}"
+    for rank in range(6):
+        tp, message = f"tp{rank // 2}:all_reduce", f"pp{rank}:send>{rank + 6}@60"
+        step = f"{tp}@50 {tp}@51 {message}"
+        held = f"{tp}@50 {tp}@51* {message}* all_reduce@80*"
+        odd = f"{tp}@51 {message} all_reduce@80*"
         recv = f"pp{rank}:recv<{rank}@70"
-        ranks[rank + 4] = f"{recv} {recv} {recv}{'' if rank in (1, 3) else '*'} all_reduce@80*"
+        ranks[rank] = f"{step} {step} {odd if rank in (1, 3) else step if rank > 3 else held}"
+        ranks[rank] += " all_reduce@80*" if rank > 3 else ""
+        ranks[rank + 6] = f"{recv} {recv} {recv}{'*' if rank in (0, 2) else ''} all_reduce@80*"
     found = api.diagnose(folder(tmp_path, ranks, groups=groups, after=700.0, mesh=True))
     assert found.culprits == (1, 3) and found.confidence == "likely"
     assert "Independently of that, rank 3 left out the all_reduce at train.py:50" in found.verdict
+
+
+# --- a call that may follow the loop ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("behind", "sure"), [("", "likely"), (" all_reduce@30* all_gather@31*", "certain")])
+def test_a_last_call_that_no_round_had_may_follow_the_loop(tmp_path: Path, behind: str, sure: str) -> None:
+    """Rank 1's barrier is one too many where it goes on with the round behind it; else its loop may have ended."""
+    before = "all_reduce@30 all_gather@31 " * 3
+    ranks = dict.fromkeys(range(4), f"{before} all_reduce@30* all_gather@31*")
+    ranks[1] = f"{before} barrier@90*{behind}"
+    found = api.diagnose(folder(tmp_path, ranks, after=700.0))
+    assert found.culprits == (1,) and (found.cause.code if found.cause else None) in ("HD101", "HD102")
+    assert found.confidence == sure
