@@ -52,7 +52,8 @@ def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
     if [_step(other, token).kind for token in other.tokens[inside.order + 1 :][:1]] == [_step(program, call).kind]:
         return False
     steps = [_step(program, token) for token in program.tokens]
-    return leaves_loop(steps, call.order, _begun_with(program, other, call, inside))
+    forgotten = program.journal.forgotten > 0
+    return leaves_loop(steps, call.order, _begun_with(program, other, call, inside), forgotten=forgotten)
 
 
 def _begun_with(program: RankProgram, other: RankProgram, call: Token, inside: Token) -> Step:
@@ -77,9 +78,11 @@ def _place_of(other: RankProgram, program: RankProgram, call: Token) -> int | No
 
 
 # Each branch is one of the conditions that the docstring names.
-def leaves_loop(steps: Sequence[Step], at: int, inside: Step, least: int = _LEAST_ROUNDS) -> bool:
+def leaves_loop(
+    steps: Sequence[Step], at: int, inside: Step, least: int = _LEAST_ROUNDS, *, forgotten: bool = False
+) -> bool:
     """True if the step at that place comes after the loop that ``inside`` is of. What came ``least`` times is a
-    loop's."""
+    loop's; ``forgotten``: the ring has lost the first round."""
     here, there = steps[at].path, inside.path
     level = next((n for n, (a, b) in enumerate(zip(here, there, strict=False)) if a != b), None)
     if level is None or here[level][:2] != there[level][:2]:
@@ -91,18 +94,18 @@ def leaves_loop(steps: Sequence[Step], at: int, inside: Step, least: int = _LEAS
         return False
     if any(path[level][2] >= here[level][2] for path in loop):
         return False
-    return not any(often[s.kind] >= least for s in steps[at + 1 :]) and _begins_round(there, loop)
+    return not any(often[s.kind] >= least for s in steps[at + 1 :]) and _begins_round(there, loop, forgotten=forgotten)
 
 
-def _begins_round(path: Path, loop: list[Path]) -> bool:
+def _begins_round(path: Path, loop: list[Path], *, forgotten: bool) -> bool:
     """True if a new round begins with that path after the last one of ``loop``: its line lies above, or is the same.
 
-    Between two functions that one line calls, no line tells: then it must be what the first round began with, or what
-    followed the last one before.
+    Between two functions that one line calls, no line tells: then it must be what the first round began with, or, where
+    that is forgotten, what followed the last one before.
     """
     differing = next((pair for pair in zip(path, loop[-1], strict=False) if pair[0] != pair[1]), None)
     if differing is not None and differing[0][:2] != differing[1][:2]:
-        return path == loop[0] or (loop[-1], path) in set(pairwise(loop))
+        return path == loop[0] or (forgotten and (loop[-1], path) in set(pairwise(loop)))
     return differing is None or differing[0][2] < differing[1][2]
 
 
