@@ -24,6 +24,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation, HeldUpUnseen, Nothing
 from hangdoc.diagnosis.frames.landmarks import is_distributed, plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, joined, sentence
 from hangdoc.model.operations import message_way
@@ -56,7 +57,7 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     """The reading where calls were under way, or of different moments."""
     # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
     moment = case.times.moment
-    clash = any(unlike_calls_paired(history) for history in case.histories)
+    clash = any(unlike_calls_paired(history) for history in case.histories) or _is_unequal_for_good(case, found)
     proved = clash or (found.proved and moment is not Moment.APART and _for_good(case) and not _only_active(case))
     if _may_run(case) and not proved:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
@@ -67,6 +68,14 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     if (case.streams or moment is not Moment.TIMED_OUT) and not clash and found.confidence == Confidence.CERTAIN:
         found = replace(found, confidence=Confidence.LIKELY)
     return Reading(Outcome.HANG, found)
+
+
+def _is_unequal_for_good(case: Case, found: Blame[Explanation]) -> bool:
+    """True if the two sides of a message differ in size, and neither has forgotten an earlier one that may be its
+    partner."""
+    if not isinstance(found.found, UnequalSizes):
+        return False
+    return all(case.programs[rank].journal.has_all_messages for rank in (found.found.sender, found.found.receiver))
 
 
 def _only_active(case: Case) -> bool:

@@ -31,7 +31,10 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
         return None
     others = others_of(case, blame)
     here, there = telling(gap)
-    both = ((gap.mine, here, blame.culprits), (gap.theirs, there, others))
+    # Of a job with several faults, ranks of other groups are to blame as well.
+    members = found.alignment.history.members
+    culprits = tuple(rank for rank in blame.culprits if rank in members) or blame.culprits
+    both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     point = found.branch_point
     if point is not None and point.uneven:

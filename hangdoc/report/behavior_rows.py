@@ -40,6 +40,15 @@ def behavior_rows(diagnosis: Diagnosis, paths: FileNames, most: int = MAX_ROWS) 
         diagnosis.divergence.sides,
         key=lambda side: (not set(side.ranks) & set(diagnosis.culprits), len(side.ranks), side.ranks),
     )
+    at_divergence = {(side.frame.file, side.frame.line) for side in sides if side.frame}
+    elsewhere = [
+        activity
+        for activity in diagnosis.ranks
+        if activity.where is None or (activity.where.file, activity.where.line) not in at_divergence
+    ]
+    if elsewhere and _are_there_now(sides, diagnosis):
+        yield from _activities(diagnosis, paths, most=most)
+        return
     for index, side in enumerate(sides[:most]):
         last = index == len(sides) - 1 and len(side.ranks) > 1
         guilty = bool(set(side.ranks) & set(diagnosis.culprits))
@@ -52,15 +61,21 @@ def behavior_rows(diagnosis: Diagnosis, paths: FileNames, most: int = MAX_ROWS) 
         )
     if len(sides) > most:
         yield Row("", (Piece(f"… and {len(sides) - most} more behaviors"),))
-    at_divergence = {(side.frame.file, side.frame.line) for side in sides if side.frame}
-    elsewhere = [
-        activity
-        for activity in diagnosis.ranks
-        if activity.where is None or (activity.where.file, activity.where.line) not in at_divergence
-    ]
     if elsewhere:
         yield Row("", ())
         yield from _activities(diagnosis, paths, now="now: ", most=most)
+
+
+def _are_there_now(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:
+    """True if every rank of the sides is still in the call at which they diverged: then who does what says it all."""
+    now = {activity.rank: activity for activity in diagnosis.ranks}
+    return all(
+        side.sequence is not None
+        and rank in now
+        and (now[rank].op, now[rank].sequence, now[rank].where) == (side.op, side.sequence, side.frame)
+        for side in sides
+        for rank in side.ranks
+    )
 
 
 def _covers_everyone(sides: Iterable[Side], diagnosis: Diagnosis) -> bool:

@@ -32,6 +32,7 @@ from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
+from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.wait_cycle import cycle
@@ -151,9 +152,17 @@ def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def own_loop(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """A rank that left its own loop's order, among devices that pass messages. Before the divergence: ranks that pass
-    messages have different calls by nature."""
-    return left_own_loop(inquiry.case)
+    """A rank that left its own loop's order, or that of its siblings, among devices that wait in messages. Before the
+    divergence: ranks that pass messages have different calls by nature."""
+    case = inquiry.case
+    if not any(case.activities[rank].kind in MESSAGES for rank in case.streams.fronts):
+        return None
+    found = left_own_loop(case) or left_its_siblings(case)
+    agreed = inquiry.disagreement
+    # One call that it made with other arguments explains more than that it left its order.
+    if found is not None and found.found.what == "changed" and agreed is not None and agreed.culprits == found.culprits:
+        return agreed
+    return found
 
 
 def groups_crossed(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -203,6 +212,14 @@ def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
     return thread_wait(inquiry.case)
+
+
+def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
+    the divergence, which sees what one group shows by itself."""
+    case = inquiry.case
+    messages = any(program.journal.point_to_points for program in case.programs.values())
+    return left_its_siblings(case) if messages and case.graph.stuck else None
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -376,6 +393,7 @@ DECIDERS: tuple[Decider, ...] = (
     differing_arguments,
     ended_first,
     waiting_threads,
+    other_than_siblings,
     stuck_ranks,
     unseen_message,
     message_of_other_size,

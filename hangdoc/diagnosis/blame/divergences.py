@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 from itertools import combinations, product
 
-from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, disagreement
+from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
+from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
-from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct, merged
+from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged
 from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
@@ -41,61 +41,6 @@ def differing_call(case: Case) -> Blame[Disagreement] | None:
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blamed_by_precedent(case, found) if found is not None else None
-
-
-def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
-    """``blame_of``; between two sides, on devices, the one whose arguments no rank ever gave such a call before.
-
-    Example: rank 0 gives [64], rank 1 [128], and all calls of that kind that completed had [64] → rank 1.
-    """
-    blamed = blame_of(found, len(found.history.blind))
-    if found.what != "arguments" or not case.streams:
-        return blamed
-    if not blamed.alternatives:
-        usual = found.site is None and not given_for_the_first_time(case, found, [blamed.culprits])
-        return replace(blamed, confidence=Confidence.LIKELY) if usual else blamed
-    sides = [blamed.culprits, *blamed.alternatives]
-    new = given_for_the_first_time(case, found, sides)
-    if len(new) != 1:
-        return blamed
-    sure = f"{blamed.sure}; {ranks_text(new[0])} alone gave what no such call had been given before"
-    return replace(blamed, culprits=new[0], alternatives=(), confidence=Confidence.LIKELY, sure=sure)
-
-
-def given_for_the_first_time(case: Case, found: Disagreement, sides: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """The sides whose arguments no rank ever gave to a call of such a group before."""
-    alike = {h.key for h in case.histories if h.label == found.history.label}
-    numbers = {token.sequence for token in found.tokens.values()}
-    known: set[Hashable] = set()
-    looked_at: set[Hashable] = set()
-    for program, _ in distinct(case.programs):
-        for name, track in program.recording.by_group.items():
-            own = program.key(name) == found.history.key
-            # Rows of a mesh issue the same calls in groups of their own.
-            content = program.recording.content_of(name)
-            if program.key(name) not in alike or (content is not None and (content, own) in looked_at):
-                continue
-            looked_at.add((content, own))
-            calls = program.tokens_at(name, track.places)
-            known.update(arguments_of(call) for call in calls if not own or call.sequence not in numbers)
-    return [side for side in sides if arguments_of(found.tokens[side[0]]) not in known]
-
-
-def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
-    """The ranks whose arguments differ from the majority's; without a majority, each side in turn.
-
-    ``unknown``: members of the group that were not seen; each may be on any side. Example: values of ranks 0 and 1 are
-    'a', that of rank 2 is 'b' → rank 2; with one unknown member → rank 2, or ranks 0 and 1.
-    """
-    sides = found.sides
-    minority = len(sides) > 1 and len(sides[0]) + unknown < len(sides[-1])
-    odd = tuple(sorted(r for side in sides[:-1] for r in side)) if minority else sides[0]
-    how = Confidence.LIKELY if minority else Confidence.POSSIBLE
-    if minority and found.what == "arguments" and not unknown:
-        how = Confidence.CERTAIN
-    sure = f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
-    sure += f", that of {unknown} not" if unknown else ""
-    return Blame(found, odd, () if minority else tuple(sides[1:]), proved=True, confidence=how, sure=sure)
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
@@ -218,7 +163,20 @@ def best_repair(case: Case) -> Blame[Diverged] | None:
     history = candidates[0].history
     stuck = bool(case.graph.stuck & set(history.members)) or unlike_calls_paired(history)
     blamed = decide(case, candidates, proved=stuck)
-    return blamed if explains_all else _at_most_likely(blamed)
+    if blamed.confidence == Confidence.CERTAIN and not (explains_all and _explains_devices(case, blamed.found)):
+        return _at_most_likely(blamed)
+    return blamed
+
+
+def _explains_devices(case: Case, found: Diverged) -> bool:
+    """False if calls of other groups, which devices come to in the order of their issue, still wait after the repair:
+    then more is missing than it says. Example: the others are in the next round of a loop, in which they make calls of
+    several groups, and the culprits have made none of these.
+    """
+    if not case.streams:
+        return True
+    histories = [found.alignment.history if h.key == found.alignment.history.key else h for h in case.histories]
+    return completes(case.programs, histories, case.ended, [found.alignment], in_order=True)
 
 
 def _shifted_for_good(case: Case) -> Blame[Diverged] | None:
@@ -247,9 +205,19 @@ def _most_telling(case: Case, by_group: list[list[Alignment]]) -> tuple[list[Ali
     smallest = [cheapest(alignments) for alignments in by_group]
     for offered in (smallest, by_group) if case.programs else ():
         enough = completing(case.programs, case.histories, case.ended, offered)
-        if enough:
+        if enough and not (_only_active(case) and _are_most(enough[0])):
             return enough, True
     return min(smallest, key=lambda group: min(a.when for a in group)), False
+
+
+def _only_active(case: Case) -> bool:
+    """True if a call that is in no dump may have completed: then what does not complete in a replay may be done."""
+    return bool(case.streams) and any(program.journal.active_only for program in case.programs.values())
+
+
+def _are_most(alignment: Alignment) -> bool:
+    """True if the repair changes more of the group's ranks than it leaves as they are."""
+    return 2 * len(alignment.culprits) > len(alignment.history.members)
 
 
 def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Diverged]:

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
-from hangdoc.diagnosis.blame.divergences import blamed_by_precedent
+from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop
+from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
+from hangdoc.diagnosis.blame.siblings import departures
 from hangdoc.diagnosis.calls.alignment import Gap, repairs
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.same_program import strays
@@ -29,26 +31,31 @@ class Further:
 
     culprits: tuple[int, ...]
     what: str
-    """'arguments', 'calls' or 'late'."""
-    call: Token
-    """The call that the group hangs in."""
-    label: str
+    """'arguments', 'root', 'calls', 'late' or 'left'."""
+    call: Token | None = None
+    """The call that the group hangs in; None of what a rank left out or added."""
+    left: LeftOwnLoop | None = None
+    """What it did other than its siblings."""
 
 
 def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     """Faults of groups that have no rank in common with the blamed one's, the largest groups first."""
-    if not case.programs or not found.culprits or any(a.kind in MESSAGES for a in case.activities.values()):
+    if not case.programs or not found.culprits:
         return []
     taken = set(_concerned(found))
     further: list[Further] = []
     left = strays(case.programs) if case.streams else {}
-    for history in sorted(case.histories, key=lambda h: (-len(h.members), h.key)):
+    # Through messages all wait for each other.
+    groups = [] if any(a.kind in MESSAGES for a in case.activities.values()) else case.histories
+    for history in sorted(groups, key=lambda h: (-len(h.members), h.key)):
         if taken.isdisjoint(history.members) and len(further) < _MOST:
             for each in (*_of_group(case, history), *_strayed(history, left)):
                 further.append(each)
                 taken.update(history.members)
                 break
-    return further
+    # But nobody's wait makes a rank issue other calls than its siblings.
+    parted = [each for each in departures(case) if each.rank not in taken and len(each.siblings) > 1]
+    return [*further, *(Further((each.rank,), "left", left=each) for each in parted)][:_MOST]
 
 
 def with_further(found: Blame[Explanation], further: list[Further]) -> Blame[Explanation]:
@@ -78,7 +85,7 @@ def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
     yield from _clashes(case, history, call)
     late = tuple(r for r in history.members if _is_at_rest(case, r) and history.issued(r) < call.sequence)
     if late:
-        yield Further(late, "late", call, history.label)
+        yield Further(late, "late", call)
 
 
 def _under_way(history: GroupHistory) -> list[Token]:
@@ -98,13 +105,13 @@ def _clashes(case: Case, history: GroupHistory, call: Token) -> Iterator[Further
     differing = disagreement_of(case, history)
     if differing is not None:
         blamed = blamed_by_precedent(case, differing)
-        yield Further(blamed.culprits, differing.what, differing.tokens[blamed.culprits[0]], history.label)
+        yield Further(blamed.culprits, differing.what, differing.tokens[blamed.culprits[0]])
     # Without a device to run ahead of, few calls follow: what one group repairs may belong to another's fault.
     if case.streams and unlike_calls_paired(history):
         candidates = repairs(history)
         if len(candidates) == 1:
             gap: Gap | None = candidates[0].first
-            yield Further(candidates[0].culprits, "calls", gap.token if gap is not None else call, history.label)
+            yield Further(candidates[0].culprits, "calls", gap.token if gap is not None else call)
 
 
 def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]:
@@ -114,7 +121,7 @@ def _strayed(history: GroupHistory, left: dict[int, Token]) -> Iterator[Further]
     # A group that all its members use otherwise than the rest of the job is the program's own way.
     ranks = tuple(r for r in history.members if r in left and not _left_together(left, left[r]))
     if ranks and 2 * len(ranks) < len(history.members):
-        yield Further(ranks, "calls", left[ranks[0]], history.label)
+        yield Further(ranks, "calls", left[ranks[0]])
 
 
 def _left_together(left: dict[int, Token], at: Token) -> bool:

@@ -9,15 +9,18 @@ Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_red
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop, step
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
-from hangdoc.model.journal import Journal, PointToPoint
+from hangdoc.model.journal import PointToPoint
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame
 
 _MOST_EVENTS = 600
@@ -28,6 +31,9 @@ _LEAST_REPEATED = 4
 """Events that have to repeat an earlier round; chosen by hand."""
 _MOST_RANKS = 256
 """That are searched, those that wait in messages first; chosen by hand."""
+_ROUNDS = 2
+"""Times that a step came before it is a loop's: all that came before repeats itself, or is what siblings do; chosen by
+hand."""
 _FOLLOWING = 12
 """Events after the odd one that are compared; chosen by hand."""
 
@@ -37,7 +43,9 @@ class Event:
     """A call or a batch of messages, as the rank's loop repeats it."""
 
     key: Hashable
-    """What makes two events the same."""
+    """What makes two events of the rank the same."""
+    role: tuple[Hashable, ...]
+    """What makes events of two ranks the same that run one program in groups of their own: the group's name first."""
     op: str
     peers: tuple[int, ...]
     """Of messages."""
@@ -45,6 +53,8 @@ class Event:
     created_ns: int
     step: Step
     frame: Frame | None
+    number: int = 0
+    """Of a call: that of its group."""
 
     @property
     def is_message(self) -> bool:
@@ -54,7 +64,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LeftOwnLoop(Explanation):
-    """``rank`` did something else than in every round before."""
+    """``rank`` did something else than in every round before, or than its siblings."""
 
     rank: int
     what: str
@@ -63,6 +73,8 @@ class LeftOwnLoop(Explanation):
     """What comes there in its other rounds."""
     found: Event
     """What it issued there."""
+    siblings: tuple[int, ...] = ()
+    """The ranks that issued ``usual`` there, where it is not its own rounds that did."""
 
     @property
     def odd(self) -> Event:
@@ -71,16 +83,12 @@ class LeftOwnLoop(Explanation):
 
 
 def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
-    """The one rank that left its own loop's order, in a job whose devices pass messages and wait for each other."""
-    if not case.streams or not any(case.activities[r].kind in MESSAGES for r in case.streams.fronts):
-        return None
+    """The one rank that left its own loop's order, in a job whose devices wait in messages."""
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
-    found = []
-    for rank in waiting[:_MOST_RANKS]:
-        events = _events(case.programs[rank].journal)[-_MOST_EVENTS:]
-        odd = _departure(rank, events)
-        if odd is not None:
-            found.append(odd)
+    events = {rank: events_of(case.programs[rank])[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
+    lonely = ranks_with_lonely_messages(case)
+    departed = (_departure(rank, mine, lonely=rank in lonely) for rank, mine in events.items())
+    found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
     if not found:
         return None
     if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
@@ -93,18 +101,40 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     return Blame(first, (first.rank,), proved=bool(case.graph.stuck), confidence=Confidence.LIKELY, sure=sure)
 
 
+def _is_usual_elsewhere(odd: LeftOwnLoop, events: Mapping[int, list[Event]]) -> bool:
+    """True if another rank of the same place in groups of its own took that step too: an evaluation, a checkpoint."""
+    if odd.what == "after the loop":
+        return False  # all come to it in the end
+    own = events[odd.rank]
+    at = next(n for n, event in enumerate(own) if event is odd.found)
+    taken = own[at - 1].role, odd.found.role
+    return any(
+        (a.role, b.role) == taken for rank, mine in events.items() if rank != odd.rank for a, b in pairwise(mine)
+    )
+
+
 def _all_send(case: Case) -> bool:
     """True if all that wait for each other send first."""
     return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
 
 
-def _events(journal: Journal) -> list[Event]:
+def events_of(program: RankProgram) -> list[Event]:
     """What the rank issued, in its order."""
+    journal = program.journal
     found: list[tuple[int, int, Event]] = []
     for place, call in enumerate(journal.calls):
         stack = journal.stack(call.stack)
-        key = (call.group, call.op, call.input_sizes, site_of(stack))
-        event = Event(key, call.op, (), call.group, call.created_ns, step(key, stack), _first(stack))
+        site = site_of(stack)
+        key = (call.group, call.op, call.input_sizes, site)
+        role: tuple[Hashable, ...] = (
+            named_group(program, call.group)[0],
+            call.op,
+            call.input_sizes if operation(call.op).sized else (),
+            site,
+        )
+        event = Event(
+            key, role, call.op, (), call.group, call.created_ns, step(key, stack), _first(stack), call.sequence
+        )
         found.append((call.created_ns, place, event))
     batches: dict[tuple[str, int], list[PointToPoint]] = {}
     for message in journal.point_to_points:
@@ -117,39 +147,65 @@ def _events(journal: Journal) -> list[Event]:
         op = first.op if len(messages) == 1 else "batch_isend_irecv"
         peers = tuple(sorted({m.peer for m in messages}))
         what = (first.group, ways, site_of(stack))
-        event = Event(what, op, peers, first.group, first.created_ns, step(what, stack), _first(stack))
+        label, members = named_group(program, first.group)
+        places = tuple((op, members.index(peer) if peer in members else peer) for op, peer in ways)
+        role = (label, places, site_of(stack))
+        event = Event(what, role, op, peers, first.group, first.created_ns, step(what, stack), _first(stack))
         found.append((first.created_ns, len(found), event))
     return [event for _, _, event in sorted(found, key=lambda each: each[:2])]
+
+
+def named_group(program: RankProgram, name: str) -> tuple[str, tuple[int, ...]]:
+    """(what the group is called in all rows of a mesh, its members)."""
+    group = program.groups.get(name)
+    return (group.description or name, group.members) if group is not None else (name, ())
 
 
 def _first(stack: Sequence[Frame]) -> Frame | None:
     return next(iter(user_stack(tuple(stack))), None)
 
 
-def _departure(rank: int, events: list[Event]) -> LeftOwnLoop | None:
+def ranks_with_lonely_messages(case: Case) -> frozenset[int]:
+    """The ranks that wait for a message of which its peer knows nothing."""
+    return frozenset(each.rank for each in case.messages_alone if not each.message.completed)
+
+
+def _departure(rank: int, events: list[Event], *, lonely: bool) -> LeftOwnLoop | None:
     """The first event that its loop never had at that place; None where it kept its order, or none can be seen."""
     numbers: dict[Hashable, int] = {}
     keys = [numbers.setdefault(event.key, len(numbers)) for event in events]
     length, at = _round(keys)
     if not length or at >= len(keys):
         return None
+    usual = events[at - length]
+    what = what_was_done(events, keys, at, keys[at - length :], usual, lonely=lonely)
+    return LeftOwnLoop(rank, what, usual, events[at])
+
+
+def what_was_done(
+    events: Sequence[Event], keys: Sequence[int], at: int, expected: Sequence[int], usual: Event, *, lonely: bool
+) -> str:
+    """``LeftOwnLoop.what`` of the rank whose event at that place, by its key, is not the first of the ``expected``.
+
+    ``lonely``: a message that it waits for has no partner.
+    """
     fits = {
-        "left out": _agree(keys[at:], keys[at - length + 1 :]),
-        "added": _agree(keys[at + 1 :], keys[at - length :]) if at + 1 < len(keys) else 0,
-        "changed": _agree(keys[at + 1 :], keys[at - length + 1 :]) if at + 1 < len(keys) else 0,
+        "left out": _agree(keys[at:], expected[1:]),
+        "added": _agree(keys[at + 1 :], expected) if at + 1 < len(keys) else 0,
+        "changed": _agree(keys[at + 1 :], expected[1:]) if at + 1 < len(keys) else 0,
     }
-    if at + 1 < len(keys) and (keys[at + 1], keys[at]) == (keys[at - length], keys[at - length + 1]):
-        fits["swapped"] = 1 + _agree(keys[at + 2 :], keys[at - length + 2 :])
+    if [*keys[at + 1 : at + 2], keys[at]] == [*expected[:2]]:
+        fits["swapped"] = 1 + _agree(keys[at + 2 :], expected[2:])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
-    if leaves_loop([event.step for event in events], at, events[at - length].step):
-        what = "after the loop"
-    elif not fits[what]:
-        what = _alone(keys, at, events[at], events[at - length])
-    return LeftOwnLoop(rank, what, events[at - length], events[at])
+    if leaves_loop([event.step for event in events], at, usual.step, _ROUNDS):
+        return "after the loop"
+    if not fits[what] and lonely and at + 1 == len(keys) and events[at].is_message:
+        return "added"
+    return what if fits[what] else _alone(keys, at, events[at], usual)
 
 
-def _alone(keys: list[int], at: int, found: Event, usual: Event) -> str:
+def _alone(keys: Sequence[int], at: int, found: Event, usual: Event) -> str:
     """What an event is behind which nothing is known: one that came before follows what was left out, another one of
     the same line is another call there, and one of a line that was never seen was added."""
     if keys[at] in keys[:at]:
@@ -178,6 +234,6 @@ def _round(keys: list[int]) -> tuple[int, int]:
     return best[1], best[2]
 
 
-def _agree(some: list[int], others: list[int]) -> int:
+def _agree(some: Sequence[int], others: Sequence[int]) -> int:
     limit = min(len(some), len(others), _FOLLOWING)
     return next((at for at in range(limit) if some[at] != others[at]), limit)

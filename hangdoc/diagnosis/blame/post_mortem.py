@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, arguments_text, disagreement
 from hangdoc.diagnosis.blame.deciders import blame
-from hangdoc.diagnosis.blame.divergences import blame_of
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.blame.precedent import blame_of
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.context import Case

@@ -1,7 +1,7 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-They are tried in this order: code that interrupts a program, a condition on the rank, the ranks' own histories, other
-groups, exits.
+They are tried in this order: code that interrupts a program, a condition on the rank, the ranks beside them in a larger
+group, the ranks' own histories, other groups, exits.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from operator import attrgetter
 
+from hangdoc.diagnosis.blame.company import in_company
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
@@ -47,7 +48,8 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     if len(options) == 1:
         return options[0].alignment, "", options[0].guards
     # The surest comes first; each answers only if it fits exactly one of the repairs.
-    for breaks in (_by_interruption, _by_condition_on_rank, _by_own_history, _by_other_groups, _by_its_end):
+    tried = (_by_interruption, _by_condition_on_rank, _by_company, _by_own_history, _by_other_groups, _by_its_end)
+    for breaks in tried:
         found = breaks(case, options)
         if found is not None:
             option, reason = found
@@ -79,6 +81,17 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
         if match is not None:
             return match, f"only the call of {ranks_text(guarded)} is under a condition on the rank"
     return None
+
+
+def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits are alone in their call, the reason in words): each other option's call is one
+    that most ranks of a larger group made as well."""
+    company = [in_company(case, o.alignment.first) for o in options]
+    alone = [o for o, ranks in zip(options, company, strict=True) if not ranks]
+    if len(alone) != 1:
+        return None
+    others = next(ranks for ranks in company if ranks)
+    return alone[0], f"{ranks_text(others)} went the other way as well"
 
 
 def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
@@ -322,7 +335,7 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
         return alignment
     if not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
-    left_out = _from_there_on(alignment, gap.theirs)
+    left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
 
 
@@ -377,6 +390,16 @@ def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
     others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
     alike = (call.site, call.sizes, call.dtypes)
     return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
+
+
+def _up_to(calls: list[Token], mine: Token) -> list[Token]:
+    """Those of the others' calls that come before the one that the culprits are in. What the others issued ahead of
+    their devices, the culprits may still issue."""
+    if not mine.state:
+        return calls
+    kinds = [(call.op, call.site, call.sizes) for call in calls]
+    at = kinds.index(own) if (own := (mine.op, mine.site, mine.sizes)) in kinds else 0
+    return calls[: max(1, at)]
 
 
 def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:

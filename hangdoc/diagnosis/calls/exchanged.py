@@ -46,7 +46,7 @@ def is_one_too_many(programs: Mapping[int, RankProgram], mine: Token, theirs: To
     return agreement(here[1:], there) > agreement(here, there[1:])
 
 
-def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[Hashable]:
+def calls_from(programs: Mapping[int, RankProgram], call: Token, other: GroupKey) -> list[tuple[Hashable, ...]]:
     """What the rank issues from that call on in its group and the other one, without the numbers."""
     program = programs.get(call.rank)
     calls = program.tokens[call.order :] if program is not None and call.order >= 0 else [call]

@@ -93,10 +93,18 @@ def _variants(alignment: Alignment) -> Iterator[Alignment]:
 
 
 def completes(
-    programs: dict[int, RankProgram], histories: list[GroupHistory], ended: frozenset[int], repairs: list[Alignment]
+    programs: dict[int, RankProgram],
+    histories: list[GroupHistory],
+    ended: frozenset[int],
+    repairs: list[Alignment],
+    *,
+    in_order: bool = False,
 ) -> bool:
-    """True if every issued call completes with those repairs, at most one for each group."""
-    stage = _Stage(programs, histories, ended, {id(a.history): a for a in repairs})
+    """True if every issued call completes with those repairs, at most one for each group.
+
+    ``in_order``: as on devices, a rank's calls that have not completed hold up those that it issued after them.
+    """
+    stage = _Stage(programs, histories, ended, {id(a.history): a for a in repairs}, in_order)
     return stage.play()
 
 
@@ -108,6 +116,7 @@ class _Stage:
     histories: list[GroupHistory]
     ended: frozenset[int]
     repairs: dict[int, Alignment]
+    in_order: bool = False
     actors: dict[int, _Actor] = field(default_factory=dict)
     _casts: dict[int, dict[_Actor, int]] = field(default_factory=dict)
 
@@ -200,7 +209,7 @@ class _Stage:
             history = self.histories[place]
             script.edit(place, history.tokens.get(rank, []), self.edits[place][rank], _start(self.repairs[id(history)]))
         # Several pending calls at once are asynchronous and hold up no rank.
-        for token in program.pending if len(program.recording.pending) < 2 else ():
+        for token in program.pending if self.in_order or len(program.recording.pending) < 2 else ():
             place = self.index.get(token.group, -1)
             if place >= 0 and place not in edited:
                 script.entries.append((token.order, (place, token.sequence), _kind(token)))

@@ -186,6 +186,8 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
         return ""
     if gap.token.frame is None:
         return "which line issued the call was not seen"
+    if _may_follow_the_loop(case, gap.mine, gap.theirs) or _may_follow_the_loop(case, gap.theirs, gap.mine):
+        return "a loop that one side left a round sooner looks the same"
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
     sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
@@ -193,6 +195,20 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     if sought and not any(case.sources.function(frame.file, frame.line) for frame in lines):
         return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
+
+
+def _may_follow_the_loop(case: Case, call: Token, other: Token) -> bool:
+    """True if the rank of ``call`` issued nothing behind it and never made it before, while ``other`` is one that its
+    rank makes in every round: the first may be what all do after the loop.
+
+    Example: on devices, [A, B, A, B, X] against [A, B, A, B, A, B], where X is a barrier → True.
+    """
+    mine, theirs = case.programs.get(call.rank), case.programs.get(other.rank)
+    if not case.streams or mine is None or theirs is None or min(call.order, other.order) < 0:
+        return False
+    if call.order + 1 < len(mine.tokens) or any(_alike(t, call) for t in mine.tokens[: call.order]):
+        return False
+    return any(_alike(t, other) for t in theirs.tokens[: other.order])
 
 
 def _others_may_come_to_it(case: Case, blame: Blame[Diverged], gap: Gap) -> bool:

@@ -184,6 +184,7 @@ _AT_REST = frozenset(
         ActivityKind.LOCK,
         ActivityKind.PIPE,
         ActivityKind.IO,
+        ActivityKind.NOT_VISIBLE,
     }
 )
 

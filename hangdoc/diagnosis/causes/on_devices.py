@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
-from hangdoc.diagnosis.blame.divergences import given_for_the_first_time
 from hangdoc.diagnosis.blame.further_faults import Further
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
+from hangdoc.diagnosis.blame.precedent import is_another_call
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
@@ -18,6 +18,7 @@ from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.own_loop import what_it_did
 from hangdoc.diagnosis.causes.phrases import at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
@@ -30,14 +31,14 @@ _OF_EXCHANGE = 2
 
 @cause("HD101", explains=Disagreement, order=109)
 def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
-    """HD101: without stacks, other sizes that such calls have had before: it is another call, and not a wrong size."""
+    """HD101: sizes that such calls have had before, but not there: it is another call, and not a wrong size."""
     found, culprits = blame.found, blame.culprits
-    if not case.streams or found.what != "arguments" or found.site is not None or not culprits:
+    if not case.streams or found.what != "arguments" or not culprits or not is_another_call(case, found, culprits):
         return None
     others = tuple(r for r in found.tokens if r not in culprits)
-    if not others or given_for_the_first_time(case, found, [culprits, others]):
-        return None
     mine = found.tokens[culprits[0]]
+    unseen = found.site is None
+    to_see = "to see its line, keep stacks in the dumps (TORCH_INCLUDE_STACK_TRACE=true)" if unseen else ""
     return Finding(
         "HD101",
         sentence(
@@ -47,10 +48,12 @@ def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
                 Values(found.values),
             ]
         ),
-        "calls of both sizes were made before, so one side made an extra call, or skipped one",
-        "call it on every rank of the group, or on none; to see its line, keep stacks in the dumps "
-        "(TORCH_INCLUDE_STACK_TRACE=true)",
-        "which lines issued the calls was not seen",
+        joined(
+            "calls of both sizes were made before, so one side made an extra call, or skipped one",
+            "" if blame.alternatives or unseen else [Ranks(culprits), " left the order that these calls always had"],
+        ),
+        joined("call it on every rank of the group, or on none", to_see),
+        "which lines issued the calls was not seen" if unseen else "",
     )
 
 
@@ -79,6 +82,8 @@ def groups_crossed(case: Case, blame: Blame[CrossedGroups]) -> Finding:
 
 def further_sentence(case: Case, fault: Further) -> Message:
     """A fault beside the one that the verdict is about."""
+    if fault.left is not None:
+        return sentence(["independently of that, ", what_it_did(fault.left)])
     culprits, call = fault.culprits, _named(case, fault.call)
     how: dict[str, list[Message]] = {
         "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],

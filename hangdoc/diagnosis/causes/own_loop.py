@@ -16,14 +16,8 @@ from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     """HD202 of a message, HD101 of a collective that is missing or one too many, HD106 of one in another's place."""
     found = blame.found
-    odd, rank = found.odd, found.rank
-    others = tuple(r for r in sorted(case.seen) if r != rank)
-    verb = {"left out": "left out", "added": "added"}.get(found.what, "issued")
-    what: Message = [f"rank {rank} {verb} ", _named(odd)]
-    if found.what == "changed":
-        what = [what, " in place of ", _named(found.usual)]
-    if found.what == "swapped":
-        what = [what, " before ", _named(found.usual)]
+    odd = found.odd
+    others = tuple(r for r in sorted(case.seen) if r != found.rank)
     both = found.usual.is_message and found.found.is_message
     if found.what == "after the loop":
         return _left_the_loop(case, found)
@@ -37,14 +31,34 @@ def own_loop(case: Case, blame: Blame[LeftOwnLoop]) -> Finding:
     )
     return Finding(
         code,
-        sentence(what, where_they_wait(case, others)),
+        sentence(what_it_did(found), where_they_wait(case, others)),
         joined(
-            [f"in its rounds before, rank {rank} issued ", _named(found.usual), " there"],
-            ["this time it issued ", _named(found.found)],
+            *_compared(found),
         ),
         fix,
         "" if found.what != "changed" else "what it issued next was not seen",
     )
+
+
+def what_it_did(found: LeftOwnLoop) -> Message:
+    """'rank 3 left out the send to rank 4 at train.py:61 step()'."""
+    if found.what == "after the loop":
+        return [f"rank {found.rank} left the loop of ", _named(found.usual), " early"]
+    verb = {"left out": "left out", "added": "added"}.get(found.what, "issued")
+    before = {"changed": " in place of ", "swapped": " before "}.get(found.what, "")
+    instead: Message = [before, _named(found.usual)] if before else ""
+    return [f"rank {found.rank} {verb} ", _named(found.odd), instead]
+
+
+def _compared(found: LeftOwnLoop) -> list[Message]:
+    """What came there in its other rounds, or on the same stage of other pipelines, and what it issued itself."""
+    rank, usual, siblings = found.rank, found.usual, found.siblings
+    if not siblings:
+        before: Message = [f"in its rounds before, rank {rank} issued ", _named(usual), " there"]
+        return [before, ["this time it issued ", _named(found.found)]]
+    does = "has its place in another group" if len(siblings) == 1 else "have its place in other groups"
+    there: Message = [Ranks(siblings), f" {does}, and issued the {usual.op}", at(usual.frame), " there"]
+    return [there, [f"rank {rank} issued ", _named(found.found)]]
 
 
 def _left_the_loop(case: Case, found: LeftOwnLoop) -> Finding:
@@ -52,9 +66,7 @@ def _left_the_loop(case: Case, found: LeftOwnLoop) -> Finding:
     others = tuple(r for r in sorted(case.seen) if r != found.rank)
     return Finding(
         "HD102",
-        sentence(
-            [f"rank {found.rank} left the loop of ", _named(found.usual), " early"], where_they_wait(case, others)
-        ),
+        sentence(what_it_did(found), where_they_wait(case, others)),
         [f"rank {found.rank} is at ", _named(found.found), ", which comes after it"],
         "give every rank the same number of iterations (agree on the count before the loop)",
         "the loop was not read: a call at the end of one of its rounds looks the same",

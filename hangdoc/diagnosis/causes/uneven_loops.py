@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import takewhile
 
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -16,7 +17,7 @@ from hangdoc.diagnosis.condition.choice import skipped_round
 from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loop_exit import is_after_loop
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
@@ -123,40 +124,55 @@ def left_the_loop(case: Case, blame: Blame[Diverged]) -> Finding | None:
     frames = [token.frame for token in (gap.mine, gap.theirs) if token is not None and token.frame is not None]
     if any(case.sources.function(frame.file, frame.line) is not None for frame in frames):
         return None
-    culprits, others = blame.culprits, others_of(case, blame)
     mine = gap.mine or (gap.token if gap.kind == "delete" else None)
-    theirs = _calls_of_others(case, gap, others)
     if mine is None:
         return None
+    return _by_lines(case, blame, mine, _calls_of_others(case, gap, others_of(case, blame)))
+
+
+@cause("HD102", explains=WaitCycle, order=283)
+def stands_after_the_loop(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD102 of devices that wait for each other: the culprits are at a call of a loop that the others have left, or the
+    other way round."""
+    fronts = case.streams.fronts
+    mine = fronts[blame.culprits[0]].call if blame.culprits and blame.culprits[0] in fronts else None
+    others = others_of(case, blame)
+    calls = {f.call.site: f.call for r in others if (f := fronts.get(r)) is not None and f.call is not None}
+    return _by_lines(case, blame, mine, list(calls.values())) if mine is not None else None
+
+
+def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[Token]) -> Finding | None:
+    """HD102 where the culprits' call, or one of the others', comes after the loop that the other is in."""
+    culprits, others = blame.culprits, others_of(case, blame)
     early = next((t for t in theirs if is_after_loop(case, mine, t)), None)
-    late = next((t for t in theirs if is_after_loop(case, t, mine)), None) if early is None else None
+    # What ends some rounds, or every epoch, was made before: without it, a round more and a call less look the same.
+    last = (t for t in theirs if early is None and not _was_made_before(case, t))
+    late = next((t for t in last if is_after_loop(case, t, mine)), None)
     at = early or late
     if at is None:
         return None
     inside, outside = (at, mine) if early is not None else (mine, at)
     left, still = (culprits, others) if early is not None else (others, culprits)
     how = _how_it_differs(culprits, early is not None, RoundWithoutCall())
+    counted = blame.diverged
     return Finding(
         "HD102",
-        sentence(
-            [
-                Ranks(culprits),
-                " ",
-                how,
-                " of ",
-                call_at(inside),
-            ],
-            where_they_wait(case, others),
-        ),
+        sentence([Ranks(culprits), " ", how, " of ", call_at(inside)], where_they_wait(case, others)),
         [
             [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
-            _compared(_calls_from(case, blame, blame.found.alignment.history, inside)),
+            _compared(_calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
         ],
         "give every rank the same number of iterations (agree on the count first; for batches of data: "
         "DistributedSampler(drop_last=True))",
         "the loop was not read: a call at the end of one of its rounds looks the same",
     )
+
+
+def _was_made_before(case: Case, call: Token) -> bool:
+    program = case.programs.get(call.rank)
+    before = program.tokens[: max(0, call.order)] if program is not None else ()
+    return any((t.site, t.op) == (call.site, call.op) for t in before)
 
 
 def _calls_of_others(case: Case, gap: Gap, others: tuple[int, ...]) -> list[Token]:
@@ -300,7 +316,7 @@ def _calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:
     return _calls_from(case, blame, blame.found.alignment.history, inside)
 
 
-def _calls_from(case: Case, blame: Blame[Diverged], history: GroupHistory, call: Token | None) -> _Counts | None:
+def _calls_from(case: Case, blame: Blame[Explanation], history: GroupHistory, call: Token | None) -> _Counts | None:
     """How often each side made ``call`` from its line; None where that is unknown or equal."""
     if call is None or not call.site:
         return None

@@ -75,8 +75,9 @@ def _lookup(file: str, function: str) -> Landmark | None:
 
 
 @lru_cache(maxsize=1)
-def _servants() -> tuple[str, ...]:
-    return tuple(entry["name"] for entry in table(__package__, "landmarks")["thread"])
+def _servants() -> dict[str, tuple[str, str]]:
+    """The beginning of a thread's name → what it is at, and what it is at where it reduces."""
+    return {entry["name"]: (entry["words"], entry["reducing"]) for entry in table(__package__, "landmarks")["thread"]}
 
 
 def serves_another_thread(name: str) -> bool:
@@ -84,7 +85,13 @@ def serves_another_thread(name: str) -> bool:
 
     Example: 'pt_autograd_0' runs the backward pass while the thread that called ``backward()`` waits for it.
     """
-    return name.startswith(_servants())
+    return name.startswith(tuple(_servants()))
+
+
+def words_of_thread(name: str, op: str) -> str | None:
+    """What a thread of this name does in such a call, in plain words; None for one that serves no other."""
+    found = next((said for begin, said in _servants().items() if name.startswith(begin)), None)
+    return found["reduce" in op] if found is not None else None
 
 
 def landmark(frame: Frame) -> Landmark | None:

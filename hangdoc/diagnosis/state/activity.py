@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.calls.streams import Front
-from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words
+from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words, words_of_thread
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.endings import ended_with, origin
@@ -128,9 +128,10 @@ def _from_dump(rank: RankSnapshot, program: RankProgram | None, front: Front | N
         return _in_message_of_dump(rank, rank.journal, front.messages[0])
     token = pending_call(program, ())
     if token is None:
-        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "no call pending in its dump")
+        return Activity(rank.rank, rank.host, None, ActivityKind.NOT_VISIBLE, "at no pending call")
     waiting = Activity(rank.rank, rank.host, None, ActivityKind.IN_COLLECTIVE, call_text(token, program))
-    return _with_call(waiting, token)
+    found = _with_call(waiting, token)
+    return found if token.stack else replace(found, landmark=words_of_thread(token.thread, token.op))
 
 
 def _in_message_of_dump(rank: RankSnapshot, journal: Journal, message: PointToPoint) -> Activity:
