@@ -20,7 +20,11 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
+
+settings.register_profile("hangdoc", deadline=None)  # how long one example takes says how busy the machine is
+settings.load_profile("hangdoc")
 
 MARK = "RUN_OF_A_TEST"
 """Environment variable that every process of a test's job inherits, also those that left its process tree."""

@@ -39,8 +39,8 @@ _LATE = 0.7
 """Seconds that a probe may take beyond the gap. A rank with a held GIL never answers. Judgement."""
 _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
-_SOURCES = 8.0
-"""Seconds for reading the program's text: tens of ms, and seconds on an overloaded machine. Judgement."""
+_SOURCES = 3.5
+"""Seconds for reading the program's text, which takes some hundredths. Judgement."""
 _LIBRARY_SOURCES = 3.0
 """Seconds for that of the libraries on the stacks. Judgement."""
 _INJECTION_SECONDS = 10.0

@@ -33,7 +33,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "stats": (
         ("hangdoc stats .hangdoc/latest", "the latest run under watch"),
-        ("hangdoc attach 4711 --save job.hangdoc; hangdoc stats job.hangdoc", "a job that runs well"),
+        ("hangdoc stats job.hangdoc", "what hangdoc attach PID --save job.hangdoc has kept of a job that runs"),
     ),
     "explain": (
         ("hangdoc explain", "list all causes"),

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
-from hangdoc.model.journal import Journal
+from hangdoc.model.journal import Call, Journal, PointToPoint
 from hangdoc.model.operations import is_met_by_all
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -23,6 +23,7 @@ _LAST = 200
 
 _Call = tuple[Any, int]
 """(what identifies the group, number of the call in it)."""
+_Entry = TypeVar("_Entry", Call, PointToPoint)
 Issued = Mapping[_Call, tuple[float, float]]
 """Call → (the time at which the first, and at which the last rank of a host issued it); completed ones only."""
 
@@ -118,13 +119,16 @@ def _rank_moved(rank: RankSnapshot, seconds: float) -> RankSnapshot:
 
 
 def _journal_moved(journal: Journal, nanoseconds: int) -> Journal:
-    def later(created_ns: int) -> int:
-        return created_ns + nanoseconds if created_ns else 0
+    def later(at: int) -> int:
+        return at + nanoseconds if at else 0
+
+    def moved_entry(entry: _Entry) -> _Entry:
+        return replace(entry, created_ns=later(entry.created_ns), started_ns=later(entry.started_ns))
 
     return replace(
         journal,
-        calls=tuple(replace(call, created_ns=later(call.created_ns)) for call in journal.calls),
-        point_to_points=tuple(replace(p, created_ns=later(p.created_ns)) for p in journal.point_to_points),
+        calls=tuple(map(moved_entry, journal.calls)),
+        point_to_points=tuple(map(moved_entry, journal.point_to_points)),
     )
 
 

@@ -241,7 +241,9 @@ def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoin
         return "a loop after it with no round at all looks the same"
     if first.guard.kind == "decorator" and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
-    return "which items the others went over was not seen" if item_of(case, first, blame.found.gap) else ""
+    if item_of(case, first, blame.found.gap):
+        return "which items the others went over was not seen"
+    return "which of the conditions decided it was not seen" if also_on_the_way(blame.found.branch_points) else ""
 
 
 def _within_a_library(gap: Gap) -> bool:

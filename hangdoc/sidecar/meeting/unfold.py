@@ -130,7 +130,8 @@ def _later(part: Part, seconds: float) -> Part:
         return part
 
     def later(entry: _Entry) -> _Entry:
-        return replace(entry, created_ns=entry.created_ns + shift) if entry.created_ns else entry
+        started = entry.started_ns + shift if entry.started_ns else 0
+        return replace(entry, created_ns=entry.created_ns + shift, started_ns=started) if entry.created_ns else entry
 
     return replace(part, calls=tuple(map(later, part.calls)), messages=tuple(map(later, part.messages)))
 

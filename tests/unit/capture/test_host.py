@@ -53,7 +53,7 @@ def capture(*targets: RankTarget, **more: object) -> JobSnapshot:
 
 SOURCES = [
     (sockets, "read_sockets", "sockets"),
-    (sources, "collect", "source"),
+    (sources.Sources, "of_users", "source"),
     (logs, "log_files", "log"),
     (blocked_calls, "blocking_files", "files"),
 ]

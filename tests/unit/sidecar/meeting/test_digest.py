@@ -82,7 +82,8 @@ def plain(rank: RankSnapshot) -> RankSnapshot:
         for entry in in_order(found):
             stack = -1 if entry.stack < 0 else int(found.stacks[entry.stack], 16)
             group = history.groups[called[int(entry.group)]]
-            entry = replace(entry, group=group, created_ns=0, op_id=0, stack=stack)
+            begun = int(entry.started_ns > 0)
+            entry = replace(entry, group=group, created_ns=0, started_ns=begun, op_id=0, stack=stack)
             told.append(entry if found.last or not entry.completed else without_arguments(entry))
     stacks = folding.digest.stacks
     groups = tuple(
