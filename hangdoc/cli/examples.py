@@ -33,7 +33,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "stats": (
         ("hangdoc stats .hangdoc/latest", "the latest run under watch"),
-        ("hangdoc stats job.hangdoc", "what hangdoc attach PID --save job.hangdoc has kept of a job that runs"),
+        ("hangdoc stats job.hangdoc", "kept by hangdoc attach PID --save"),
     ),
     "explain": (
         ("hangdoc explain", "list all causes"),
