@@ -31,7 +31,7 @@ from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
+from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -189,10 +189,10 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
-def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
+def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
-    return thread_wait(inquiry.case)
+    return asked_in_turn(inquiry.case) or thread_wait(inquiry.case)
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
