@@ -73,6 +73,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     if point.guard.kind in CONDITIONS:
         condition = condition.removeprefix("if ")
     yield _Note(point.file, point.guard.line, "" if doubted else _ways(point, sides), condition=condition)
+    if point.made:
+        yield _Note(point.file, point.line, f"makes {point.made}")
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

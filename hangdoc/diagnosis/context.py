@@ -10,7 +10,7 @@ from functools import cached_property
 from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, distinct, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
-from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.calls.stack_calls import from_stacks, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -117,7 +117,7 @@ class Case:
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
         if not self.programs:
-            return from_stacks(self.activities)
+            return [rounds_joined(history, self.sources) for history in from_stacks(self.activities)]
         return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
 
     @cached_property

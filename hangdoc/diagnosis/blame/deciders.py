@@ -33,7 +33,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait, thread_wait
+from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.wait_cycle import cycle
 from hangdoc.diagnosis.context import Case
@@ -208,10 +208,10 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
-def waiting_threads(inquiry: Inquiry) -> Blame[ThreadWait] | None:
+def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
-    return thread_wait(inquiry.case)
+    return asked_in_turn(inquiry.case) or thread_wait(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

@@ -5,13 +5,17 @@ The same alignment works on it. What it cannot show is history, so nothing found
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import site_of
+from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.operations import operation
@@ -51,6 +55,45 @@ def from_stacks(
             )
         ]
     return [history]
+
+
+def rounds_joined(history: GroupHistory, sources: Sources) -> GroupHistory:
+    """The history in which ranks in one library's loop make one call, where the only other ranks are not in that loop.
+
+    Within a round ranks may be at different calls: who has its part of a broadcast goes on. Example: below fit(), ranks
+    0 and 3 are in the forward pass of a step, rank 2 in its backward pass, and rank 1 is after the loop over the steps
+    → ranks 0, 2 and 3 make one call.
+    """
+    calls = [tokens[0] for tokens in history.tokens.values()]
+    if len({call.op for call in calls}) < 3 or len({call.site for call in calls}) != 1:
+        return history
+    for outside in calls:
+        inside = [call for call in calls if call.op != outside.op]
+        first = inside[0].stack
+        alike = all(_in_one_loop(sources, first, call.stack) for call in inside)
+        if alike and not _in_one_loop(sources, first, outside.stack):
+            usual = Counter(call.op for call in inside).most_common(1)[0][0]
+            joined = {call.rank: [replace(call, op=usual)] for call in inside}
+            return replace(history, tokens={**history.tokens, **joined})
+    return history
+
+
+def _in_one_loop(sources: Sources, stack: Stack, other: Stack) -> bool:
+    """True if both are in the body of one loop of a library's."""
+    where = fork(stack, other, frames_of=every_frame)
+    pairs = list(zip(where.mine[: where.common + 1], where.theirs[: where.common + 1], strict=False))
+    if where.within_function is None and where.frames is not None:
+        pairs = pairs[:-1]
+    for mine, theirs in pairs:
+        tree = sources.function(mine.file, mine.line) if is_library(mine) else None
+        if tree is None:
+            continue
+        loops = [
+            {g.place for g in guards(tree, f.line) if g.kind == "loop" and not g.in_header} for f in (mine, theirs)
+        ]
+        if loops[0] & loops[1]:
+            return True
+    return False
 
 
 def apart(history: GroupHistory) -> GroupHistory:

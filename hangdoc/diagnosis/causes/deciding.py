@@ -42,7 +42,8 @@ def condition_text(
     here, there = sides[point.guarded], sides[1 - point.guarded]
     kind = point.guard.kind
     if kind in CONDITIONS:
-        return [condition, _truth(case, point, gap, here, there)]
+        made = f", under which {point.made} is made," if point.made else ""
+        return [condition, made, _truth(case, point, gap, here, there)]
     if kind == "match":
         return [condition, " was taken on ", Ranks(here), " and not on ", Ranks(there)]
     if kind == "loop":
@@ -99,7 +100,7 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
     Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
     """
-    return point is not None and point.level > 0 and case.sources.methods(point.function) > 1
+    return point is not None and point.level > 0 and not point.made and case.sources.methods(point.function) > 1
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:

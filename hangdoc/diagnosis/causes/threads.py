@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.thread_blame import ThreadWait
+from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
 
 _FIX_LOCK = (
     "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
@@ -39,6 +42,30 @@ def held_up_by_a_thread(case: Case, blame: Blame[ThreadWait]) -> Finding:
         ),
         joined(*(clauses(chain) if locked or len(chain.hops) > 2 else ()), _conclusion(chain)),
         _fix(chain),
+    )
+
+
+@cause("HD505", explains=AskedInTurn, order=344)
+def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
+    """HD505: a rank calls a step of several ranks on one of them, and waits for its answer before it calls the next."""
+    rank, serving = blame.culprits[0], blame.found.serving
+    asked = blame.found.chain.last
+    called = plain(user_stack(asked.thread.frames)[-1].function)
+    op = python_op(asked.thread.frames) or "a collective"
+    return Finding(
+        "HD505",
+        sentence(
+            [
+                [f"rank {rank} waits at ", place(case.activities[rank].where), f" for the answer of {called}() from "],
+                ["rank ", str(asked.rank), f", which waits in {op} at ", place(asked.where), " for "],
+                [Ranks(serving), ", where nobody has called it"],
+            ]
+        ),
+        [
+            [f"{called}() is a step that those ranks make together, and rank {rank} calls it on one after the other: "],
+            ["the first answer cannot come before ", Ranks(serving), " ", Verb(serving, "is", "are"), " called too"],
+        ],
+        f"call {called}() on all of them first (rpc_async), and then wait for the answers (torch.futures.wait_all)",
     )
 
 

@@ -164,7 +164,9 @@ def _forked_with_a_lock(case: Case, process: Process) -> Message:
     threads = [t for t in process.last.threads if t.frames] if process.last is not None else []
     frames = user_stack(threads[0].frames) if threads else ()
     locks = wanted(frames[0], case.sources) if frames else frozenset()
-    alone = len(threads) == 1 and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
+    # A library's threads, like the one that feeds a queue, do not hold the program's locks.
+    others = [thread for thread in threads[1:] if user_stack(thread.frames)]
+    alone = bool(threads) and not others and not is_shared_wait(threads[0]) and "futex" in (threads[0].wchan or "")
     if not locks or not alone or any(name in locks for name, _ in held(threads[0].frames, case.sources)):
         return ""
     return ["waits at ", line_of(frames[0]), f" for the lock `{min(locks)}`, {_FORKED}"]

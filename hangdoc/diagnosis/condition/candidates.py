@@ -1,13 +1,14 @@
 """The candidates: every guard at which the two sides can have diverged, and how likely each one is.
 
 Side 0 is the culprits, side 1 the others; each side is one stack and its ranks. From the outermost frame on, the two
-stacks are the same up to a function in which they are at different lines. Three kinds of guards can have sent them
+stacks are the same up to a function in which they are at different lines. Four kinds of guards can have sent them
 there:
 
 1. a guard around one side's line in that function, but not around the other's (``_in_common_function``);
 2. a guard around a line further in, in a function that only one side has called (``_in_own_calls``);
 3. for a side that is in a later round than the other: a guard of the last round (``guards_of_last_round``), or a try
-   around the whole function (``caught_outside``).
+   around the whole function (``caught_outside``);
+4. a condition on the rank around the line that made the object whose method only one side is in (``_around_makers``).
 
 Guards whose values are known to be the same on both sides are dropped; ``scores`` orders the others. Example:
 
@@ -24,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hangdoc.diagnosis.condition.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
     OF_LIBRARY,
@@ -74,6 +76,8 @@ class BranchPoint:
     """One side has left this loop and the other has not; no counter contradicts that."""
     of_library: bool = False
     """It is a library's, which the user's code only runs."""
+    made: str = ""
+    """The class of the object that is made under it, where the call is in a method of that object."""
 
 
 def diverging_guards(
@@ -96,6 +100,7 @@ def diverging_guards(
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
         for level, frame in enumerate(way[at + 1 if together is not None else at :], at + 1):
             found += _in_own_calls(sources, values, frame, side, ranks, callees, level=level, outside=passed)
+    found += _around_makers(sources, values, ways, at, ranks)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -210,6 +215,23 @@ def _in_own_calls(
         guards = [guard for guard in guards if guard.kind == "loop"]  # what it tests, the other side may never have
     points = (_scored(sources, values, guard, frame, side, ranks, outside=outside) for guard in guards)
     return [replace(point, level=level) for point in points if point is not None]
+
+
+def _around_makers(
+    sources: Sources, values: Values, ways: tuple[Stack, Stack], at: int, ranks: SideRanks
+) -> list[BranchPoint]:
+    """The conditions on the rank under which the objects were made whose methods only one side is in.
+
+    Where both sides are in such objects, made in the two arms of one condition, it only says that they differ.
+    """
+    found: list[BranchPoint] = []
+    for side in (0, 1):
+        for made in made_on_the_way(sources, ways[side], ways[1 - side], at):
+            points = (_scored(sources, values, g, made.frame, side, ranks, outside=False) for g in made.guards)
+            known = (replace(p, level=made.level, made=made.name) for p in points if p is not None and p.rank_like)
+            found += known
+    arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
+    return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
 
 
 @dataclass(frozen=True, slots=True)

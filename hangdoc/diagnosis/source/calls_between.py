@@ -74,7 +74,8 @@ def task_function(where: Frame | None, sources: Sources) -> str:
 
 
 def _passed(where: Frame | None, functions: Collection[str], waits: str, at: int, sources: Sources) -> str:
-    """The name of argument ``at`` of a call of one of the functions, at the line, or whose result it waits for."""
+    """The name of argument ``at`` of a call of one of the functions, at the line, or whose result it waits for; '' for
+    a parameter."""
     # One walk over the function: what is kept and what is called here are told apart at each node.
     tree = sources.function(where.file, where.line) if where is not None else None
     if tree is None or where is None:
@@ -88,7 +89,12 @@ def _passed(where: Frame | None, functions: Collection[str], waits: str, at: int
         for call in ast.walk(node) if here or kept else ():
             if isinstance(call, ast.Call) and _last(call.func) in functions and len(call.args) > at:
                 found = _last(call.args[at]) or found
-    return found
+    return "" if found in _parameters(tree) else found
+
+
+def _parameters(tree: ast.AST) -> set[str]:
+    """The names of the functions' parameters: which function such a name stands for, the caller decides."""
+    return {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
 
 
 def _receivers(where: Frame, methods: Collection[str], sources: Sources) -> list[str]:

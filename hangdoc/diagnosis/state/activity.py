@@ -209,7 +209,8 @@ def _what(
     if kind is None:
         found = _in_recorded_message(rank, stack, pending) or _in_recorded_store_wait(rank, thread)
     elif kind == ActivityKind.IN_COLLECTIVE:
-        found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, pending, moving)
+        own = pending if pending is not None and not _of_another(pending, process, thread) else None
+        found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, own, moving)
     if found is not None:
         return found
     rest = at_rest(process, thread, stack)

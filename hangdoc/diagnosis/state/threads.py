@@ -131,7 +131,7 @@ class Threads:
         found = []
         for rank, snapshot in self.ranks.items():
             for thread in _python_threads(snapshot.process):
-                if any(is_in(f, "remote_handler_file", "remote_handler") for f in thread.frames):
+                if runs_remote_call(thread):
                     assert snapshot.process is not None  # it has threads
                     found.append(Node(rank, snapshot.process, thread))
         return found
@@ -220,6 +220,11 @@ class Threads:
             return None, False
         found, reads = _serving(process, _other_end(file.target), self.sources)
         return (Node(owners[0], process, found) if found is not None else None), reads
+
+
+def runs_remote_call(thread: Thread) -> bool:
+    """True if the thread runs a function that another rank called."""
+    return any(is_in(f, "remote_handler_file", "remote_handler") for f in thread.frames)
 
 
 def _kind(thread: Thread) -> ActivityKind | None:

@@ -1,0 +1,75 @@
+"""Where the object was made whose method only one side is in: a callback, a hook or a handler of some ranks only.
+
+Such a method is called from a library's loop, or from a list, without a condition around the call: the condition is
+around the line that made the object. Example:
+
+    if rank == 0:
+        callbacks.append(Saver(path))    # rank 0 waits in Saver.on_step_end(), below fit()
+    fit(callbacks)
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
+from hangdoc.model.process import Frame, Stack
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A line of the user's that makes an object of the class ``name``. ``frame``: that line, in its function;
+    ``guards``: the conditions around it, outermost first; ``level``: the place of the object's method on the way, 0 for
+    the outermost frame."""
+
+    name: str
+    frame: Frame
+    guards: tuple[Guard, ...]
+    level: int
+
+
+def made_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -> list[Made]:
+    """The lines that make the objects whose methods are on ``way`` alone, from its frame ``at`` on.
+
+    Both are outermost first. Nothing is said of a class that the other side is in too, or that some line makes under
+    no condition. Example: as above → line 2, under `if rank == 0:`.
+    """
+    theirs = {class_of(frame) for frame in other}
+    found: list[Made] = []
+    for level, frame in enumerate(way[at:], at):
+        name = class_of(frame)
+        if not name or name in theirs:
+            continue
+        theirs.add(name)
+        made = [Made(name, where, around, level) for where, around in _makers(sources, name)]
+        found += made if all(each.guards for each in made) else []
+    return found
+
+
+def class_of(frame: Frame) -> str:
+    """The class of the method that the frame is in: 'Saver' of 'Saver.on_step_end'; '' for what is no method."""
+    owner = frame.function.rpartition(".")[0].rpartition(".")[2]
+    return "" if owner.startswith("<") else owner
+
+
+def _makers(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
+    """(the line, the conditions around it) of each call of the class in the user's code."""
+    seen: set[tuple[str, int]] = set()
+    for file in sources.files():
+        if is_library(Frame(file, 0, "")):
+            continue
+        for _, tree in sources.trees(file):
+            for node in ast.walk(tree):
+                if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] != name:
+                    continue
+                if (file, node.lineno) in seen:
+                    continue
+                seen.add((file, node.lineno))
+                function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
+                around = guards(tree, node.lineno)
+                yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)

@@ -1,0 +1,58 @@
+"""Ranks in one round of a library's loop make one call, where another rank has left that loop."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hangdoc.diagnosis.calls.stack_calls import from_stacks, rounds_joined
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import SourceText
+
+FILE, LIBRARY = "/job/train.py", "/venv/lib/python3.11/site-packages/somelib/trainer.py"
+FIT = SourceText(
+    LIBRARY, "fit", 1, "def fit(self):\n    for batch in self.batches:\n        self.step(batch)\n    self.end()"
+)
+SOURCES = Sources((FIT,))
+
+
+def activity(rank: int, op: str, line: int, *, user_line: int = 5) -> Activity:
+    stack = (Frame(LIBRARY, 30 + len(op), op), Frame(LIBRARY, line, "fit"), Frame(FILE, user_line, "main"))
+    return Activity(rank, "node", rank + 10, ActivityKind.IN_COLLECTIVE, op, where=stack[-1], stack=stack, op=op)
+
+
+FORWARD, BACKWARD, AFTER = ("broadcast", 3), ("all_reduce", 3), ("all_gather", 4)
+
+
+def ops(*calls: tuple[str, int], sources: Sources = SOURCES) -> list[str]:
+    (history,) = from_stacks({rank: activity(rank, *call) for rank, call in enumerate(calls)})
+    joined = rounds_joined(history, sources)
+    return [joined.tokens[rank][0].op for rank in range(len(calls))]
+
+
+def test_one_rank_has_left_the_loop():
+    found = ops(FORWARD, AFTER, BACKWARD, FORWARD)
+    assert found == ["broadcast", "all_gather", "broadcast", "broadcast"]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        (FORWARD, BACKWARD, FORWARD),  # within the loop, that is the whole difference
+        (FORWARD, BACKWARD, ("scatter", 3)),  # nobody has left it
+        (AFTER, ("barrier", 4), FORWARD),  # and here nobody else is in it
+    ],
+)
+def test_nothing_is_joined(calls: tuple[tuple[str, int], ...]):
+    assert ops(*calls) == [op for op, _ in calls]
+
+
+def test_without_the_librarys_source_nothing_is_joined():
+    calls = FORWARD, AFTER, BACKWARD
+    assert ops(*calls, sources=Sources(())) == [op for op, _ in calls]
+    of_the_user = Sources((replace(FIT, file=FILE),))
+    assert ops(*calls, sources=of_the_user) == [op for op, _ in calls]
