@@ -89,6 +89,7 @@ def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     lonely = ranks_with_lonely_messages(case)
     departed = (_departure(rank, mine, lonely=rank in lonely) for rank, mine in events.items())
     found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
+    found = [odd for odd in found if not _is_made_by_all(case, odd)]
     if not found:
         return None
     if all(each.what == "swapped" and each.found.op == "send" for each in found) and _all_send(case):
@@ -110,6 +111,21 @@ def _is_usual_elsewhere(odd: LeftOwnLoop, events: Mapping[int, list[Event]]) -> 
     taken = own[at - 1].role, odd.found.role
     return any(
         (a.role, b.role) == taken for rank, mine in events.items() if rank != odd.rank for a, b in pairwise(mine)
+    )
+
+
+def _is_made_by_all(case: Case, odd: LeftOwnLoop) -> bool:
+    """True if it added a collective that every other member of the group issued as well: the program adds it now and
+    then, as a loss that is told every tenth step."""
+    event = odd.found
+    group = case.programs[odd.rank].groups.get(event.group)
+    if odd.what != "added" or event.is_message or group is None:
+        return False
+    others = [case.programs.get(rank) for rank in group.members if rank != odd.rank]
+    return bool(others) and all(
+        other is not None
+        and any((t.group, t.sequence, t.op) == (group.key, event.number, event.op) for t in other.tokens)
+        for other in others
     )
 
 

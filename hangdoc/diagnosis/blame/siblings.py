@@ -96,6 +96,8 @@ def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOw
         usual = events[others[0]][at] if others else None
         if not odd or usual is None or not all(_kept_by_its_group(programs[rank], usual, odd) for rank in odd):
             return None
+        if any(_is_a_habit(events, rank, at, others) for rank in odd):
+            return None
         for rank in odd:
             expected = keys[others[0]][at:]
             what = what_was_done(events[rank], keys[rank], at, expected, usual, lonely=rank in lonely)
@@ -112,6 +114,15 @@ def _odd(sides: list[list[int]], concerned: set[int]) -> list[int]:
         return fewer
     left = [side for side in sides if concerned.intersection(side)]
     return left[0] if len(sides) == 2 and len(left) == 1 and len(left[0]) == 1 else []
+
+
+def _is_a_habit(events: dict[int, list[Event]], rank: int, at: int, others: tuple[int, ...]) -> bool:
+    """True if the rank does at that place what it does at other times as well, and the others never do: then it has a
+    part of its own. Example: the first rank of its stage alone takes the sampled tokens of each step."""
+    role = events[rank][at].role
+    return sum(event.role == role for event in events[rank]) > 1 and not any(
+        event.role == role for other in others for event in events[other]
+    )
 
 
 def _kept_by_its_group(program: RankProgram, usual: Event, odd: list[int]) -> bool:
