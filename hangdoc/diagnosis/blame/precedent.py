@@ -38,9 +38,8 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
     if found.what != "arguments" or not case.streams:
         return blamed
     if not blamed.alternatives:
-        return (
-            replace(blamed, confidence=Confidence.LIKELY) if is_another_call(case, found, blamed.culprits) else blamed
-        )
+        doubted = is_another_call(case, found, blamed.culprits) or changed_places(case, found, blamed.culprits)
+        return replace(blamed, confidence=Confidence.LIKELY) if doubted else blamed
     sides = [blamed.culprits, *blamed.alternatives]
     new = given_for_the_first_time(case, found, sides)
     if len(new) == 1:
@@ -59,9 +58,8 @@ def is_another_call(case: Case, found: Disagreement, culprits: tuple[int, ...]) 
     others = tuple(rank for rank in found.tokens if rank not in culprits)
     if not others or given_for_the_first_time(case, found, [culprits, others]):
         return False
-    # Ranks of one call may issue it from lines of their own, as the root of a broadcast does: lines are not compared.
     mine, theirs = (found.tokens[ranks[0]] for ranks in (culprits, others))
-    here, there = ([kind[:-1] for kind in calls_from(case.programs, call, call.group)] for call in (mine, theirs))
+    here, there = _from_there_on(case, mine), _from_there_on(case, theirs)
     if is_exchanged(here, there) or _goes_on_alike(here[1:], there[1:]):
         return False
     if found.site is None:
@@ -69,6 +67,20 @@ def is_another_call(case: Case, found: Disagreement, culprits: tuple[int, ...]) 
     # Arguments that the line never had are wrong ones, though other lines have them.
     known = any(_kind(call) == _kind(mine) for _, calls in _alike(case, found) for call in calls if call is not mine)
     return known and out_of_turn(case, found, culprits) and not out_of_turn(case, found, others)
+
+
+def changed_places(case: Case, found: Disagreement, culprits: tuple[int, ...]) -> bool:
+    """True if the culprits make the others' call later, and what follows agrees: then two calls changed places, and
+    none may have wrong arguments."""
+    other = next((token for rank, token in found.tokens.items() if rank not in culprits), None)
+    mine = found.tokens[culprits[0]]
+    return other is not None and is_exchanged(_from_there_on(case, mine), _from_there_on(case, other))
+
+
+def _from_there_on(case: Case, call: Token) -> list[tuple[Hashable, ...]]:
+    """What its rank issues from that call on in the group. Ranks of one call may issue it from lines of their own, as
+    the root of a broadcast does: lines are not compared."""
+    return [kind[:-1] for kind in calls_from(case.programs, call, call.group)]
 
 
 def _goes_on_alike(here: Sequence[Hashable], there: Sequence[Hashable]) -> bool:
