@@ -10,7 +10,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.crossed_groups import CrossedGroups
 from hangdoc.diagnosis.blame.further_faults import Further
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
-from hangdoc.diagnosis.blame.precedent import is_another_call
+from hangdoc.diagnosis.blame.precedent import changed_places, is_another_call
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.exchanged import is_swapped, issued_by_another_thread
@@ -54,6 +54,28 @@ def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
         ),
         joined("call it on every rank of the group, or on none", to_see),
         "which lines issued the calls was not seen" if unseen else "",
+    )
+
+
+@cause("HD106", explains=Disagreement, order=108)
+def calls_in_another_order(case: Case, blame: Blame[Disagreement]) -> Finding | None:
+    """HD106: the culprits make the others' call later, and what follows agrees: two calls of a name changed places."""
+    found, culprits = blame.found, blame.culprits
+    if not case.streams or found.what != "arguments" or not culprits or not changed_places(case, found, culprits):
+        return None
+    others = tuple(r for r in found.tokens if r not in culprits)
+    mine = found.tokens[culprits[0]]
+    return Finding(
+        "HD106",
+        sentence(
+            [
+                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
+                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
+                Values(found.values),
+            ]
+        ),
+        [Does(culprits, "makes", "make"), " that call later: two calls changed places"],
+        "issue the same operation, in the same order, on every rank of the group",
     )
 
 
