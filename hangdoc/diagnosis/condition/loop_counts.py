@@ -233,11 +233,14 @@ def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
 
 
 def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
-    """True if an exception took the ranks out of the loop: its source shows no other way.
+    """True if an exception took the ranks out of the loop: they still handle one that was raised below it, or its
+    source shows no other way.
 
-    The loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in the execution before.
-    Example: `for i in range(4)` with calls [4, 4, 2] → True.
+    In the second case the loop goes round equally often everywhere, and yet the ranks made fewer calls in it than in
+    the execution before. Example: `for i in range(4)` with calls [4, 4, 2] → True.
     """
+    if left and all(_handles_what_it_raised(case, loop, rank) for rank in left):
+        return True
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
@@ -251,6 +254,16 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
     # Executions with nothing in between look like one.
     cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
     return bool(cut) and all(cut)
+
+
+def _handles_what_it_raised(case: Case, loop: BranchPoint, rank: int) -> bool:
+    """True if the rank is in an `except` or `finally` suite, for an exception that came out of the loop."""
+    journal = case.ranks[rank].journal if rank in case.ranks else None
+    first, last = loop.guard.span
+    return journal is not None and any(
+        (frame.file, plain(frame.function)) == (loop.file, loop.function) and first <= frame.line <= last
+        for frame in (journal.handled_at if journal.handled else ())
+    )
 
 
 def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) -> bool:
