@@ -233,7 +233,23 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ],
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
         "(all_reduce it)",
+        "one more call of the stage before looks the same" if _goes_on_alike(case, gap) else "",
     )
+
+
+def _goes_on_alike(case: Case, gap: Gap) -> bool:
+    """True if a side is in a call of the library like the one before it, which the other may have made less often.
+
+    Example: the culprits are in the third of several calls that reduce logged values, the others train → True.
+    """
+    for token in (gap.mine, gap.theirs):
+        program = case.programs.get(token.rank) if token is not None else None
+        if token is None or program is None or token.order < 1:
+            continue
+        said = words(token.stack)
+        if said and words(program.token(token.order - 1).stack) == said:
+            return True
+    return False
 
 
 def _stage_hook(stack: Stack) -> Frame | None:
