@@ -3,7 +3,6 @@
 # requires = ["datasets"]
 # watch = "--give-up-after 8"
 # outcome = "hang"
-# outcome = "hang"
 # causes_any = ["HD508", "HD101"]
 # culprits_any = [[0], [1, 2]]
 # lines = [27, 28, 29, 45, 46, 47, 50, 52, 53]
