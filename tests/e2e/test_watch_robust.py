@@ -370,7 +370,9 @@ def test_the_public_names_are_there_and_lazy() -> None:
         "print([getattr(hangdoc, name).__name__ for name in hangdoc.__all__], 'torch' in sys.modules)\n"
     )
     done = subprocess.run([PYTHON, "-c", code], env=environment(), capture_output=True, text=True, check=True)
-    assert done.stdout == "['Diagnosis', 'JobSnapshot', 'attach', 'diagnose', 'load', 'watch'] False\n"
+    names = ["Diagnosis", "JobSummary", "JobSnapshot", "WatchOptions"]
+    names += ["attach", "diagnose", "jobs", "load", "snapshot", "watch"]
+    assert done.stdout == f"{names} False\n"
 
 
 def test_the_version_is_the_packages() -> None:
