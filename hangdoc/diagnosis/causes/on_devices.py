@@ -35,19 +35,11 @@ def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
     found, culprits = blame.found, blame.culprits
     if not case.streams or found.what != "arguments" or not culprits or not is_another_call(case, found, culprits):
         return None
-    others = tuple(r for r in found.tokens if r not in culprits)
-    mine = found.tokens[culprits[0]]
     unseen = found.site is None
     to_see = "to see its line, keep stacks in the dumps (TORCH_INCLUDE_STACK_TRACE=true)" if unseen else ""
     return Finding(
         "HD101",
-        sentence(
-            [
-                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
-                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
-                Values(found.values),
-            ]
-        ),
+        _calls_another(case, found, culprits),
         joined(
             "calls of both sizes were made before, so one side made an extra call, or skipped one",
             "" if blame.alternatives or unseen else [Ranks(culprits), " left the order that these calls always had"],
@@ -63,19 +55,23 @@ def calls_in_another_order(case: Case, blame: Blame[Disagreement]) -> Finding | 
     found, culprits = blame.found, blame.culprits
     if not case.streams or found.what != "arguments" or not culprits or not changed_places(case, found, culprits):
         return None
-    others = tuple(r for r in found.tokens if r not in culprits)
-    mine = found.tokens[culprits[0]]
     return Finding(
         "HD106",
-        sentence(
-            [
-                [Does(culprits, "calls", "call"), " ", _named(case, mine), " where "],
-                [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
-                Values(found.values),
-            ]
-        ),
+        _calls_another(case, found, culprits),
         [Does(culprits, "makes", "make"), " that call later: two calls changed places"],
         "issue the same operation, in the same order, on every rank of the group",
+    )
+
+
+def _calls_another(case: Case, found: Disagreement, culprits: tuple[int, ...]) -> Message:
+    """'Rank 1 calls broadcast #9 where ranks 0, 2 and 3 make another call of that name: [64, 100] …'."""
+    others = tuple(r for r in found.tokens if r not in culprits)
+    return sentence(
+        [
+            [Does(culprits, "calls", "call"), " ", _named(case, found.tokens[culprits[0]]), " where "],
+            [Ranks(others), " ", Verb(others, "makes", "make"), " another call of that name: "],
+            Values(found.values),
+        ]
     )
 
 
