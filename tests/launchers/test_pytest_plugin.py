@@ -9,6 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import inner_pytest
+from conftest import TORCH_ABORTS
 
 import hangdoc
 from hangdoc.pytest_plugin.job import RunJob
@@ -200,9 +201,14 @@ def test_a_job_of_the_fixture_is_left_to_its_own_watch(tmp_path: Path) -> None:
 
 
 def test_the_example_of_the_guide(tmp_path: Path) -> None:
+    # Its healthy job ends right after a call, where torch itself aborts now and then.
     page = resources.files("hangdoc").joinpath("guide", "pytest.md").read_text(encoding="utf-8")
     example, _ = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
-    done = inner_pytest.run(tmp_path, example, "-rP")
+    for attempt in range(3):
+        (tmp_path / str(attempt)).mkdir()
+        done = inner_pytest.run(tmp_path / str(attempt), example, "-rP")
+        if TORCH_ABORTS not in done.output:
+            break
     assert "2 passed" in done.output, done.output
     # What the job and its watch print is what the tests print.
     assert "Rank 0 alone calls barrier at test_it.py:" in " ".join(done.output.split())

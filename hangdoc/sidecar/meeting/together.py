@@ -96,6 +96,8 @@ class Together:
         # One rule for each place in the meeting: the lead, a member, a watch that has found nobody yet.
         if self._lacking_since is None or self._options.meet == "off":
             return False
+        if self._meeting.verdict not in (None, self._delivered):
+            return True  # the lead has judged, and may have ended its job and the meeting by now: its word comes first
         view = self._meeting.view
         coming = now - self._lacking_since < _MEETING_SECONDS + self._meeting.late_by
         if isinstance(view, LeadView):

@@ -247,6 +247,15 @@ def test_a_host_whose_clock_is_wrong_was_looked_at_at_the_same_moment(watch: Wat
     assert [rank.exit.at for rank in whole.ranks if rank.exit] == [1.0, 1.0, 1.0 - 60.0 * minutes, 1.0 - 60.0 * minutes]
 
 
+def test_a_verdict_that_has_come_is_told_before_anything_is_judged_here(watch: Watch) -> None:
+    lost = AloneView("the lead is gone", lost=True)
+    assert not watch.holds(31.0, lost)
+    watch.meeting.verdict = Verdict(1, "hang", "Rank 3 hangs it.", "b")
+    assert watch.holds(31.0, lost)
+    assert watch.together.verdict() is not None
+    assert not watch.holds(31.0, lost)
+
+
 def test_after_a_restart_other_watches_get_time_again(watch: Watch) -> None:
     assert not watch.holds(31.0, AloneView("the lead is gone", lost=True))
     targets = [RankTarget(rank, 20 + rank if rank < 2 else None, "probe", 4) for rank in range(4)]
