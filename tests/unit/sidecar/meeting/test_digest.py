@@ -152,6 +152,8 @@ def test_the_diagnosis_is_that_of_everything(name: str) -> None:
     ranks = [rank.rank for rank in job.ranks]
     if len(ranks) < 2:
         pytest.skip("one host has all of it")
+    if name == "world_size_typo":
+        pytest.skip("its ranks say that one host starts all of them, one of which is nowhere: it cannot be split")
     hosts = [part(job, f"h{rank}", {rank}, {}) for rank in ranks]
     for order in (hosts, hosts[::-1]):
         same_document(order, Meeting(order[0], order[1:]))
