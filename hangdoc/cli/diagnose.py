@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
-from hangdoc.cli.options import Color, Verbose
+from hangdoc.cli.options import Color, SavedJob, Verbose
 from hangdoc.config import environment_variable
 from hangdoc.errors import UsageError
 from hangdoc.progress import working
@@ -22,14 +22,7 @@ app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings=
 # Long because typer reads the options from the parameters.
 @app.command()
 def diagnose(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...",
-            help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
-            " snapshot or run directory of each.",
-        ),
-    ],
+    paths: SavedJob,
     report: Annotated[
         list[Path] | None,
         typer.Option(

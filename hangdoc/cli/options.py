@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -54,5 +55,14 @@ Verbose = Annotated[
         "-v",
         envvar=environment_variable("verbose"),
         help="Report all evidence and every stack, not only what decides.",
+    ),
+]
+
+SavedJob = Annotated[
+    list[Path],
+    typer.Argument(
+        metavar="PATH...",
+        help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
+        " snapshot or run directory of each.",
     ),
 ]

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from hangdoc.cli.options import SavedJob
+
 
 def stats(
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="PATH...",
-            help="Snapshot file, run directory, or directory of flight-recorder dumps. Of a job on several hosts: one"
-            " snapshot or run directory of each.",
-        ),
-    ],
+    paths: SavedJob,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Count a job's collectives, and say how far apart the ranks issue them and who comes last.
@@ -37,9 +30,10 @@ def stats(
 
         typer.echo(dumps(asdict(found), indent=1))
         return
+    from hangdoc.model.wording import in_ascii
     from hangdoc.report import statistics
+    from hangdoc.report.terminal import shown_by
 
-    text = statistics.render(found, width=max(60, min(140, shutil.get_terminal_size((100, 24)).columns)))
-    if "utf" not in (sys.stdout.encoding or "").lower():
-        text = text.encode(sys.stdout.encoding or "ascii", "replace").decode(sys.stdout.encoding or "ascii")
-    typer.echo(text, nl=False)
+    shown = shown_by(sys.stdout)
+    text = statistics.render(found, width=max(60, shown.width))
+    typer.echo(text if shown.unicode else in_ascii(text), nl=False)

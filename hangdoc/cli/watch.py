@@ -9,6 +9,7 @@ import typer
 
 from hangdoc.cli.options import Color, Duration, Verbose
 from hangdoc.config import environment_variable as env
+from hangdoc.sidecar.options import MOST_ENTRIES, RECORDED
 
 app = typer.Typer(
     add_completion=False,
@@ -109,12 +110,12 @@ def watch(
             help="What each rank keeps of what it does, of collectives, messages, store (waits on it) and phases (data "
             "loading, forward, backward, optimizer step).",
         ),
-    ] = "collectives,messages,store",
+    ] = ",".join(RECORDED),
     entries: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=20_000,
+            max=MOST_ENTRIES,
             metavar="N",
             envvar=env("entries"),
             show_default="2,000 collectives, 1,000 of all else",

@@ -94,7 +94,7 @@ def _forget(state):
         for held in [state.listener, *(client.socket for client in state.clients.values())]:
             if held is not None:
                 held.close()
-        hangdoc_probe.STATE = hangdoc_probe.State(state.folder)
+        hangdoc_probe.STATE = hangdoc_probe.State(state.folder, state.settings)
         state.allow()
     except Exception:  # never into the user's fork
         hangdoc_probe.STATE = None
