@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
+from hangdoc.diagnosis.calls.events import Events
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, distinct, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
 from hangdoc.diagnosis.calls.stack_calls import from_stacks, rounds_joined
@@ -102,6 +103,11 @@ class Case:
         found = programs(self.job)
         recorded = any(p.journal.calls or any(m.state for m in p.journal.point_to_points) for p in found.values())
         return found if recorded else {}
+
+    @cached_property
+    def events(self) -> Events:
+        """What each rank issued, in one order."""
+        return Events(self.programs)
 
     @cached_property
     def streams(self) -> Streams:

@@ -9,19 +9,16 @@ Example: recv 1, send 2, all_reduce, recv 1, send 2, all_reduce, recv 1, all_red
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 
-from hangdoc.diagnosis.calls.history import RankProgram
-from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop, step
+from hangdoc.diagnosis.calls.events import Event
+from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.stacks import site_of, user_stack
-from hangdoc.model.journal import PointToPoint
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
-from hangdoc.model.operations import operation
-from hangdoc.model.process import Frame
 
 _MOST_EVENTS = 600
 """Of each rank, the newest; chosen by hand: a loop's round has some dozens."""
@@ -36,30 +33,6 @@ _ROUNDS = 2
 hand."""
 _FOLLOWING = 12
 """Events after the odd one that are compared; chosen by hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A call or a batch of messages, as the rank's loop repeats it."""
-
-    key: Hashable
-    """What makes two events of the rank the same."""
-    role: tuple[Hashable, ...]
-    """What makes events of two ranks the same that run one program in groups of their own: the group's name first."""
-    op: str
-    peers: tuple[int, ...]
-    """Of messages."""
-    group: str
-    created_ns: int
-    step: Step
-    frame: Frame | None
-    number: int = 0
-    """Of a call: that of its group."""
-
-    @property
-    def is_message(self) -> bool:
-        """True if it passes messages."""
-        return bool(self.peers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +58,7 @@ class LeftOwnLoop(Explanation):
 def left_own_loop(case: Case) -> Blame[LeftOwnLoop] | None:
     """The one rank that left its own loop's order, in a job whose devices wait in messages."""
     waiting = sorted(case.seen & case.programs.keys(), key=lambda r: (case.activities[r].kind not in MESSAGES, r))
-    events = {rank: events_of(case.programs[rank])[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
+    events = {rank: case.events.of(rank)[-_MOST_EVENTS:] for rank in waiting[:_MOST_RANKS]}
     lonely = ranks_with_lonely_messages(case)
     departed = (_departure(rank, mine, lonely=rank in lonely) for rank, mine in events.items())
     found = [odd for odd in departed if odd is not None and not _is_usual_elsewhere(odd, events)]
@@ -134,53 +107,6 @@ def _all_send(case: Case) -> bool:
     return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
 
 
-def events_of(program: RankProgram) -> list[Event]:
-    """What the rank issued, in its order."""
-    journal = program.journal
-    found: list[tuple[int, int, Event]] = []
-    for place, call in enumerate(journal.calls):
-        stack = journal.stack(call.stack)
-        site = site_of(stack)
-        key = (call.group, call.op, call.input_sizes, site)
-        role: tuple[Hashable, ...] = (
-            named_group(program, call.group)[0],
-            call.op,
-            call.input_sizes if operation(call.op).sized else (),
-            site,
-        )
-        event = Event(
-            key, role, call.op, (), call.group, call.created_ns, step(key, stack), _first(stack), call.sequence
-        )
-        found.append((call.created_ns, place, event))
-    batches: dict[tuple[str, int], list[PointToPoint]] = {}
-    for message in journal.point_to_points:
-        number = (message.group, message.batch) if message.batch else ("", -len(batches) - 1)
-        batches.setdefault(number, []).append(message)
-    for messages in batches.values():
-        first = messages[0]
-        stack = journal.stack(first.stack)
-        ways = tuple(sorted((m.op, m.peer) for m in messages))
-        op = first.op if len(messages) == 1 else "batch_isend_irecv"
-        peers = tuple(sorted({m.peer for m in messages}))
-        what = (first.group, ways, site_of(stack))
-        label, members = named_group(program, first.group)
-        places = tuple((op, members.index(peer) if peer in members else peer) for op, peer in ways)
-        role = (label, places, site_of(stack))
-        event = Event(what, role, op, peers, first.group, first.created_ns, step(what, stack), _first(stack))
-        found.append((first.created_ns, len(found), event))
-    return [event for _, _, event in sorted(found, key=lambda each: each[:2])]
-
-
-def named_group(program: RankProgram, name: str) -> tuple[str, tuple[int, ...]]:
-    """(what the group is called in all rows of a mesh, its members)."""
-    group = program.groups.get(name)
-    return (group.description or name, group.members) if group is not None else (name, ())
-
-
-def _first(stack: Sequence[Frame]) -> Frame | None:
-    return next(iter(user_stack(tuple(stack))), None)
-
-
 def ranks_with_lonely_messages(case: Case) -> frozenset[int]:
     """The ranks that wait for a message of which its peer knows nothing."""
     return frozenset(each.rank for each in case.messages_alone if not each.message.completed)
@@ -194,16 +120,23 @@ def _departure(rank: int, events: list[Event], *, lonely: bool) -> LeftOwnLoop |
     if not length or at >= len(keys):
         return None
     usual = events[at - length]
-    what = what_was_done(events, keys, at, keys[at - length :], usual, lonely=lonely)
+    what = what_was_done(events, keys, at, keys[at - length :], usual, kind=attrgetter("key"), lonely=lonely)
     return LeftOwnLoop(rank, what, usual, events[at])
 
 
 def what_was_done(
-    events: Sequence[Event], keys: Sequence[int], at: int, expected: Sequence[int], usual: Event, *, lonely: bool
+    events: Sequence[Event],
+    keys: Sequence[int],
+    at: int,
+    expected: Sequence[int],
+    usual: Event,
+    *,
+    kind: Callable[[Event], Hashable],
+    lonely: bool,
 ) -> str:
     """``LeftOwnLoop.what`` of the rank whose event at that place, by its key, is not the first of the ``expected``.
 
-    ``lonely``: a message that it waits for has no partner.
+    ``kind``: what makes two events the same; ``lonely``: a message that it waits for has no partner.
     """
     fits = {
         "left out": _agree(keys[at:], expected[1:]),
@@ -214,7 +147,8 @@ def what_was_done(
         fits["swapped"] = 1 + _agree(keys[at + 2 :], expected[2:])
     # Of equally good ones the first: a call that is missing is the most common fault.
     what = max(fits, key=lambda each: fits[each])
-    if leaves_loop([event.step for event in events], at, usual.step, _ROUNDS):
+    steps = [Step(kind(event), event.path) for event in events]
+    if leaves_loop(steps, at, Step(kind(usual), usual.path), _ROUNDS):
         return "after the loop"
     if not fits[what] and lonely and at + 1 == len(keys) and events[at].is_message:
         return "added"

@@ -10,17 +10,21 @@ goes on as rank 0 does → it left one out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable
 from dataclasses import replace
+from operator import attrgetter
 
-from hangdoc.diagnosis.blame.own_loop import Event, LeftOwnLoop, events_of, named_group, what_was_done
+from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop, what_was_done
 from hangdoc.diagnosis.blame.tie_break import ranks_text
+from hangdoc.diagnosis.calls.events import Event, named_group
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.calls.message_pairs import Alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
 
+_role = attrgetter("role")
 _MOST_RANKS = 256
 """That are compared; chosen by hand: each has all that its ring holds."""
 
@@ -46,7 +50,7 @@ def departures(case: Case) -> list[LeftOwnLoop]:
     alone = [each for each in case.messages_alone if not each.message.completed]
     found: list[LeftOwnLoop] = []
     for ranks in _siblings(programs):
-        parted = _parted({rank: programs[rank] for rank in ranks}, alone)
+        parted = _parted(case, {rank: programs[rank] for rank in ranks}, alone)
         if parted is None:
             return []
         found += parted
@@ -74,14 +78,13 @@ def _siblings(programs: dict[int, RankProgram]) -> list[list[int]]:
     return [ranks for ranks in by_place.values() if len(ranks) > 1]
 
 
-def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOwnLoop] | None:
+def _parted(case: Case, programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOwnLoop] | None:
     """The ranks that issued another event than their siblings, each at the first place where it did; None where it
     cannot be told which side did. ``alone``: the messages without a partner."""
     concerned = {rank for each in alone for rank in each.pair}
     lonely = {each.rank for each in alone}
-    events = _from_common_start(programs)
-    numbers: dict[Hashable, int] = {}
-    keys = {rank: [numbers.setdefault(e, len(numbers)) for e in mine] for rank, mine in _roles(events).items()}
+    events = _from_common_start(case, programs)
+    keys = _numbered(events)
     found = []
     for at in range(max(map(len, keys.values()), default=0)):
         by_key: dict[int, list[int]] = {}
@@ -100,7 +103,9 @@ def _parted(programs: dict[int, RankProgram], alone: list[Alone]) -> list[LeftOw
             return None
         for rank in odd:
             expected = keys[others[0]][at:]
-            what = what_was_done(events[rank], keys[rank], at, expected, usual, lonely=rank in lonely)
+            what = what_was_done(
+                events[rank], keys[rank], at, expected, usual, kind=attrgetter("role"), lonely=rank in lonely
+            )
             own = _of_its_own(programs, others[0], rank, usual)
             found.append(LeftOwnLoop(rank, what, own, events[rank][at], others))
             del keys[rank]
@@ -144,35 +149,44 @@ def _of_its_own(programs: dict[int, RankProgram], sibling: int, rank: int, event
     return replace(event, peers=tuple(mine[members.index(peer)] for peer in event.peers if peer in members))
 
 
-def _roles(events: dict[int, list[Event]]) -> dict[int, list[Hashable]]:
-    """``Event.role`` of each, without a line that one rank alone has: the arms of a condition on the rank match."""
-    having: dict[tuple[Hashable, ...], set[int]] = {}
-    for rank, mine in events.items():
-        for event in mine:
-            having.setdefault(event.role, set()).add(rank)
-    own = {role for role, ranks in having.items() if len(ranks) == 1}
-    alike = {role for role in having if any(role[:-1] == each[:-1] for each in own)}
-    return {rank: [e.role[:-1] if e.role in alike else e.role for e in mine] for rank, mine in events.items()}
+def _numbered(events: dict[int, list[Event]]) -> dict[int, list[int]]:
+    """``Event.role`` of each as a number, without a line that one rank alone has: the arms of a condition on the rank
+    match. Ranks that have one list of events in common have one list of numbers."""
+    lists = {id(mine): mine for mine in events.values()}
+    having = Counter(map(id, events.values()))
+    roles: dict[tuple[Hashable, ...], int] = {}
+    for key, mine in lists.items():
+        for role in {event.role for event in mine}:
+            roles[role] = roles.get(role, 0) + having[key]
+    own = {role[:-1] for role, ranks in roles.items() if ranks == 1}
+    numbers: dict[Hashable, int] = {}
+    number_of = {role: numbers.setdefault(role[:-1] if role[:-1] in own else role, len(numbers)) for role in roles}
+    numbered = {key: [number_of[event.role] for event in mine] for key, mine in lists.items()}
+    return {rank: numbered[id(mine)] for rank, mine in events.items()}
 
 
-def _by_role(event: Event) -> Event:
-    return replace(event, step=replace(event.step, kind=event.role))
-
-
-def _from_common_start(programs: dict[int, RankProgram]) -> dict[int, list[Event]]:
+def _from_common_start(case: Case, programs: dict[int, RankProgram]) -> dict[int, list[Event]]:
     """What each of them issued. Rings forget at different places: then all begin with a collective that all of them
     still have; {} where there is none."""
-    # In a group of its own a rank waits for nobody, and may do what it likes.
-    events = {
-        rank: [_by_role(e) for e in events_of(p) if len(named_group(p, e.group)[1]) != 1]
-        for rank, p in programs.items()
-    }
+    events: dict[int, list[Event]] = {}
+    shared: dict[Hashable, list[Event]] = {}
+    for rank, program in programs.items():
+        # In a group of its own a rank waits for nobody, and may do what it likes.
+        alone = frozenset(name for name, group in program.groups.items() if len(group.members) == 1)
+        issued = case.events.of(rank)
+        if (id(issued), alone) not in shared:
+            shared[id(issued), alone] = [e for e in issued if e.group not in alone] if alone else issued
+        events[rank] = shared[id(issued), alone]
     if not any(program.journal.forgotten for program in programs.values()):
         return events
-    at = {
-        rank: {(e.role, e.number): n for n, e in reversed(list(enumerate(mine))) if not e.is_message}
-        for rank, mine in events.items()
-    }
-    starts = [next(iter(reversed(places)), None) for places in at.values()]
-    start = next((s for s in starts if s is not None and all(s in places for places in at.values())), None)
-    return {rank: mine[at[rank][start] :] for rank, mine in events.items()} if start is not None else {}
+    places: dict[int, dict[Hashable, int]] = {}
+    for mine in events.values():
+        if id(mine) not in places:
+            indexed = reversed(list(enumerate(mine)))
+            places[id(mine)] = {(e.role, e.number): n for n, e in indexed if not e.is_message}
+    starts = [next(iter(reversed(at)), None) for at in places.values()]
+    start = next((s for s in starts if s is not None and all(s in at for at in places.values())), None)
+    if start is None:
+        return {}
+    begun = {id(mine): mine[places[id(mine)][start] :] for mine in events.values()}
+    return {rank: begun[id(mine)] for rank, mine in events.items()}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.own_loop import Event, LeftOwnLoop
+from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop
 from hangdoc.diagnosis.blame.replicas import ReplicaDiffers
+from hangdoc.diagnosis.calls.events import Event
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause

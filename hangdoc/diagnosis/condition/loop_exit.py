@@ -16,16 +16,12 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.process import Stack
+from hangdoc.diagnosis.frames.stacks import Path, path_of
 
 _LEAST_ROUNDS = 3
 """Times that a call was made before it counts as a loop's; chosen by hand: two calls of one line may be two steps."""
 _MOST_WITHOUT_LINES = 64
 """Calls of a library's threads after which one with a line is looked for; chosen by hand: a model has fewer buckets."""
-Path = tuple[tuple[str, str, int], ...]
-"""(file, function, line) of the user's frames, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +30,6 @@ class Step:
 
     kind: Hashable
     path: Path
-
-
-def step(kind: Hashable, stack: Stack) -> Step:
-    """The step that was issued with that stack."""
-    return Step(kind, tuple((f.file, plain(f.function), f.line) for f in reversed(user_stack(stack))))
 
 
 def is_after_loop(case: Case, call: Token, inside: Token) -> bool:
@@ -110,7 +101,7 @@ def _begins_round(path: Path, loop: list[Path], *, forgotten: bool) -> bool:
 
 
 def _step(program: RankProgram, token: Token) -> Step:
-    return step((_label(program, token.group[0]), token.op, token.site), token.stack)
+    return Step((_label(program, token.group[0]), token.op, token.site), path_of(token.stack))
 
 
 def _label(program: RankProgram, name: str) -> str:

@@ -14,6 +14,8 @@ from hangdoc.model.process import Frame, Stack
 Site = tuple[tuple[str, int, str], ...]
 """What identifies a call site: (file, line, function) of each user frame, innermost first; of ``call_site`` last
 ('', 0, the library's functions on the way)."""
+Path = tuple[tuple[str, str, int], ...]
+"""(file, function, line) of the user's frames, the outermost first."""
 
 
 def user_stack(stack: Stack) -> Stack:
@@ -27,6 +29,11 @@ def site_of(stack: Stack) -> Site:
     frames = user_stack(stack) or stack[:4]
     # torch records plain code names, py-spy qualified ones.
     return tuple((f.file, f.line, plain(f.function)) for f in frames)
+
+
+def path_of(stack: Stack) -> Path:
+    """The user's lines on the way to the call."""
+    return tuple((f.file, plain(f.function), f.line) for f in reversed(user_stack(stack)))
 
 
 def call_site(stack: Stack) -> Site:
