@@ -14,6 +14,7 @@ from hangdoc.model.launch import MEETING_NAMES, NAMES_OF_A_JOB, shared_variables
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_duration, name_ranks
 
+_SIZE = "WORLD_SIZE"
 _ONE_MOMENT = 60.0
 """Seconds that looks at one frozen job may be apart without a word: asking many hosts takes some. Judgement."""
 HOSTS = "hosts"
@@ -69,10 +70,12 @@ def fitting(parts: Sequence[Part], *, clocks: bool = True) -> tuple[list[Part], 
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What decides about a part. ``hosts``: rank → the host that shows it, by its identity or else its name.
-    ``running``: those of the ranks that live."""
+    ``running``: those of the ranks that live. ``sizes``: of the job, by its launcher and by its program, which may be
+    wrong about it."""
 
     part: Part
     variables: Mapping[str, str]
+    sizes: frozenset[str]
     hosts: Mapping[int, str]
     running: frozenset[int]
 
@@ -81,9 +84,11 @@ class _Facts:
         """Of one part."""
         identity = {host.name: host.identity or host.name for host in part.snapshot.hosts}
         seen = [rank for rank in part.snapshot.ranks if rank.process is not None or rank.exit is not None]
+        variables = _variables_of_ranks(part.snapshot)
         return _Facts(
             part,
-            variables_of(part.snapshot),
+            variables,
+            frozenset(filter(None, (variables.get(_SIZE), str(part.snapshot.world_size or "")))),
             {rank.rank: identity.get(rank.host, rank.host) for rank in seen},
             frozenset(rank.rank for rank in seen if rank.exit is None),
         )
@@ -91,6 +96,7 @@ class _Facts:
     def is_covered_by(self, other: _Facts) -> bool:
         """True if ``other`` shows all ranks that this part shows, on the same host, and they may be one job's."""
         same = bool(self.hosts) and self.hosts.items() <= other.hosts.items()
+        same = same and (_SIZE in self.variables or self.sizes <= other.sizes)
         return same and all(other.variables.get(name, value) == value for name, value in self.variables.items())
 
 
@@ -146,6 +152,8 @@ class _Together:
         self._complete = complete
         self._variables: dict[str, tuple[str, str]] = {}
         """Name → (value, origin of the first part that has it)."""
+        self._sizes: dict[str, str] = {}
+        """Size of the job → origin of the first part that tells it."""
         self._running: dict[int, tuple[str, str]] = {}
         """Rank → (host, origin)."""
 
@@ -153,6 +161,8 @@ class _Together:
         """Take a part in that fits."""
         for name, value in facts.variables.items():
             self._variables.setdefault(name, (value, facts.part.origin))
+        for size in facts.sizes:
+            self._sizes.setdefault(size, facts.part.origin)
         for rank in facts.running:
             self._running.setdefault(rank, (facts.hosts[rank], facts.part.origin))
 
@@ -165,6 +175,12 @@ class _Together:
             theirs, origin = self._variables.get(name, (value, ""))
             if theirs != value and (name in NAMES_OF_A_JOB or not self._complete):
                 return f"its {name} is {value}, and {theirs} in {origin}"
+        # A host without processes of ranks knows the size by one of the two words alone, the launcher's or the
+        # program's.
+        one_word = not (_SIZE in facts.variables and _SIZE in self._variables)
+        if one_word and facts.sizes and self._sizes and facts.sizes.isdisjoint(self._sizes):
+            (size, *_), ((other, origin), *_) = sorted(facts.sizes), sorted(self._sizes.items())
+            return f"its {_SIZE} is {size}, and {other} in {origin}"
         twice = sorted(r for r in facts.running if self._running.get(r, (facts.hosts[r],))[0] != facts.hosts[r])
         if twice:
             verb = "runs" if len(twice) == 1 else "run"
@@ -183,14 +199,22 @@ def _only_together_complete(parts: Sequence[_Facts]) -> bool:
 
 def variables_of(snapshot: JobSnapshot) -> Mapping[str, str]:
     """The variables that all ranks of the snapshot agree on and by which one job differs from another."""
+    agreed = _variables_of_ranks(snapshot)
+    if snapshot.world_size and _SIZE not in agreed:
+        agreed[_SIZE] = str(snapshot.world_size)
+    return _in_order(agreed)
+
+
+def _variables_of_ranks(snapshot: JobSnapshot) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for rank in snapshot.ranks:
         for name, value in shared_variables(dict(rank.environment)).items():
             found.setdefault(name, set()).add(value)
-    agreed = {name: values.pop() for name, values in found.items() if len(values) == 1}
-    if snapshot.world_size and "WORLD_SIZE" not in agreed:
-        agreed["WORLD_SIZE"] = str(snapshot.world_size)
-    return {name: agreed[name] for name in (*NAMES_OF_A_JOB, *MEETING_NAMES) if name in agreed}
+    return _in_order({name: values.pop() for name, values in found.items() if len(values) == 1})
+
+
+def _in_order(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: variables[name] for name in (*NAMES_OF_A_JOB, *MEETING_NAMES) if name in variables}
 
 
 # --- which moment -------------------------------------------------------------------------------------------------

@@ -142,6 +142,25 @@ def test_values_of_a_board(board: Board) -> None:
     assert "b-1" in board.members()
 
 
+def test_what_the_lead_says_costs_one_question_and_is_missed_where_somebody_has_removed_it(
+    helper: StoreHelper, store: StoreConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bytes] = []
+    ask = StoreConnection._send
+    monkeypatch.setattr(StoreConnection, "_send", lambda self, data: asked.append(data) or ask(self, data))
+    with contextlib.closing(StoreBoard("127.0.0.1", helper.port, KEY)) as board:
+        board.put("lead", b"1")
+        assert board.get("lead") == b"1"
+        asked.clear()
+        board.put("lead", b"2")
+        assert [board.get("lead") for _ in range(3)] == [b"2"] * 3
+        assert len(asked) == 4
+        store.delete(b"hangdoc/lead")
+        assert board.get("lead") is None
+        board.put("lead", b"3")
+        assert board.get("lead") == b"3"
+
+
 @pytest.mark.parametrize("size", [0, 10, PART, 2 * PART + 5])
 def test_parts(board: Board, size: int) -> None:
     data = secrets.token_bytes(size)

@@ -20,6 +20,8 @@ _AT_ONCE = 256
 """Values that are asked for with one question. Judgement."""
 _MOST_TOGETHER = 16 << 20
 """Bytes of all records that are taken at once: 16,000 beats of 400 bytes are 6 MB. Judgement."""
+_LASTING = "lead"
+"""The name of a value that is never removed while a meeting lasts."""
 PART = LARGEST_VALUE - _SEAL_BYTES
 """Bytes of a payload."""
 
@@ -56,19 +58,27 @@ class StoreBoard:
         self._key = key
         self._connection = StoreConnection(address, port, seconds=_SECONDS)
         self._known: list[str] = []
+        self._lasts = False
+        """``_LASTING`` has been there."""
         self._enrolled = False
 
     def put(self, name: str, payload: bytes) -> None:
-        """See ``Board``. The check makes sure that the store has taken the value."""
+        """See ``Board``. A large value, for which a store may close the connection, is checked: the next one would not
+        arrive. Whether a record has come the next question shows, or the silence of whoever left it."""
         self._connection.set(_stored(name), sealed(self._key, name, payload))
-        if not self._connection.has(_stored(name)):
+        if len(payload) > LARGEST_RECORD and not self._connection.has(_stored(name)):
             raise ValueError(f"the store does not keep {name}")
 
     def get(self, name: str) -> bytes | None:
-        """See ``Board``."""
-        if not self._connection.has(_stored(name)):
-            return None
-        return opened(self._key, name, self._connection.value(_stored(name)))
+        """See ``Board``. What stays where it is, and all watches ask for again and again, costs one question; a store
+        that has lost it answers with nothing, or ends the connection."""
+        value = self._connection.value(_stored(name)) if name == _LASTING and self._lasts else b""
+        if not value:
+            if not self._connection.has(_stored(name)):
+                return None
+            value = self._connection.value(_stored(name))
+        self._lasts |= name == _LASTING
+        return opened(self._key, name, value)
 
     def get_all(self, names: Sequence[str]) -> Sequence[bytes | None]:
         """See ``Board``. Whoever reaches the store may write there: so only values as large as a record are taken, and
@@ -87,6 +97,7 @@ class StoreBoard:
     def drop(self, name: str) -> None:
         """See ``Board``."""
         self._connection.delete(_stored(name))
+        self._lasts &= name != _LASTING
 
     def enroll(self, member: str) -> None:
         """See ``Board``."""

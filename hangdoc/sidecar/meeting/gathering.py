@@ -15,8 +15,9 @@ from hangdoc.sidecar.meeting.boards import PART
 from hangdoc.sidecar.meeting.digest import Digested, digested
 from hangdoc.sidecar.meeting.lead import LeadView
 from hangdoc.sidecar.meeting.meeting import Meeting, View
+from hangdoc.sidecar.meeting.pieces import Digest
 from hangdoc.sidecar.meeting.rebuilt_ranks import Speaker
-from hangdoc.sidecar.meeting.unfold import Unfolding
+from hangdoc.sidecar.meeting.unfold import Unfolding, read_digest
 from hangdoc.sidecar.meeting.wire import withheld
 from hangdoc.sidecar.meeting.wishes import MOST_PARTS
 
@@ -68,21 +69,54 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
+class Reading:
+    """Reads digests as they come, while others are still waited for: of a thousand, most are read before the last one
+    is here. ``room``: what all that others send may hold together."""
+
+    def __init__(self, room: Allowance) -> None:
+        self.room = room
+        self._read: dict[str, tuple[bytes, Digest | str]] = {}
+
+    def unread(self, view: View) -> list[tuple[str, str, bytes]]:
+        """(member, its host, the digest) of those that have come and have not been read."""
+        if not isinstance(view, LeadView) or len(view.answers) == len(self._read):
+            return []
+        found = digests_in(view.answers)
+        hosts = {seat.beat.member: seat.beat.host for seat in view.fitting()}
+        new = [member for member in found if member in hosts and member not in self._read]
+        return [(member, hosts[member], found[member]) for member in new]
+
+    @_no_collection()
+    def read(self, view: View) -> None:
+        """Read what has come."""
+        for member, host, data in self.unread(view):
+            self._read[member] = data, self._digest(host, data)
+
+    def taken(self, member: str, host: str, data: bytes) -> Digest | str:
+        """The digest in ``data``, or why it cannot be read. To be asked for once: it will be changed."""
+        before, found = self._read.pop(member, (b"", ""))
+        return found if before is data else self._digest(host, data)
+
+    def _digest(self, host: str, data: bytes) -> Digest | str:
+        try:
+            return read_digest(data, host, self.room)
+        except HangdocError as error:
+            return error.what
+
+
 @_no_collection()
 def unfolded(
-    meeting: Meeting, own: Digested, digests: Mapping[str, bytes], speakers: Mapping[str, Speaker], room: Allowance
+    meeting: Meeting, own: Digested, digests: Mapping[str, bytes], speakers: Mapping[str, Speaker], reading: Reading
 ) -> tuple[dict[str, JobSnapshot | str], int]:
-    """(member → what its host shows, or why that cannot be read; the last round, 0 if there was none).
-
-    ``room``: what digests and pieces may hold, together with all else that others send.
-    """
+    """(member → what its host shows, or why that cannot be read; the last round, 0 if there was none)."""
     found: dict[str, JobSnapshot | str] = {}
-    unfolding = Unfolding(own, room)
+    unfolding = Unfolding(own, reading.room)
     for member, data in digests.items():
-        try:
-            unfolding.add(member, data, speakers[member])
-        except HangdocError as error:  # noqa: PERF203 - one damaged digest must not cost the others
-            found[member] = error.what
+        digest = reading.taken(member, speakers[member].host, data)
+        if isinstance(digest, str):
+            found[member] = digest
+        else:
+            unfolding.add(member, digest, speakers[member])
     unfolding.compare()
     number = 0
     without: set[str] = set()

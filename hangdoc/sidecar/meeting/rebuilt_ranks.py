@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from hangdoc.model.clocks import moved
 from hangdoc.model.codec import Allowance
 from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
-from hangdoc.model.masked import masked
 from hangdoc.model.process import Process, ProcessState, Stack, Thread
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.sidecar.meeting.pieces import REFERENCE, SAME, Digest, History, Members, Part
@@ -94,7 +93,8 @@ class RebuiltRanks:
         self._room = room
         self._charged: set[_Named] = set()
         """Parts whose calls have been made, or are about to be."""
-        self._expected: set[int] = set()
+        self._after: dict[int, int] = {}
+        """An expected rank that a host has listed → one further on, up to the next that none has."""
 
     # One branch for each thing that a host may not say, or that has not come.
     def of(self, guest: Guest) -> JobSnapshot:
@@ -104,7 +104,7 @@ class RebuiltRanks:
         notes = []
         if missing := stacks.count(()):
             notes.append(Unavailable("stack", f"{missing} stacks of {guest.speaker.host} have not come"))
-        job = moved(masked(digest.job), guest.behind)
+        job = moved(digest.job, guest.behind)
         histories = {history.rank: history for history in digest.histories}
         ranks = []
         expected = {index: range(first, first + count) for index, first, count in digest.expected}
@@ -127,14 +127,25 @@ class RebuiltRanks:
         return replace(job, ranks=tuple(ranks), unavailable=(*job.unavailable, *notes))
 
     def _new(self, numbers: range) -> list[int]:
-        """Those of the expected ranks that no host has listed yet: each lists all."""
-        numbers = numbers[:LARGEST_WORLD]
-        self._left -= len(numbers)
-        if self._left < 0 or not numbers or numbers[0] < 0 or numbers[-1] >= LARGEST_WORLD:
+        """Those of the expected ranks that no host has listed yet: each lists all, so what is known is leapt over."""
+        if not numbers or numbers[0] < 0 or numbers[-1] >= LARGEST_WORLD:
             return []
-        found = [number for number in numbers if number not in self._expected]
-        self._expected.update(found)
+        found: list[int] = []
+        number = self._next(numbers[0])
+        while number <= numbers[-1]:
+            found.append(number)
+            self._after[number] = number + 1
+            number = self._next(number + 1)
         return found
+
+    def _next(self, number: int) -> int:
+        """The first rank from ``number`` on that no host has listed."""
+        way = []
+        while number in self._after:
+            way.append(number)
+            number = self._after[number]
+        self._after.update(dict.fromkeys(way, number))
+        return number
 
     def finish(self) -> None:
         """Give all journals their stacks."""

@@ -21,8 +21,8 @@ from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, Standing
 from hangdoc.sidecar.options import WatchOptions
 
 if TYPE_CHECKING:
-    from hangdoc.model.codec import Allowance
     from hangdoc.sidecar.meeting.digest import Digested
+    from hangdoc.sidecar.meeting.gathering import Reading
 
 _STILL_SECONDS = 3.0
 """Without progress, after which the others learn that the ranks do not move: steps may take a second. Judgement."""
@@ -31,6 +31,8 @@ _MEETING_SECONDS = 20.0
 takes most of it."""
 _ANSWER_SECONDS = 8.0
 """For a snapshot of another host. A capture takes two seconds, one with silent sources five (``capture_host``)."""
+_READING_SECONDS = 4.0
+"""Of those in which digests are read as they come. Judgement."""
 _UNHEARD_SECONDS = 20.0
 """A member judges by itself if the lead has not asked for so long after patience ended, and names no reason."""
 _HEARING_SECONDS = 3.0
@@ -234,18 +236,22 @@ class Together:
         """``own`` with the snapshots of the hosts that answer in time."""
         number = self._round
         view = self._meeting.view
-        digest = None
+        digest = reading = None
         if isinstance(view, LeadView) and len(view.asked) > FEW_HOSTS:
-            from hangdoc.sidecar.meeting.gathering import own_digest
+            from hangdoc.capture.safe.spare_memory import spare_memory
+            from hangdoc.model.codec import Allowance
+            from hangdoc.sidecar.meeting.gathering import Reading, own_digest
 
             digest = own_digest(own)  # now, as it takes a while in which nothing else is to be done
+            reading = Reading(Allowance(spare_memory()))
+            self._read_what_comes(number, asked_at, reading)
         view = self._gathered(number, asked_at)
         if not isinstance(view, LeadView):
             self._tell_that_alone(view)
             self._round = 0
             return self._alone(own)
         notes: list[Unavailable] = []
-        whole = self._joined(own, view, view.answers, notes, digest)
+        whole = self._joined(own, view, view.answers, notes, digest, reading)
         seen = {rank.rank for rank in whole.ranks if rank.process is not None or rank.exit is not None}
         more = tuple(
             seat.beat.member
@@ -263,17 +269,22 @@ class Together:
         later = self._gathered(self._round, time.monotonic())
         return self._joined(own, later, {**answers, **later.answers}, []) if isinstance(later, LeadView) else whole
 
-    def _gathered(self, number: int, asked_at: float) -> View:
-        def enough(view: View) -> bool:
-            if not isinstance(view, LeadView):
-                return True
-            if view.round < number:
-                return False
-            now = time.monotonic()
-            awaited = {seat.beat.member for seat in view.fitting() if not seat.silent(now) and not seat.beat.left}
-            return awaited.intersection(view.asked) <= view.answers.keys()
+    def _read_what_comes(self, number: int, asked_at: float, reading: Reading) -> None:
+        """Read digests until all are here. In the last seconds nothing may keep the meeting from taking what comes."""
+        until = asked_at + _READING_SECONDS
 
-        return self._meeting.wait_for(enough, max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic()))
+        def something(view: View) -> bool:
+            return _all_answered(view, number) or (_is_of(view, number) and bool(reading.unread(view)))
+
+        while True:
+            view = self._meeting.wait_for(something, max(0.0, until - time.monotonic()))
+            if _all_answered(view, number) or not _is_of(view, number) or not reading.unread(view):
+                return
+            reading.read(view)
+
+    def _gathered(self, number: int, asked_at: float) -> View:
+        seconds = max(0.0, asked_at + _ANSWER_SECONDS - time.monotonic())
+        return self._meeting.wait_for(lambda view: _all_answered(view, number), seconds)
 
     def _handed_over(
         self,
@@ -281,7 +292,7 @@ class Together:
         view: LeadView,
         answers: Mapping[str, bytes | str],
         digest: Digested | None,
-        room: Allowance,
+        reading: Reading,
     ) -> dict[str, JobSnapshot | bytes | str]:
         """Member → its snapshot, still packed, or put together from its digest and the pieces asked for; or why not."""
         from hangdoc.sidecar.meeting.gathering import digests_in, own_digest, unfolded
@@ -298,7 +309,7 @@ class Together:
                 seat.beat.member: Speaker(seat.beat.host, beside[seat.beat.member], asked=seat.beat.member in answers)
                 for seat in view.fitting()
             }
-            read, number = unfolded(self._meeting, digest or own_digest(own), digests, speakers, room)
+            read, number = unfolded(self._meeting, digest or own_digest(own), digests, speakers, reading)
             shown |= read
             self._round = number or self._round
         return shown
@@ -310,18 +321,20 @@ class Together:
         answers: Mapping[str, bytes | str],
         notes: list[Unavailable],
         digest: Digested | None = None,
+        reading: Reading | None = None,
     ) -> JobSnapshot:
         """``own`` and all that others have handed over, with a note on each host that has not. ``digest``: of ``own``,
-        if it has been made."""
+        if it has been made. ``reading``: of the others', as far as they have been read."""
         from hangdoc.capture.safe.spare_memory import spare_memory
         from hangdoc.model.codec import Allowance
+        from hangdoc.sidecar.meeting.gathering import Reading
         from hangdoc.sidecar.meeting.parts import parts_of
         from hangdoc.sidecar.meeting.wire import joined, placed_elsewhere
 
         now = time.monotonic()
-        room = Allowance(spare_memory())
-        shown = self._handed_over(own, view, answers, digest, room)
-        others, absent, clocks = parts_of(own, view, answers, shown, room, self._identity)
+        reading = reading or Reading(Allowance(spare_memory()))
+        shown = self._handed_over(own, view, answers, digest, reading)
+        others, absent, clocks = parts_of(own, view, answers, shown, reading.room, self._identity)
         notes += absent
         fitting = view.fitting()
         if fitting and all(seat.silent(now) for seat in fitting):
@@ -348,6 +361,21 @@ class Together:
         if text != self._said:
             self._said = text
             self._say(text)
+
+
+def _is_of(view: View, number: int) -> bool:
+    return isinstance(view, LeadView) and view.round >= number
+
+
+def _all_answered(view: View, number: int) -> bool:
+    """True if nobody is to be waited for in that round of a lead."""
+    if not isinstance(view, LeadView):
+        return True
+    if view.round < number:
+        return False
+    now = time.monotonic()
+    awaited = {seat.beat.member for seat in view.fitting() if not seat.silent(now) and not seat.beat.left}
+    return awaited.intersection(view.asked) <= view.answers.keys()
 
 
 def _why_alone(view: View) -> str:

@@ -46,10 +46,9 @@ class Unfolding:
         self._oldest: dict[str, tuple[int, str, int]] = {}
         """Part at the end of a history → (since when it waits, member, index) of the rank that waits longest there."""
 
-    def add(self, member: str, data: bytes, speaker: Speaker) -> None:
-        """The digest of ``member``. Raises ``BadSnapshot``."""
-        digest = value_from_bytes(Digest, data, origin=f"the digest of {speaker.host}", allowance=self._room)
-        _refuse_dangling(digest, speaker.host)
+    def add(self, member: str, data: bytes | Digest, speaker: Speaker) -> None:
+        """The digest of ``member``, or what ``read_digest`` has made of it. Raises ``BadSnapshot``."""
+        digest = data if isinstance(data, Digest) else read_digest(data, speaker.host, self._room)
         self._guests[member] = Guest(member, digest, speaker)
 
     def compare(self) -> None:
@@ -134,6 +133,14 @@ def _later(part: Part, seconds: float) -> Part:
         return replace(entry, created_ns=entry.created_ns + shift, started_ns=started) if entry.created_ns else entry
 
     return replace(part, calls=tuple(map(later, part.calls)), messages=tuple(map(later, part.messages)))
+
+
+def read_digest(data: bytes, host: str, room: Allowance) -> Digest:
+    """The digest in ``data``, without secrets: all that can be done with it before the others are here. It takes part
+    in one ``Unfolding``, which changes it. Raises ``BadSnapshot``."""
+    digest = value_from_bytes(Digest, data, origin=f"the digest of {host}", allowance=room)
+    _refuse_dangling(digest, host)
+    return replace(digest, job=masked(digest.job))
 
 
 # Its branches are comprehensions over what a digest may get wrong.

@@ -43,6 +43,28 @@ def test_hosts_of_one_job_fit() -> None:
     assert fitting(parts) == (parts, [], [])
 
 
+def without_ranks(host: str, world: int) -> Part:
+    """A host that shows no process of a rank: what it expects is all that it says of the job."""
+    snapshot = JobSnapshot(1000.0, "watch", world_size=world, ranks=(RankSnapshot(3, host, "expected", world),))
+    return Part(host, replace(snapshot, hosts=(HostSnapshot(host, identity=f"boot-{host} 1 1"),)))
+
+
+def test_a_program_that_is_wrong_about_the_size_is_one_job_on_all_its_hosts() -> None:
+    seen = [replace(each, snapshot=replace(each.snapshot, world_size=5)) for each in (part("a", 0, 1), part("c", 2, 3))]
+    parts = [seen[0], without_ranks("b", 5), seen[1]]
+    for order in (parts, parts[::-1]):
+        assert fitting(order) == (order, [], [])
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_host_without_ranks_that_expects_another_number_is_another_jobs(turned: bool) -> None:
+    one, other = parts = [part("a", 0, 1), without_ranks("b", 8)][:: -1 if turned else 1]
+    kept, (foreign,), _ = fitting(parts)
+    sizes = ("4", "8") if turned else ("8", "4")
+    assert (kept, foreign.part) == ([one], other)
+    assert foreign.why == f"its WORLD_SIZE is {sizes[0]}, and {sizes[1]} in {one.origin}"
+
+
 @pytest.mark.parametrize(
     ("other", "why"),
     [
