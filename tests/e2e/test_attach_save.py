@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
 from hangdoc.capture.inject.gdb import find_gdb
+from hangdoc.capture.read import procfs
 
 pytestmark = pytest.mark.timeout(150)
 
@@ -62,6 +64,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[b
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        wait_until_still(procfs.descendants(process.pid, procfs.table()))
         yield process
     finally:
         end_all(mark)

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
 pytestmark = pytest.mark.timeout(150)
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
@@ -46,6 +47,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         ranks = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in found}
+        wait_until_still(ranks.values())
         yield Watched(watch, ranks)
         assert watch.poll() is None
     finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
 from hangdoc import api
 from hangdoc.capture.read import procfs
@@ -45,6 +46,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, d
                 pytest.skip("no pid namespaces here")
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        wait_until_still(procfs.descendants(process.pid, procfs.table()))
         (first,) = procfs.children(process.pid)
         yield first, {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in found}
     finally:
