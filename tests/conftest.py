@@ -124,6 +124,7 @@ class OneWorkerForSharedJobs(LoadScopeScheduling):
 
     _SHARED = frozenset(f"test_{name}" for name in ("attach", "attach_namespaces", "capture_job", "injection"))
     _SHARED |= {"test_attach_save", "test_attach_watched", "test_hosts", "test_many_hosts", "test_launchers"}
+    _SHARED |= {"test_dump_folders"}
 
     def _split_scope(self, nodeid: str) -> str:
         file, _, test = nodeid.partition("::")

@@ -26,7 +26,7 @@ PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 # The same ranks, and no agent that imports torch for itself.
 RANKS = (sys.executable, str(PROGRAMS.parents[1] / "launchers" / "programs" / "two_ranks.py"), sys.executable)
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 
 @dataclass
