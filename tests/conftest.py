@@ -28,7 +28,7 @@ settings.load_profile("hangdoc")
 
 MARK = "RUN_OF_A_TEST"
 """Environment variable that every process of a test's job inherits, also those that left its process tree."""
-DEADLINE = 90.0
+DEADLINE = 150.0
 _END_SECONDS = 10.0
 _ON_DEMAND = "dump_folders"
 

@@ -20,7 +20,6 @@ from hangdoc.capture.read import procfs
 from hangdoc.errors import CannotLook
 
 pytestmark = [
-    pytest.mark.timeout(150),
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("nsenter"),
         reason="needs root, unshare and nsenter",
@@ -40,7 +39,7 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, d
     null = subprocess.DEVNULL
     process = subprocess.Popen([*line, str(marks)], env=environment, stdin=null, stdout=null, stderr=null)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while len(found := list(marks.iterdir())) < 2:
             if process.poll() is not None:
                 pytest.skip("no pid namespaces here")

@@ -21,7 +21,6 @@ from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
 pytestmark = [
-    pytest.mark.timeout(60),
     pytest.mark.skipif(native_stacks.find_pystack() is None, reason="pystack is not installed"),
 ]
 

@@ -30,7 +30,7 @@ from hangdoc.errors import HangdocError
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 HERE = Path(__file__).parent
 PROGRAM = HERE.parent / "integration" / "programs" / "attached.py"
