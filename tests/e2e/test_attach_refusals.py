@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.timeout(90)
 PYTHON = [sys.executable, "-c", "print(flush=True); import time; time.sleep(100)"]
 
 

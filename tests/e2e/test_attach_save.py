@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
 from hangdoc.capture.inject.gdb import find_gdb
-
-pytestmark = pytest.mark.timeout(150)
+from hangdoc.capture.read import procfs
 
 # Every place that a secret may come from carries its own.
 PROGRAM = """\
@@ -57,11 +57,12 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Popen[b
         line, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while not (folder / "ready").exists():
             assert process.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        wait_until_still(procfs.descendants(process.pid, procfs.table()))
         yield process
     finally:
         end_all(mark)

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
-pytestmark = pytest.mark.timeout(150)
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 
 
@@ -40,12 +40,13 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     null = subprocess.DEVNULL
     watch = subprocess.Popen(line, env=environment, cwd=folder, stdin=null, stdout=null, stderr=null)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while len(found := list(marks.iterdir())) < 2:
             assert watch.poll() is None
             assert time.monotonic() < deadline
             time.sleep(0.1)
         ranks = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in found}
+        wait_until_still(ranks.values())
         yield Watched(watch, ranks)
         assert watch.poll() is None
     finally:

@@ -6,7 +6,6 @@ import gzip
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -147,8 +146,7 @@ def sent_to_other_watches(pid: int) -> dict[str, str]:
 
 def test_none_of_the_planted_is_shown(job: subprocess.Popen[bytes], tmp_path: Path) -> None:
     report = tmp_path / "r.json"
-    wait_until(report.exists, what="the report")
-    time.sleep(0.2)
+    wait_until(lambda: "hangdoc: saved. " in (tmp_path / "err").read_text(), what="the report and what is kept of it")
     launcher = child_of(job.pid)
     snapshots = sorted((tmp_path / "run").glob("*.hangdoc"))
     outputs = {

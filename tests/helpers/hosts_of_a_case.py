@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 
 from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot
@@ -62,5 +63,5 @@ def on_two_hosts(job: JobSnapshot, first: set[int]) -> tuple[JobSnapshot, JobSna
     second = {rank.rank for rank in job.ranks} - first
     on_a = [process.pid for rank in job.ranks if rank.rank in first for process in family(rank.process)]
     on_b = [process.pid for rank in job.ranks if rank.rank in second for process in family(rank.process)]
-    colliding = dict(zip(on_b, [*on_a, *range(1 << 22, 1 << 23)], strict=False))
+    colliding = dict(zip(on_b, chain(on_a, range(1 << 22, 1 << 23)), strict=False))
     return part(job, "a", first, {}), part(job, "b", second, colliding)

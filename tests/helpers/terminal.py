@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-DEADLINE = 30.0
+DEADLINE = 90.0
 HANGDOC = [sys.executable, "-m", "hangdoc"]
 # As session leader, opening a terminal makes it the controlling one.
 _TAKE_TERMINAL = "import os, sys; os.close(os.open(sys.argv[1], os.O_RDWR)); os.execvp(sys.argv[2], sys.argv[2:])"

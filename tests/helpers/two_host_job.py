@@ -8,12 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from conftest import MARK, end_all
 from hosts import Host, Hosts
+from standing_still import wait_until_still
 
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "attached.py"
 HANGDOC = [sys.executable, "-m", "hangdoc"]
@@ -62,9 +63,10 @@ class Job:
         host = self.hosts[rank // 2]
         space = os.readlink(f"/proc/{host.pid}/ns/pid")
         for table in tables:
-            lines = dict(line.partition(":")[::2] for line in table.read_text().splitlines())
-            if lines["NSpid"].split()[-1] == str(self.pids[rank]) and os.readlink(table.parent / "ns/pid") == space:
-                return int(table.parent.name)
+            with suppress(OSError):  # somebody else's, who has ended meanwhile
+                lines = dict(line.partition(":")[::2] for line in table.read_text().splitlines())
+                if lines["NSpid"].split()[-1] == str(self.pids[rank]) and os.readlink(table.parent / "ns/pid") == space:
+                    return int(table.parent.name)
         raise AssertionError(f"no process of rank {rank}")
 
 
@@ -84,9 +86,11 @@ def running(folder: Path, how: Starter | None = None) -> Iterator[Job]:
         launchers = [
             host.start(line, folder / f"{number}.log", environment) for number, (host, line) in enumerate(lines)
         ]
-        _wait_until_it_hangs(marks, launchers, folder)
+        _wait_for_the_marks(marks, launchers, folder)
         pids = {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in marks.iterdir()}
-        yield Job(hosts, pids, folder, environment)
+        job = Job(hosts, pids, folder, environment)
+        wait_until_still(map(job.outer_pid, pids))
+        yield job
     finally:
         end_all(mark)
         namespaces.close()
@@ -103,11 +107,10 @@ def _torchrun(host: Host, first: Host, marks: Path) -> list[str]:
     return [sys.executable, "-m", "torch.distributed.run", *words, str(PROGRAM), "environment", str(marks)]
 
 
-def _wait_until_it_hangs(marks: Path, launchers: list[subprocess.Popen[bytes]], folder: Path) -> None:
+def _wait_for_the_marks(marks: Path, launchers: list[subprocess.Popen[bytes]], folder: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     logs = lambda: "\n".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("*.log"))  # noqa: E731
     while len(list(marks.iterdir())) < 4:
         assert all(launcher.poll() is None for launcher in launchers), logs()
         assert time.monotonic() < deadline, logs()
         time.sleep(0.2)
-    time.sleep(1)

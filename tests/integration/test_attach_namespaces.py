@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 from conftest import MARK, end_all
+from standing_still import wait_until_still
 
 from hangdoc import api
 from hangdoc.capture.read import procfs
 from hangdoc.errors import CannotLook
 
 pytestmark = [
-    pytest.mark.timeout(150),
     pytest.mark.skipif(
         os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("nsenter"),
         reason="needs root, unshare and nsenter",
@@ -39,12 +39,13 @@ def container(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, d
     null = subprocess.DEVNULL
     process = subprocess.Popen([*line, str(marks)], env=environment, stdin=null, stdout=null, stderr=null)
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 200
         while len(found := list(marks.iterdir())) < 2:
             if process.poll() is not None:
                 pytest.skip("no pid namespaces here")
             assert time.monotonic() < deadline
             time.sleep(0.1)
+        wait_until_still(procfs.descendants(process.pid, procfs.table()))
         (first,) = procfs.children(process.pid)
         yield first, {int(path.name.split(".")[0]): int(path.name.split(".")[1]) for path in found}
     finally:

@@ -25,8 +25,6 @@ from hangdoc.capture.request import CaptureOptions, CaptureRequest
 from hangdoc.model.process import Process, ProcessState
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 
-pytestmark = pytest.mark.timeout(60)
-
 Start = Callable[..., subprocess.Popen[bytes]]
 
 

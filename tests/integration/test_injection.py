@@ -37,7 +37,6 @@ from hangdoc.model.snapshot import Unavailable
 
 PROGRAMS = Path(__file__).parent / "programs"
 pytestmark = [
-    pytest.mark.timeout(150),
     pytest.mark.skipif(find_gdb() is None, reason="gdb is not installed"),
 ]
 
@@ -73,7 +72,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
 
 
 def _frozen(launcher: subprocess.Popen[bytes]) -> dict[int, int]:
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 200
     before: list[object] = []
     while time.monotonic() < deadline:
         assert launcher.poll() is None

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from conftest import Watch
 
 PROGRAM = Path(__file__).parent / "programs" / "diverged_early.py"
-COMMAND = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(PROGRAM)]
+COMMAND = [sys.executable, str(Path(__file__).parents[1] / "by_hand.py"), f"2:{PROGRAM}"]
 
 
 @pytest.mark.parametrize("fixed", ["", "1"])

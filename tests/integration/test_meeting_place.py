@@ -30,7 +30,6 @@ from hangdoc.sidecar.meeting.own_folder import OwnFolder
 from hangdoc.sidecar.meeting.slurm import Step
 from hangdoc.sidecar.meeting.wishes import Standing
 
-pytestmark = pytest.mark.timeout(120)
 KEY = secrets.token_bytes(32)
 
 

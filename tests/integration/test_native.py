@@ -21,7 +21,6 @@ from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import Unavailable
 
 pytestmark = [
-    pytest.mark.timeout(60),
     pytest.mark.skipif(native_stacks.find_pystack() is None, reason="pystack is not installed"),
 ]
 
@@ -84,5 +83,5 @@ def test_a_stopped_process_is_left_alone(waiting: int) -> None:
 def test_killed_at_any_moment_it_leaves_nothing_stopped(waiting: int) -> None:
     for hundredths in range(0, 60, 4):
         native_stacks.dump([waiting], deadline=hundredths / 100)
-        until(lambda: free(waiting), 5)
+        until(lambda: free(waiting))
     assert functions(native_stacks.dump([waiting], deadline=20)[waiting])

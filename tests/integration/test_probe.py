@@ -10,12 +10,13 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from conftest import MARK
+from conftest import MARK, end_all
 
 from hangdoc.capture.read.probe_client import ProbeBye, ProbeClient, ProbeCounters, ProbeDetails, read_bye
 
@@ -23,7 +24,9 @@ PROGRAMS = Path(__file__).parent / "programs"
 PROBED = str(PROGRAMS / "probed.py")
 PROBE = Path(__file__).parents[2] / "hangdoc" / "probe"
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-PATIENCE = 60.0
+# The same ranks, and no agent that imports torch for itself.
+RANKS = (sys.executable, str(PROGRAMS.parents[1] / "launchers" / "programs" / "two_ranks.py"), sys.executable)
+PATIENCE = 120.0
 
 
 @dataclass
@@ -81,8 +84,8 @@ class Job:
 Start = Callable[..., Job]
 
 
-@pytest.fixture
-def start(tmp_path: Path, mark: str) -> Iterator[Start]:
+@contextlib.contextmanager
+def starting(outputs: Path, mark: str) -> Iterator[Start]:
     """Start a command with the probe on its path; ``env`` adds variables, None takes one away. ``settings``: what the
     watch was told to record."""
     with tempfile.TemporaryDirectory(prefix="hd-", dir="/tmp", ignore_cleanup_errors=True) as folder:
@@ -101,12 +104,12 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
                 MARK: mark,
                 **(env or {}),
             }
-            output = tmp_path / f"output{len(started)}"
+            output = outputs / f"output{len(started)}"
             with output.open("wb") as file:
                 process = subprocess.Popen(
                     command,
                     env={name: value for name, value in wanted.items() if value is not None},
-                    cwd=tmp_path,
+                    cwd=outputs,
                     stdin=subprocess.DEVNULL,
                     stdout=file,
                     stderr=file,
@@ -121,48 +124,90 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
             process.wait(10)
 
 
-def test_torchrun_and_everything_a_rank_can_say(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "everything")
-    job.ready(2)
-    assert len(job.sockets()) == 2, "the agent made a store too and is no rank"
-    job.until(lambda: [one.point_to_points for one in job.counters()] == [4, 3])
-    first, second = job.counters()
-    assert (first.rank, first.world_size, first.local_rank, first.restart) == (0, 2, 0, 0)
-    assert (second.rank, second.initialized, second.in_store) == (1, True, False)
-    assert first.groups == second.groups and sorted(first.groups) == ["0", "1"]
+@pytest.fixture
+def start(tmp_path: Path, mark: str) -> Iterator[Start]:
+    with starting(tmp_path, mark) as run:
+        yield run
 
-    details = job.details(0)
-    journal = details.journal
-    assert details.unavailable == ()
-    assert {group.key: (group.description, group.backend) for group in journal.groups} == {
-        ("0", (0, 1)): ("default_pg", "gloo"),
-        ("1", (0, 1)): ("the pair", "gloo"),
-    }
-    made = [[frame.function for frame in journal.stack(group.created_at)] for group in journal.groups]
-    assert all("everything" in stack for stack in made)
-    assert "everything" in [frame.function for frame in details.first_store]
 
-    world = [call for call in journal.calls if call.group == "0"]
-    assert [(call.op, call.completed) for call in world] == [("all_reduce", True)] * 4
-    assert world[-1].input_sizes == ((2, 3),)
-    assert all(call.stack >= 0 and journal.stack(call.stack)[-1].function == "<module>" for call in journal.calls)
-    assert [call.op for call in journal.calls if call.group == "1"] == ["barrier"]
+class TestEverythingARankCanSay:
+    """One job, which stands still for all of them."""
 
-    sent, anyone, barrier, last = journal.point_to_points
-    assert (sent.op, sent.peer, sent.tag, sent.op_id, sent.completed) == ("send", 1, 7, 4, True)
-    assert (anyone.op, anyone.peer, anyone.op_id, anyone.completed) == ("recv_anysource", -1, 5, True)
-    assert (barrier.op, barrier.op_id, barrier.completed) == ("monitored_barrier", 6, True)
-    assert (last.op, last.peer, last.completed) == ("recv", 1, False)
-    # A monitored barrier takes two numbers.
-    assert [call.op_id for call in world] == [1, 2, 3, 8] and last.op_id == 9
-    assert "everything" in [frame.function for frame in journal.stack(last.stack)]
-    assert last.thread_id == world[0].thread_id
+    @pytest.fixture(scope="class")
+    def job(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+        mark = uuid.uuid4().hex
+        try:
+            with starting(tmp_path_factory.mktemp("everything"), mark) as run:
+                job = run(*TORCHRUN, PROBED, "everything")
+                job.ready(2)
+                yield job
+        finally:
+            end_all(mark)
 
-    attributes = {(found.owner, found.name, found.value) for found in job.details(1).journal.attributes}
-    assert attributes == {("self", "warm", "True"), ("self", "token", "'…'"), ("self", "epochs", "3")}
-    assert "hunter2" not in str(job.details(1))
-    assert any(root.endswith("site-packages") for root in details.library_roots)
-    assert set(job.text().split()) == {"ready"}, "the probe prints nothing"
+    def test_torchrun_and_everything_a_rank_can_say(self, job: Job) -> None:
+        assert len(job.sockets()) == 2, "the agent made a store too and is no rank"
+        job.until(lambda: [one.point_to_points for one in job.counters()] == [4, 3])
+        first, second = job.counters()
+        assert (first.rank, first.world_size, first.local_rank, first.restart) == (0, 2, 0, 0)
+        assert (second.rank, second.initialized, second.in_store) == (1, True, False)
+        assert first.groups == second.groups and sorted(first.groups) == ["0", "1"]
+
+        details = job.details(0)
+        journal = details.journal
+        assert details.unavailable == ()
+        assert {group.key: (group.description, group.backend) for group in journal.groups} == {
+            ("0", (0, 1)): ("default_pg", "gloo"),
+            ("1", (0, 1)): ("the pair", "gloo"),
+        }
+        made = [[frame.function for frame in journal.stack(group.created_at)] for group in journal.groups]
+        assert all("everything" in stack for stack in made)
+        assert "everything" in [frame.function for frame in details.first_store]
+
+        world = [call for call in journal.calls if call.group == "0"]
+        assert [(call.op, call.completed) for call in world] == [("all_reduce", True)] * 4
+        assert world[-1].input_sizes == ((2, 3),)
+        assert all(call.stack >= 0 and journal.stack(call.stack)[-1].function == "<module>" for call in journal.calls)
+        assert [call.op for call in journal.calls if call.group == "1"] == ["barrier"]
+
+        sent, anyone, barrier, last = journal.point_to_points
+        assert (sent.op, sent.peer, sent.tag, sent.op_id, sent.completed) == ("send", 1, 7, 4, True)
+        assert (anyone.op, anyone.peer, anyone.op_id, anyone.completed) == ("recv_anysource", -1, 5, True)
+        assert (barrier.op, barrier.op_id, barrier.completed) == ("monitored_barrier", 6, True)
+        assert (last.op, last.peer, last.completed) == ("recv", 1, False)
+        # A monitored barrier takes two numbers.
+        assert [call.op_id for call in world] == [1, 2, 3, 8] and last.op_id == 9
+        assert "everything" in [frame.function for frame in journal.stack(last.stack)]
+        assert last.thread_id == world[0].thread_id
+
+        attributes = {(found.owner, found.name, found.value) for found in job.details(1).journal.attributes}
+        assert attributes == {("self", "warm", "True"), ("self", "token", "'…'"), ("self", "epochs", "3")}
+        assert "hunter2" not in str(job.details(1))
+        assert any(root.endswith("site-packages") for root in details.library_roots)
+        assert set(job.text().split()) == {"ready"}, "the probe prints nothing"
+
+    def test_the_sockets_are_private(self, job: Job) -> None:
+        assert {path.stat().st_mode & 0o777 for path in job.sockets()} == {0o600}
+
+    def test_a_stalled_client_keeps_nobody_waiting(self, job: Job) -> None:
+        path = job.sockets()[0]
+        with contextlib.ExitStack() as stack:
+            for _ in range(3):  # they ask, and never read
+                rude = stack.enter_context(socket.socket(socket.AF_UNIX))
+                rude.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
+                rude.connect(str(path))
+                rude.sendall(b'{"q": "details"}\n' * 200)
+            confused = stack.enter_context(socket.socket(socket.AF_UNIX))
+            confused.connect(str(path))
+            confused.sendall(b"GET / HTTP/1.1\r\n\r\n")
+            confused.settimeout(5)
+            assert confused.recv(10) == b""
+            client = ProbeClient(path)
+            assert client.counters(5) is not None
+            assert isinstance(client.details(5), ProbeDetails)
+            client.close()
+            for _ in range(12):  # more than it keeps
+                stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
+            assert ProbeClient(path).counters(5) is not None
 
 
 def test_spawn_tells_its_ranks_though_the_environment_does_not(start: Start, free_port: int) -> None:
@@ -214,7 +259,7 @@ def test_a_rank_that_waits_for_another_to_start(start: Start, free_port: int) ->
 
 
 def test_a_key_that_is_never_set(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "key_never_set")
+    job = start(*RANKS, PROBED, "key_never_set")
     job.ready(2)
     job.until(lambda: all(one.in_store for one in job.counters()))
     journal = job.details(0).journal
@@ -274,7 +319,7 @@ def test_python_does_not_end_while_the_probe_is_inside_torch(start: Start) -> No
 
 
 def test_a_rank_that_raises_tells_the_type_the_place_and_its_masked_text(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "raises")
+    job = start(*RANKS, PROBED, "raises")
     assert job.end() == 1
     note = job.notes()[1]
     assert note.exception == "LookupError"
@@ -285,7 +330,7 @@ def test_a_rank_that_raises_tells_the_type_the_place_and_its_masked_text(start: 
 
 
 def test_without_a_recorder_groups_and_point_to_point_remain(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "no_recorder")
+    job = start(*RANKS, PROBED, "no_recorder")
     job.ready(2)
     job.until(lambda: [one.point_to_points for one in job.counters()] == [4, 3])
     assert job.counters()[0].groups["0"][1] == -1
@@ -295,7 +340,7 @@ def test_without_a_recorder_groups_and_point_to_point_remain(start: Start) -> No
 
 
 def test_torch_compile_does_not_trace_the_probe(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "compiled")
+    job = start(*RANKS, PROBED, "compiled")
     assert job.end() == 0, job.text()
     assert job.text().split() == ["end"] * 2
     assert [call.op for call in job.notes()[0].details.journal.point_to_points] == ["send"] * 3
@@ -304,7 +349,7 @@ def test_torch_compile_does_not_trace_the_probe(start: Start) -> None:
 def test_phases_of_compiled_steps_where_the_watch_asks_for_them(start: Start) -> None:
     program = str(PROGRAMS / "steps.py")
     settings = {"record": ["collectives", "phases"], "entries": 10}
-    job = start(*TORCHRUN, program, settings=settings)
+    job = start(*RANKS, program, settings=settings)
     assert job.end() == 0, job.text()
     # torch warns of compiled DDP, with the probe and without.
     assert [line for line in job.text().splitlines() if not line.startswith("[rank")] == ["clean"] * 2
@@ -320,7 +365,7 @@ def test_phases_of_compiled_steps_where_the_watch_asks_for_them(start: Start) ->
 
 
 def test_the_probes_thread_collects_none_of_the_jobs_garbage(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "finalizes")
+    job = start(*RANKS, PROBED, "finalizes")
     job.ready(2)
     for rank in (0, 1):
         assert len(job.details(rank).journal.groups) == 1
@@ -328,9 +373,10 @@ def test_the_probes_thread_collects_none_of_the_jobs_garbage(start: Start) -> No
 
 
 def test_a_held_gil_is_silence_and_not_a_wait(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "holds_gil")
+    job = start(*RANKS, PROBED, "holds_gil")
     job.until(lambda: job.text().count("ready") == 2 and len(job.sockets()) == 2)
-    time.sleep(0.5)  # from the word to the call; later is no harm
+    # From the word to the call it takes a moment.
+    job.until(lambda: all(ProbeClient(path).counters(0.3) is None for path in job.sockets()))
     for path in job.sockets():
         began = time.monotonic()
         assert ProbeClient(path).counters(0.3) is None
@@ -338,40 +384,10 @@ def test_a_held_gil_is_silence_and_not_a_wait(start: Start) -> None:
 
 
 def test_children_of_a_rank_do_not_speak_for_it(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "forks")
+    job = start(*RANKS, PROBED, "forks")
     job.ready(2)
     assert len(job.sockets()) == 2
     assert job.notes() == {}, "the forked child ended through atexit"
-
-
-def test_a_stalled_client_keeps_nobody_waiting(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "everything")
-    job.ready(2)
-    path = job.sockets()[0]
-    with contextlib.ExitStack() as stack:
-        for _ in range(3):  # they ask, and never read
-            rude = stack.enter_context(socket.socket(socket.AF_UNIX))
-            rude.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1)
-            rude.connect(str(path))
-            rude.sendall(b'{"q": "details"}\n' * 200)
-        confused = stack.enter_context(socket.socket(socket.AF_UNIX))
-        confused.connect(str(path))
-        confused.sendall(b"GET / HTTP/1.1\r\n\r\n")
-        confused.settimeout(5)
-        assert confused.recv(10) == b""
-        client = ProbeClient(path)
-        assert client.counters(5) is not None
-        assert isinstance(client.details(5), ProbeDetails)
-        client.close()
-        for _ in range(12):  # more than it keeps
-            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(str(path))
-        assert ProbeClient(path).counters(5) is not None
-
-
-def test_the_sockets_are_private(start: Start) -> None:
-    job = start(*TORCHRUN, PROBED, "everything")
-    job.ready(2)
-    assert {path.stat().st_mode & 0o777 for path in job.sockets()} == {0o600}
 
 
 # Where there must be nothing

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from conftest import MARK, Finished, Watch, survivors, unless_torch_aborts
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 PROGRAM = Path(__file__).parent / "programs" / "beside.py"
 BIN = Path(sys.executable).parent

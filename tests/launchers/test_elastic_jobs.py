@@ -15,7 +15,7 @@ from helpers.watched_hosts import WatchedHosts
 
 WHY_NOT = namespaces.why_not()
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
 ]
 PROGRAM = Path(__file__).parent / "programs" / "elastic.py"

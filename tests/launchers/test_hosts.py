@@ -20,7 +20,7 @@ from two_host_job import PROGRAM, Job, running
 sys.path.insert(0, str(Path(__file__).parent))
 import slurm
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 _MISSING = why_not() or ("" if SSHD else "no sshd: apt-get install openssh-server")
 

@@ -18,7 +18,7 @@ from played_job import PlayedJob, environment_of
 
 WHY_NOT = why_not()
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
 ]
 A, B, C = "hosta", "hostb", "hostc"

@@ -15,7 +15,7 @@ from two_host_job import HANGDOC, Job, running
 from hangdoc.model.codec import load_snapshot
 
 _MISSING = why_not()
-pytestmark = [pytest.mark.timeout(240), pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
+pytestmark = [pytest.mark.timeout(400), pytest.mark.skipif(bool(_MISSING), reason=_MISSING or "-")]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 
 from hangdoc.model.codec import snapshot_from_bytes
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "hangdoc" / "guide" / "hosts.md"
 PYTHONS = ("3.10", "3.11", "3.13")

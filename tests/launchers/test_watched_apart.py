@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from conftest import MARK
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(400)
 PROGRAM = Path(__file__).parents[1] / "integration" / "programs" / "parts.py"
 
 

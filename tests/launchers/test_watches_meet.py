@@ -22,7 +22,7 @@ import slurm
 
 WHY_NOT = why_not()
 pytestmark = [
-    pytest.mark.timeout(280),
+    pytest.mark.timeout(400),
     pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "there are hosts"),
 ]
 PROGRAM = Path(__file__).parent / "programs" / "spans_hosts.py"

@@ -298,6 +298,7 @@ def test_hangdoc_is_right_on_some_folders(tmp_path: Path) -> None:
     _holds(measure(cases(SOME), tmp_path))
 
 
+@pytest.mark.timeout(900)
 def test_hangdoc_is_right_on_all_folders(tmp_path: Path, made: list[Case]) -> None:
     _holds(measure(made, tmp_path))
 
