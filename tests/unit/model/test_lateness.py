@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -16,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hangdoc import cli
+from hangdoc.model.clocks import moved
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Call, Journal, Phase, ProcessGroup
 from hangdoc.model.lateness import lateness
@@ -140,6 +142,21 @@ def test_the_report_names_who_is_always_late() -> None:
     assert named in " ".join(text.split())
     for width in (60, 80):
         assert max(map(len, statistics.render(lateness(job(times)), width=width).splitlines())) <= width
+
+
+def test_on_another_clock_every_time_moves() -> None:
+    snapshot = ended([[(0, 2500, 7000, True), (9, 0, 0, False)]])
+    (rank,) = snapshot.ranks
+    assert rank.journal is not None
+    phase = Phase("data", SECOND, 2 * SECOND)
+    waiting = replace(rank.journal.calls[1], completed_ns=0)
+    before = replace(rank.journal, phases=(phase,), calls=(rank.journal.calls[0], waiting))
+    (later,) = moved(replace(snapshot, ranks=(replace(rank, journal=before),)), 5.0).ranks
+    assert later.journal is not None
+    first, second = later.journal.calls
+    assert (first.completed_ns, first.duration_ns) == (before.calls[0].completed_ns + 5 * SECOND, 7000)
+    assert (second.created_ns, second.completed_ns) == (waiting.created_ns + 5 * SECOND, 0)
+    assert later.journal.phases == (Phase("data", 6 * SECOND, 7 * SECOND),)
 
 
 def test_what_a_job_calls_its_groups_is_shown_and_not_obeyed() -> None:
