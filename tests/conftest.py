@@ -32,8 +32,8 @@ DEADLINE = 90.0
 _END_SECONDS = 10.0
 _ON_DEMAND = "dump_folders"
 
-# Where the tests themselves run in GitHub Actions, hangdoc would tell GitHub of their hangs, and where they run in any CI,
-# a pytest that they start prints whole reports a second time, in its summary.
+# Where the tests themselves run in GitHub Actions, hangdoc would tell GitHub of their hangs, and where they run in any
+# CI, a pytest that they start prints whole messages in its summary.
 for name in ("GITHUB_ACTIONS", "GITHUB_STEP_SUMMARY", "CI", "BUILD_NUMBER"):
     os.environ.pop(name, None)
 
