@@ -1,4 +1,4 @@
-"""What a watch reports to its user: a start line, the diagnosis of each stall, and files in the run directory."""
+"""What a watch says to its user: a start line, the diagnosis of each stall, and what became of the job."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ import os
 import select
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hangdoc.early_warning import FIRST_LOOK, LookAhead
-from hangdoc.errors import HangdocError, WatcherFailed
+from hangdoc.errors import HangdocError
+from hangdoc.kept_files import FAILURES, KeptFiles, again, one_line
 from hangdoc.model.masking import HIDDEN, mask_text, mask_words
 from hangdoc.model.wording import harmless, name_duration, name_ranks
 from hangdoc.sidecar.hang_command import HangCommand, variables
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
 from hangdoc.sidecar.options import WatchOptions
-from hangdoc.sidecar.run_directory import DEFAULT_PARENT, RunDirectory
+from hangdoc.sidecar.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hangdoc.model.diagnosis import Diagnosis
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _SAY_SECONDS = 2.0
 """How long a terminal or pipe that takes nothing may delay the watch, for each message. Judgement."""
 _LONGEST_COMMAND = 160
-_FAILURES = ("hang", "slow", "crashed")
 
 
 class Announcer:
@@ -41,8 +40,6 @@ class Announcer:
         self._command = command
         self._options = options
         self._said: tuple[object, ...] | None = None
-        self._failed = False
-        """A hang or a crash was diagnosed, and written to every ``--report`` file."""
         self._last: tuple[Diagnosis | None, Path | None] = (None, None)
         """The latest diagnosis, and the path of its snapshot; each None if there is none."""
         self._heard = ""
@@ -53,8 +50,7 @@ class Announcer:
         """The report of a hang was printed, and nothing has been done after it."""
         self._hang_command = HangCommand(options.on_hang_exec, _say_line) if options.on_hang_exec else None
         self._logs: LogStream | None = None
-        self._keep_runs = options.keep
-        """How many runs are to stay; None once the others were removed, or where all stay."""
+        self._files = KeptFiles(options, run_directory, say)
         self._unseen: tuple[int, ...] = ()
         self._spared = False
         self._ahead = LookAhead(FIRST_LOOK if options.stall_after is None else max(5.0, 2 * options.stall_after))
@@ -140,11 +136,11 @@ class Announcer:
 
     def on_verdict(self, conclusion: Conclusion, host: str, hosts: int) -> None:
         """Print the verdict that another host's watch has come to, if it is new, and where the report is."""
-        if conclusion.outcome not in (*_FAILURES, "blind"):
+        if conclusion.outcome not in (*FAILURES, "blind"):
             return
         from hangdoc.report.terminal import heard_for
 
-        where = f"; on that host: {_again(Path(conclusion.path))}" if conclusion.path else ""
+        where = f"; on that host: {again(Path(conclusion.path))}" if conclusion.path else ""
         sentence, fix = mask_text(conclusion.sentence), mask_text(conclusion.fix)
         told = heard_for(sys.stderr, conclusion.outcome, sentence, fix, hosts, color=self._options.color)
         self._heard = f"\n{told}"
@@ -204,7 +200,7 @@ class Announcer:
 
             self._say_whole(f"\n{recall_for(sys.stderr, diagnosis, color=self._options.color)}")
         if path is not None:
-            say(f"hangdoc: show it again: {_again(path)}\n")
+            say(f"hangdoc: show it again: {again(path)}\n")
 
     def on_restart(self, end: RankToEnd, *, here: bool) -> None:
         """Print who ends which rank."""
@@ -253,13 +249,14 @@ class Announcer:
             self._said = (failure,)
             if news:
                 say(f"hangdoc: could not diagnose: {harmless(failure)}\n")
-            self._keep(snapshot, None, name, tell=news)
+            self._last = None, self._files.keep(snapshot, None, name, tell=news)
             return "blind"
         blamed = frozenset(diagnosis.culprits)
         self._unseen = tuple(rank for rank in diagnosis.unseen if rank in blamed or not blamed)
         self._hang_is_new = printed and diagnosis.outcome == "hang"
-        if diagnosis.outcome in (*_FAILURES, "blind"):
-            self._keep(snapshot, diagnosis, name, tell=printed)
+        if diagnosis.outcome in (*FAILURES, "blind"):
+            self._last = diagnosis, None
+            self._last = diagnosis, self._files.keep(snapshot, diagnosis, name, tell=printed)
         self._choose_end(diagnosis, snapshot)
         return diagnosis.outcome
 
@@ -305,65 +302,7 @@ class Announcer:
         try:
             github.tell(diagnosis, say)
         except Exception as error:  # a bonus: a failure in it must cost neither the report nor the snapshot
-            say(f"hangdoc: GitHub was not told: {_one_line(error)}\n")
-
-    def _keep(self, snapshot: JobSnapshot, diagnosis: Diagnosis | None, name: str, *, tell: bool) -> None:
-        from hangdoc.model.codec import dump_snapshot, write_atomically
-        from hangdoc.report import document, terminal, write
-
-        self._last = (diagnosis, None)
-        try:
-            folder = self.run_directory.make()
-            self._prune()
-            path = folder / f"{name}.hangdoc"
-            dump_snapshot(snapshot, path)
-            self._last = (diagnosis, path)
-            if diagnosis is not None:
-                write_atomically(folder / f"{name}.json", document.render(diagnosis).encode(), mode=0o600)
-                text = terminal.render(diagnosis, verbose=True)
-                write_atomically(folder / f"{name}.txt", text.encode("utf-8", "backslashreplace"), mode=0o600)
-                self._keep_page(folder / f"{name}.html", diagnosis, snapshot)
-            if tell:
-                say(f"hangdoc: saved. Show it again: {_again(path)}\n")
-                if _is_a_part(snapshot):
-                    others = "FILE_OF_EACH_OTHER_HOST"
-                    say(f"hangdoc: each host keeps its own part; all together: {_again(path)} {others}\n")
-        except (HangdocError, OSError) as error:
-            say(f"hangdoc: the snapshot is lost: {_one_line(error)}\n")
-        if diagnosis is None or diagnosis.outcome not in _FAILURES:
-            return
-        if diagnosis.outcome == "slow" and self._failed:
-            return  # a report of a hang is worth more than a later one of a slow wait
-        self._failed |= diagnosis.outcome != "slow"
-        for report in self._options.reports:
-            try:
-                write(diagnosis, report, snapshot)
-            except (HangdocError, OSError) as error:  # noqa: PERF203 - one failed report must not stop the next
-                say(f"hangdoc: no report: {_one_line(error)}\n")
-
-    def _prune(self) -> None:
-        """Remove older runs, where the user asked for that."""
-        keep, self._keep_runs = self._keep_runs, None
-        if keep is None:
-            return
-        from hangdoc.sidecar.old_runs import prune
-
-        try:
-            prune(self.run_directory.path, keep)
-        except OSError as error:
-            say(f"hangdoc: older runs were not removed: {_one_line(error)}\n")
-
-    @staticmethod
-    def _keep_page(path: Path, diagnosis: Diagnosis, snapshot: JobSnapshot) -> None:
-        from hangdoc.model.codec import write_atomically
-        from hangdoc.report import page
-
-        try:
-            text = page.render(diagnosis, snapshot)
-        except Exception as error:  # the page can be made again from the snapshot, which is kept already
-            say(f"hangdoc: no page: {_one_line(error)}\n")
-            return
-        write_atomically(path, text.encode("utf-8", "backslashreplace"), mode=0o600)
+            say(f"hangdoc: GitHub was not told: {one_line(error)}\n")
 
 
 def _news(diagnosis: Diagnosis) -> tuple[object, ...]:
@@ -374,29 +313,6 @@ def _news(diagnosis: Diagnosis) -> tuple[object, ...]:
 def _quoted(word: str) -> str:
     """The word quoted for a shell. The placeholder of a hidden secret needs no quotes."""
     return word if shlex.quote(plain := word.replace(HIDDEN, "_")) == plain else shlex.quote(word)
-
-
-def choose_run_directory(options: WatchOptions, run_id: str) -> RunDirectory:
-    """The directory that the user chose; else ``.hangdoc/<run id>``; else, if that is not writable, a temporary one.
-
-    Raises ``WatcherFailed`` if the chosen one cannot be used, ``UsageError`` for an unknown report format.
-    """
-    if options.reports:
-        from hangdoc.report import check_suffix
-
-        for report in options.reports:
-            check_suffix(report)
-    chosen = RunDirectory(options.run_dir or Path(DEFAULT_PARENT) / run_id)
-    try:
-        chosen.check()
-    except WatcherFailed:
-        if options.run_dir is not None:
-            raise
-        try:
-            chosen = RunDirectory(Path(tempfile.gettempdir()) / f"hangdoc-{run_id}")
-        except OSError:  # no place for temporary files: reported when there is something to keep
-            chosen = RunDirectory(Path("/tmp") / f"hangdoc-{run_id}")  # noqa: S108 - made with mode 0700
-    return chosen
 
 
 def say(text: str) -> None:
@@ -422,20 +338,3 @@ def say(text: str) -> None:
 
 def _say_line(text: str) -> None:
     say(f"hangdoc: {harmless(mask_text(text))}\n")
-
-
-def _is_a_part(snapshot: JobSnapshot) -> bool:
-    """True if ranks run on hosts whose watches were not met, or have fallen silent: they keep files of their own."""
-    from hangdoc.model.same_job import HOSTS, OTHER_HOSTS
-
-    unseen = any(rank.process is None and rank.exit is None and rank.identity == "elsewhere" for rank in snapshot.ranks)
-    notes = {note.what for note in snapshot.unavailable}
-    return OTHER_HOSTS in notes or (unseen and HOSTS in notes)
-
-
-def _again(path: Path) -> str:
-    return harmless(f"hangdoc diagnose {shlex.quote(str(path))}")
-
-
-def _one_line(error: Exception) -> str:
-    return mask_text(" ".join(str(error).split()))

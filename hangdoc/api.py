@@ -25,8 +25,9 @@ def watch(command: Sequence[str], options: WatchOptions | None = None, *, restor
     A program that exits right afterwards passes ``restore_signals`` False: no late ctrl-C then changes its status.
     Raises ``CommandNotFound``, ``CannotRun``, ``UsageError`` or ``WatcherFailed`` before the command ran.
     """
-    from hangdoc.announce import Announcer, choose_run_directory
+    from hangdoc.announce import Announcer
     from hangdoc.errors import WatcherFailed
+    from hangdoc.kept_files import choose_run_directory
     from hangdoc.sidecar.run import run_unwatched_if_nested, run_watched
     from hangdoc.sidecar.run_directory import NoSocketFolder, SocketFolder, new_run_id
 

@@ -15,7 +15,8 @@ from hangdoc.model.writing import Writer
 _MOST_TABLES = 4
 _MOST_ROWS = 40
 _BEFORE, _AFTER = 14, 5
-"""Columns around the divergence: as many as a page is wide. Chosen by hand."""
+_COLUMNS = _BEFORE + 1 + _AFTER
+"""Columns before and after the divergence, and in all: as many as a page is wide. Chosen by hand."""
 
 
 def call_tables(case: Case, blame: Blame[Explanation], writer: Writer) -> tuple[CallTable, ...]:
@@ -43,7 +44,9 @@ def _table(history: GroupHistory, at: int | None, culprits: frozenset[int], writ
     if not issued:
         return None
     center = at if at is not None else min(issued) + 1
-    numbers = tuple(range(max(1, history.first, center - _BEFORE), min(max(issued), center + _AFTER) + 1))
+    first = max(1, history.first, center - _BEFORE)
+    # What there is no room for before the divergence is left for the calls after it, up to those that hang.
+    numbers = tuple(range(first, min(max(issued), max(center + _AFTER, first + _COLUMNS - 1)) + 1))
     if not numbers:
         return None
     rows: dict[tuple[bool, tuple[CallCell | None, ...]], list[int]] = {}

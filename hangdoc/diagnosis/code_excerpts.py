@@ -13,9 +13,11 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.blame.message_blame import MissingPartner
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
+from hangdoc.diagnosis.causes.messages import ways_past
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -56,7 +58,8 @@ def code_excerpts(
     branch = blame.diverged.branch_point if blame.diverged is not None else None
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(blame, divergence, around)
-    for note in [*_of_the_branch(case, blame), *of_sides, *_of_the_culprits(case, blame)]:
+    of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
+    for note in [*_of_the_branch(case, blame), *of_sides, *of_ranks]:
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
@@ -120,6 +123,22 @@ def _holds(text: SourceText, frame: Frame) -> bool:
 
 def _called(frame: Frame) -> str:
     return frame.function if frame.function.startswith("<") else f"{frame.function}()"
+
+
+def _of_the_message(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
+    """The line of the message that the culprit once skipped, the conditions on the way to it, and who waits for it."""
+    skipped = blame.found.skipped if isinstance(blame.found, MissingPartner) else None
+    if skipped is None or skipped.frame is None:
+        return
+    for each in ways_past(case, skipped.stack)[0]:
+        condition = each.source.removesuffix(":").removeprefix("if ")
+        yield _Note(each.file, each.line, "", condition=condition)
+    said: Message = [Ranks((skipped.rank,)), f": skipped this {skipped.op} once"]
+    yield _Note(skipped.frame.file, skipped.frame.line, said, guilty=True)
+    waiter = case.activities.get(skipped.peer)
+    if waiter is not None and waiter.peer == skipped.rank and waiter.where is not None:
+        said = [Ranks((skipped.peer,)), f": {single_spaced(waiter.text)}"]
+        yield _Note(waiter.where.file, waiter.where.line, said)
 
 
 def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:

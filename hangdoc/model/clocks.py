@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from hangdoc.model.journal import Call, Journal, PointToPoint
+from hangdoc.model.journal import Call, Journal, Phase, PointToPoint
 from hangdoc.model.operations import is_met_by_all
 from hangdoc.model.process import ProcessExit
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -123,12 +123,21 @@ def _journal_moved(journal: Journal, nanoseconds: int) -> Journal:
         return at + nanoseconds if at else 0
 
     def moved_entry(entry: _Entry) -> _Entry:
-        return replace(entry, created_ns=later(entry.created_ns), started_ns=later(entry.started_ns))
+        return replace(
+            entry,
+            created_ns=later(entry.created_ns),
+            started_ns=later(entry.started_ns),
+            completed_ns=later(entry.completed_ns),
+        )
+
+    def moved_phase(phase: Phase) -> Phase:
+        return replace(phase, begun_ns=later(phase.begun_ns), ended_ns=later(phase.ended_ns))
 
     return replace(
         journal,
         calls=tuple(map(moved_entry, journal.calls)),
         point_to_points=tuple(map(moved_entry, journal.point_to_points)),
+        phases=tuple(map(moved_phase, journal.phases)),
     )
 
 

@@ -53,6 +53,10 @@ class Call:
     knows only whether a call has completed (gloo)."""
     started_ns: int = 0
     """When the recorder noticed that the kernel runs; 0 where it did not, or was not asked to time kernels."""
+    completed_ns: int = 0
+    """When the recorder noticed that the call had completed; 0 where it did not, or keeps no such time (gloo's)."""
+    duration_ns: int = 0
+    """How long the kernel ran, as the device timed it; 0 where it was not asked to (TORCH_NCCL_ENABLE_TIMING)."""
 
 
 if TYPE_CHECKING:
@@ -81,6 +85,9 @@ class PointToPoint:
     state: str = ""
     """As of ``Call``."""
     started_ns: int = 0
+    completed_ns: int = 0
+    duration_ns: int = 0
+    """All three as of ``Call``."""
     batch: int = 0
     """Number of the batch that it was issued in, with all others of that number in the group; 0: alone."""
     timeout_ms: int = 0

@@ -1,7 +1,9 @@
-"""Who comes late to the collectives: how far apart the ranks issue one and the same call, and which of them is last.
+"""How long collectives take and who comes late to them: how far apart the ranks issue one and the same call, and which
+of them is last.
 
 Example: rank 0 issues all_reduce #1 and #2 of a group at 10.0 and 11.0 s, rank 1 at 10.2 and 11.4 s → the ranks are
-0.3 s apart in the median, 0.4 s at most, and rank 1 is last in 2 of 2.
+0.3 s apart in the median, 0.4 s at most, and rank 1 is last in 2 of 2. They completed at 10.3 and 11.4 s → they took
+0.2 s in the median (0.3, 0.4, 0.1 and 0.0 s), 0.4 s at most.
 """
 
 from __future__ import annotations
@@ -52,6 +54,11 @@ class Operation:
     apart: tuple[float, ...] = ()
     last: tuple[Late, ...] = ()
     """Most often first."""
+    took: tuple[float, ...] = ()
+    """Seconds of a call on a rank, (median, 95th percentile, most); () where no completion was recorded."""
+    took_by: str = ""
+    """What ``took`` says: 'kernel' (how long the device ran it) or 'issued' (from its issue to the moment at which the
+    recorder noticed that it had completed); '' without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,7 @@ def lateness(job: JobSnapshot) -> Lateness:
     issued: dict[tuple[_Group, str], dict[int, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
     sizes: dict[tuple[_Group, str], dict[int, int]] = defaultdict(dict)
     labels: dict[_Group, str] = {}
+    took: dict[tuple[_Group, str], _Took] = defaultdict(_Took)
     times: list[int] = []
     for rank, journal in timed:
         groups = {group.name: group for group in journal.groups}
@@ -96,9 +104,11 @@ def lateness(job: JobSnapshot) -> Lateness:
             labels.setdefault(key, (known.description if known is not None else "") or call.group)
             issued[key, call.op][call.sequence].append((call.created_ns, rank.rank))
             sizes[key, call.op].setdefault(call.sequence, _bytes_of(call))
+            took[key, call.op].add(call)
         times += _ends(journal, most)
     operations = [
-        _operation(labels[group], group[1], op, calls, sizes[group, op]) for (group, op), calls in issued.items()
+        _operation(labels[group], group[1], op, calls, sizes[group, op], took[group, op])
+        for (group, op), calls in issued.items()
     ]
     operations.sort(key=lambda each: (-each.calls, each.group, each.op))
     return Lateness(
@@ -109,6 +119,29 @@ def lateness(job: JobSnapshot) -> Lateness:
         tuple(sorted(_ranks_of(told) - _ranks_of(timed))),
         tuple(_phases(job)),
     )
+
+
+class _Took:
+    """How long the calls of one operation took. Where the device timed some, these alone count: what passes between the
+    issue and the end has the calls before it on the device in it."""
+
+    def __init__(self) -> None:
+        self._kernels: list[float] = []
+        self._whole: list[float] = []
+
+    def add(self, call: Call) -> None:
+        """Count the call in, as far as its times are known."""
+        if call.duration_ns > 0:
+            self._kernels.append(call.duration_ns / 1e9)
+        elif call.completed and 0 < call.created_ns <= call.completed_ns:
+            self._whole.append((call.completed_ns - call.created_ns) / 1e9)
+
+    @property
+    def found(self) -> tuple[tuple[float, ...], str]:
+        """``Operation.took`` and ``Operation.took_by``."""
+        if self._kernels:
+            return _spread(self._kernels), "kernel"
+        return _spread(self._whole), "issued" if self._whole else ""
 
 
 def _phases(job: JobSnapshot) -> Iterator[PhaseTimes]:
@@ -147,6 +180,7 @@ def _operation(
     op: str,
     calls: Mapping[int, Sequence[tuple[int, int]]],
     sizes: Mapping[int, int],
+    took: _Took,
 ) -> Operation:
     apart: list[float] = []
     last: Counter[int] = Counter()
@@ -161,7 +195,7 @@ def _operation(
         last[rank] += 1
         waited[rank].append((latest - before) / 1e9)
     late = tuple(Late(rank, times, median(waited[rank])) for rank, times in last.most_common())
-    return Operation(group, members, op, len(calls), sum(sizes.values()), len(apart), _spread(apart), late)
+    return Operation(group, members, op, len(calls), sum(sizes.values()), len(apart), _spread(apart), late, *took.found)
 
 
 def _spread(values: list[float]) -> tuple[float, ...]:

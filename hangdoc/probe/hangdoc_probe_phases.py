@@ -22,6 +22,12 @@ class Phases:
         self.batch_at = {}  # thread -> when its last batch came; none since the backward pass after it
         self.steps = {}  # id of an optimizer whose step is under way -> its row
 
+    def forget(self):
+        """A forked child has phases of its own."""
+        self.rows.clear()
+        self.batch_at.clear()
+        self.steps.clear()
+
     def begin(self, name, begun=None):
         """A row that is under way."""
         row = [name, time.time_ns() if begun is None else begun, 0, get_ident()]

@@ -94,7 +94,10 @@ def _forget(state):
         for held in [state.listener, *(client.socket for client in state.clients.values())]:
             if held is not None:
                 held.close()
-        hangdoc_probe.STATE = hangdoc_probe.State(state.folder, state.settings)
+        hangdoc_probe.STATE = fresh = hangdoc_probe.State(state.folder, state.settings)
+        if state.phases is not None:  # torch's functions, as they are hooked, fill these
+            state.phases.forget()
+            fresh.phases = state.phases
         state.allow()
     except Exception:  # never into the user's fork
         hangdoc_probe.STATE = None

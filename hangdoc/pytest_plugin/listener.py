@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hangdoc.announce import Announcer, choose_run_directory
+from hangdoc.announce import Announcer
 from hangdoc.capture.safe.text import read_bytes
 from hangdoc.errors import WatcherFailed
+from hangdoc.kept_files import choose_run_directory
 from hangdoc.model.snapshot import JobSnapshot
 from hangdoc.pytest_plugin.link import Link
 from hangdoc.pytest_plugin.reap import end_ranks

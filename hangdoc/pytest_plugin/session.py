@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import importlib
 import math
 import os
 import signal
-import socket
-import subprocess
 import sys
 import threading
 import time
@@ -20,30 +16,22 @@ from typing import Any
 
 import pytest
 
-from hangdoc import interpreter
 from hangdoc.pytest_plugin.link import Link, Message
-from hangdoc.sidecar.launch import PROBE_PATH, PROBE_VARIABLE, child_environment
+from hangdoc.pytest_plugin.starting import Announced, NotStartedError, start_helper
+from hangdoc.sidecar.launch import PROBE_VARIABLE
 from hangdoc.sidecar.run_directory import living_watcher
 
 NAME = "hangdoc-session"
-NO_RANK_VARIABLE = "HANGDOC_NO_RANK"
-"""Pid of the process that runs the tests: its probe stays silent, for it may be rank 0 in one test and not in the
-next. As in hangdoc/probe."""
 LEAST_SECONDS = 0.1
 GIVE_UP_FACTOR = 4.0
 """Times the patience, after which a rank that sleeps or polls counts as hung. Judgement: few tests sleep that long."""
 SIGNAL = signal.SIGRTMAX - 7
 """Interrupts the main thread where it waits. One that no library is known to use."""
-_START_SECONDS = 20.0
 _ENDED_SECONDS = 20.0
 """For the helper to end the ranks: bounds of its own make it answer before."""
 _BEFORE_TIMEOUT = 8.0
 """Seconds that a look, a diagnosis and the end of the ranks may take on a busy machine. Judgement."""
 _WIDEST = 140
-_PR_SET_PTRACER = 0x59616D61  # <linux/prctl.h>
-_NOT_FOR_THE_HELPER = ("HANGDOC_", "COV_CORE_", "COVERAGE_PROCESS_")
-"""coverage would measure it, and leave a file."""
-_VARIABLES = ("PYTHONPATH", PROBE_VARIABLE, NO_RANK_VARIABLE)
 
 
 def begin(config: pytest.Config, asked: str | None, environment: MutableMapping[str, str]) -> None:
@@ -122,7 +110,7 @@ class Session:
         self._pid = os.getpid()
         self._link: Link | None = None
         self._why = ""
-        self._before: dict[str, str | None] = {}
+        self._announced: Announced | None = None
         self._old_handler: Any = None
         self._number = 0
         self._item: pytest.Item | None = None
@@ -139,53 +127,13 @@ class Session:
 
     def start(self, folder: str, environment: MutableMapping[str, str]) -> None:
         """Start the helper, and let all that the tests start find it. A failure is said in the header."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            words = (str(theirs.fileno()), str(self._pid))
-            # Its parent ends at once, so that it is not a child of the tests.
-            code = "import os\nif os.fork(): os._exit(0)\n"
-            code += "from hangdoc.pytest_plugin import helper\nhelper.main(sys.argv[1:])"
-            plain = interpreter.environment()
-            try:
-                subprocess.run(
-                    interpreter.command(code, *words),
-                    env={name: value for name, value in plain.items() if not name.startswith(_NOT_FOR_THE_HELPER)},
-                    cwd=folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    pass_fds=(theirs.fileno(),),
-                    start_new_session=True,
-                    check=True,
-                    timeout=_START_SECONDS,
-                )
-            except (OSError, subprocess.SubprocessError) as error:
-                self._why = f"off, because its helper could not be started: {error}"
-                ours.close()
-                return
-        self._link = Link(ours)
-        self._folder = folder
-        answer = next(iter(self._link.receive(_START_SECONDS)), {})
-        if "ready" not in answer:
-            self._why = f"off, because its helper {answer.get('failed') or 'did not answer'}"
-            self._link.close()
+        try:
+            self._link, answer = start_helper(folder)
+        except NotStartedError as error:
+            self._why = f"off, because its helper {error}"
             return
-        self._announce(answer, environment)
-
-    def _announce(self, answer: Message, environment: MutableMapping[str, str]) -> None:
-        """To this process's torch, if it is still to come, and to all processes that the tests start."""
-        from pathlib import Path
-
-        child = child_environment(environment, Path(answer["ready"]))
-        child[NO_RANK_VARIABLE] = str(self._pid)
-        for name in _VARIABLES:
-            self._before[name] = environment.get(name)
-            environment[name] = child[name]
-        sys.path.append(str(PROBE_PATH))
-        if "torch" in sys.modules:
-            # What `import torch` would have done: ranks that are forked from here have no import of their own.
-            with contextlib.suppress(Exception):  # without it they show their stacks alone
-                importlib.import_module("hangdoc_probe")._autoload()
-        _permit(answer["pid"])
+        self._folder = folder
+        self._announced = Announced(answer, environment)
         if threading.current_thread() is threading.main_thread() and signal.getsignal(SIGNAL) is signal.SIG_DFL:
             self._old_handler = signal.signal(SIGNAL, self._interrupt)
 
@@ -208,13 +156,8 @@ class Session:
         if self._old_handler is not None:
             signal.signal(SIGNAL, self._old_handler)
         self._link.close()
-        for name, value in self._before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        with contextlib.suppress(ValueError):
-            sys.path.remove(str(PROBE_PATH))
+        if self._announced is not None:
+            self._announced.withdraw()
 
     # One test
 
@@ -325,11 +268,12 @@ class Session:
         text = str(verdict["text"]).strip("\n")
         if self._left:
             text += f"\nhangdoc: could not end pid {', '.join(map(str, self._left))} (uninterruptible)"
-        longrepr: Any = report.longrepr
         if hangs and report.passed:
             report.outcome = "failed"
-            report.longrepr = f"{verdict['sentence']}\n\n{text}"
-        elif hasattr(longrepr, "addsection"):
+            report.longrepr = _failure(verdict["sentence"])
+        longrepr: Any = report.longrepr
+        if hasattr(longrepr, "addsection"):
+            _shorten_summary(longrepr, verdict["sentence"])
             longrepr.addsection("hangdoc", text)
         else:
             report.sections.append(("hangdoc", text))
@@ -396,6 +340,22 @@ def own_children() -> set[int]:
     return found
 
 
+def _failure(sentence: str) -> Any:
+    """What a test that fails with that sentence leaves in its report."""
+    try:
+        pytest.fail(sentence, pytrace=False)
+    except pytest.fail.Exception:
+        return pytest.ExceptionInfo.from_current().getrepr(style="value")
+
+
+def _shorten_summary(longrepr: Any, sentence: str) -> None:
+    """Let pytest's summary have a line of our own failure: in CI it prints a whole message, which is above already."""
+    crash: Any = getattr(longrepr, "reprcrash", None)
+    first = str(getattr(crash, "message", "")).partition("\n")[0]
+    if first == f"Failed: {sentence}":
+        crash.message = first
+
+
 def _where(frame: FrameType | None, item: pytest.Item) -> str:
     """'The test waited at test_ddp.py:21 in test_it().': its own innermost line, or a file's beside it."""
     folder = os.fspath(item.path.parent) + os.sep
@@ -406,20 +366,6 @@ def _where(frame: FrameType | None, item: pytest.Item) -> str:
             return f"The test waited at {place} in {frame.f_code.co_name}(); its ranks were ended."
         frame = frame.f_back
     return "Its ranks were ended."
-
-
-def _permit(helper: int) -> None:
-    """Yama (ptrace_scope 1) lets only an ancestor look into a process unless the process names another."""
-    try:
-        prctl = ctypes.PyDLL(None).prctl
-    except (OSError, AttributeError):
-        return
-
-    def permit() -> None:
-        prctl(_PR_SET_PTRACER, ctypes.c_ulong(helper), 0, 0, 0)
-
-    permit()
-    os.register_at_fork(after_in_child=permit)
 
 
 def _columns(config: pytest.Config) -> int:

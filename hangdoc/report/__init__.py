@@ -52,14 +52,18 @@ def check_suffix(path: str | os.PathLike[str]) -> None:
         )
 
 
-def write(diagnosis: Diagnosis, path: str | os.PathLike[str], job: JobSnapshot | None = None) -> None:
+def write(
+    diagnosis: Diagnosis, path: str | os.PathLike[str], job: JobSnapshot | None = None, *, page: str | None = None
+) -> None:
     """Write ``diagnosis`` to ``path`` in the format of its suffix, whole or not at all.
 
-    ``job`` is the snapshot it was made from: a page shows more of it than the diagnosis says.
+    ``job`` is the snapshot it was made from: a page shows more of it than the diagnosis says. ``page``: the page of
+    both, where it has been made already.
 
     Raises ``UsageError`` for an unknown suffix or a place that can hold no file, ``HangdocError`` where the
     disk refuses.
     """
     check_suffix(path)
-    text = _renderer(_suffix(path))(diagnosis, job)
+    suffix = _suffix(path)
+    text = page if suffix == ".html" and page is not None else _renderer(suffix)(diagnosis, job)
     write_atomically(Path(path), text.encode("utf-8", "backslashreplace"))

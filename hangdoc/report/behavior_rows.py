@@ -55,7 +55,7 @@ def behavior_rows(diagnosis: Diagnosis, paths: FileNames, most: int = MAX_ROWS) 
         others = last and not guilty and _covers_everyone(sides, diagnosis)
         yield Row(
             "others" if others else label_ranks(side.ranks),
-            (_place(side.frame, paths), Piece(side.op, "bold"), *_group(side, diagnosis)),
+            (_place(side.frame, paths), *_called(side, diagnosis, together=bool(elsewhere))),
             "bold red" if guilty else "",
             aligned=True,
         )
@@ -200,11 +200,14 @@ def _place(frame: Frame | None, paths: FileNames) -> Piece:
     return Piece(text, shorten=True, place=(frame.file, frame.line))
 
 
-def _group(side: Side, diagnosis: Diagnosis) -> Iterator[Piece]:
+def _called(side: Side, diagnosis: Diagnosis, *, together: bool) -> Iterator[Piece]:
+    """The call of a side. ``together``: as one piece, as the rows of what ranks do now have it: they share columns."""
     size = diagnosis.world_size or len(diagnosis.ranks)
     members = f"[{_members(side.members)}]" if side.members and len(side.members) < size else ""
     number = f" #{side.sequence}" if side.sequence is not None else ""
-    if text := f"{side.group}{members}{number}".strip():
-        yield Piece(text)
+    group = f"{side.group}{members}{number}".strip()
+    yield Piece(f"{side.op}  {group}" if together and group else side.op, "bold")
+    if group and not together:
+        yield Piece(group)
     if side.note:
         yield Piece(f"({side.note})")

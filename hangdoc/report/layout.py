@@ -181,11 +181,15 @@ class Layout:
         return self._text(separator).join(texts)
 
     def _columns(self, rows: Sequence[Sequence[Text]], room: int) -> list[int]:
-        """Cells of the columns that fit into ``room``, from the left; none if already the first does not."""
+        """Cells of the columns that fit into ``room``, from the left; none if already the first does not.
+
+        What a row ends with may reach into the next column, where that row has nothing.
+        """
         count = max((len(texts) for texts in rows), default=0)
         widths: list[int] = []
         for index in range(count):
-            width = max((texts[index].cell_len for texts in rows if index < len(texts)), default=0)
+            behind = 1 if index else 0
+            width = max((texts[index].cell_len for texts in rows if index + behind < len(texts)), default=0)
             room -= width + (len(_GAP) if width and index else 0)
             if room < 0:
                 break

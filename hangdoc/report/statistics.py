@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import compress
 
 from hangdoc.model.lateness import Late, Lateness, Operation, PhaseTimes
 from hangdoc.model.wording import fold_ranks, harmless, name_ranks
 
-HEADINGS = ("group", "operation", "calls", "data", "apart", "95 %", "most", "comes last")
+HEADINGS = ("group", "operation", "calls", "data", "took", "longest", "apart", "95 %", "most", "comes last")
 PHASE_HEADINGS = ("step", "times", "median", "95 %", "most", "slowest")
-_FOR_THE_WIDE = ("data", "95 %")
+_FOR_THE_WIDE = ("data", "longest", "95 %")
 _WIDE = 80
 _OFTEN = 0.5
 """Share of the calls from which on one rank is named as the one that comes last. Judgement."""
@@ -19,6 +20,11 @@ _WORTH = 1e-3
 _FEW = 10
 """Calls, of which nothing follows. Judgement."""
 _MOST_LABEL = 40
+_TOOK = {
+    "kernel": "took: how long a call ran on the GPU, its wait for the last rank included; median over calls and ranks.",
+    "issued": "took: time from the issue of a call to its end as PyTorch's watchdog saw it, with the wait for the last "
+    "rank and for the calls before it on the GPU; median over calls and ranks.",
+}
 
 
 def render(found: Lateness, *, width: int = 100, color: bool = False) -> str:
@@ -30,12 +36,12 @@ def render(found: Lateness, *, width: int = 100, color: bool = False) -> str:
     if not found.operations and not found.phases:
         return "No collectives are recorded here: run the job under `hangdoc watch`, or attach with --inject.\n"
     table = Table(box=None, pad_edge=False, header_style="bold", expand=False)
-    shown = [at for at, heading in enumerate(HEADINGS) if width >= _WIDE or heading not in _FOR_THE_WIDE]
-    for heading in (HEADINGS[at] for at in shown):
+    headings, rows = table_of(found.operations)
+    shown = [at for at, heading in enumerate(headings) if width >= _WIDE or heading not in _FOR_THE_WIDE]
+    for heading in (headings[at] for at in shown):
         words = heading in ("group", "operation", "comes last")
         table.add_column(heading, justify="left" if words else "right", no_wrap=heading != "group", overflow="fold")
-    for operation in found.operations:
-        row = cells(operation)
+    for row in rows:
         table.add_row(*(Text(row[at]) for at in shown))
     console = Console(width=width, force_terminal=color, no_color=not color, highlight=False, markup=False, emoji=False)
     steps = Table(box=None, pad_edge=False, header_style="bold", expand=False)
@@ -64,16 +70,25 @@ def summary(found: Lateness) -> str:
     return f"{name_ranks(found.ranks)}: {count:,} collectives, issued from {since} to {until}"
 
 
-def cells(operation: Operation) -> tuple[str, ...]:
+def table_of(operations: Sequence[Operation]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """(headings, rows) without the columns of which nothing is known."""
+    rows = [_cells(operation) for operation in operations]
+    kept = [any(column) for column in zip(*rows, strict=True)]
+    return tuple(compress(HEADINGS, kept)), [tuple(compress(row, kept)) for row in rows]
+
+
+def _cells(operation: Operation) -> tuple[str, ...]:
     """One row under ``HEADINGS``."""
     label = harmless(operation.group)[:_MOST_LABEL]
     who = f" [{fold_ranks(operation.members)}]" if operation.members else ""
     apart = [duration(value) for value in operation.apart] or ["", "", ""]
+    took = [duration(value) for value in operation.took[::2]] or ["", ""]
     return (
         f"{label}{who}",
         harmless(operation.op),
         f"{operation.calls:,}",
         size(operation.bytes),
+        *took,
         *apart,
         _last(operation),
     )
@@ -96,10 +111,13 @@ def remarks(found: Lateness) -> Iterator[str]:
             yield f"Rank {late.rank} comes last to {calls} of {where}: the others wait {wait} for it (median)."
     if found.left_out:
         yield f"The times of {name_ranks(found.left_out)} are not known, so they are left out."
-    yield (
-        "apart: time between the first and the last rank to issue the same call, median of the calls; "
-        "then the 95th percentile, and the most."
-    )
+    for way in sorted({operation.took_by for operation in found.operations} - {""}, reverse=True):
+        yield _TOOK[way]
+    if any(operation.apart for operation in found.operations):
+        yield (
+            "apart: time between the first and the last rank to issue the same call, median of the calls; "
+            "then the 95th percentile, and the most."
+        )
 
 
 def _often(operation: Operation) -> Late | None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import Any
 
 from hangdoc.model.diagnosis import Diagnosis
-from hangdoc.model.journal import Call, Journal, PointToPoint
+from hangdoc.model.journal import Call, Journal, PointToPoint, ProcessGroup
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import harmless
 
@@ -22,87 +23,178 @@ _MOST_CALLS = 200_000
 """Calls of one file; of more, each rank's last ones are kept. Perfetto takes a minute for a million."""
 _SHORTEST = 1.0
 """Microseconds of a slice: one of length 0 cannot be clicked."""
+_MOST_LANES = 16
+"""Tracks of a group in a rank; chosen by hand: more calls in flight at once are cut short."""
+_MOST_MEMBERS = 16
+"""Of a group, from which on a track does not list them; chosen by hand."""
+_ENDS = (
+    "A slice is drawn from the issue of a call to its end as PyTorch's watchdog noticed it; "
+    "where that is not recorded, up to the rank's next call."
+)
 
 Event = dict[str, Any]
+_Collective = tuple[tuple[str, tuple[int, ...]], int]
+"""(what identifies the group, number of the call in it)."""
 
 
 def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     """The document; without calls and without a snapshot, only the instant of the hang. Times in microseconds."""
-    ranks = [rank for rank in job.ranks if rank.journal is not None] if job is not None else []
-    most = max(1, _MOST_CALLS // max(1, len(ranks)))
-    begun = min(itertools.chain.from_iterable(_begins(rank, most) for rank in ranks), default=0)
+    told = [rank for rank in job.ranks if rank.journal is not None] if job is not None else []
+    most = max(1, _MOST_CALLS // max(1, len(told)))
+    ranks = [_Tracks(rank, most) for rank in told]
+    begun = min(itertools.chain.from_iterable(rank.begins for rank in ranks), default=0)
     taken = max(_SHORTEST, (job.taken * 1e6 if job is not None else 0) - begun / 1e3)
     events: list[Event] = []
-    arrows: dict[tuple[str, int], list[Event]] = {}
+    arrows: dict[_Collective, list[Event]] = {}
     for rank in ranks:
-        events += _names(rank)
-        for call, slice_ in _slices(rank, most, begun, taken):
+        drawn = list(rank.slices(begun, taken))
+        events += rank.names()
+        for call, slice_ in drawn:
             events.append(slice_)
             if isinstance(call, Call):
-                arrows.setdefault((_track(rank, call.group), call.sequence), []).append(slice_)
-        events += _phases(rank, begun, taken)
+                arrows.setdefault((rank.group(call.group).key, call.sequence), []).append(slice_)
+        events += rank.phases(begun, taken)
+        events += rank.parted(diagnosis, drawn)
     events += _flows(arrows)
-    events += _instants(diagnosis, ranks, most, begun, taken)
-    facts = {
-        "verdict": harmless(diagnosis.verdict),
-        "ends": "not recorded: a slice is drawn up to the rank's next call",
-    }
+    verdict = harmless(f"{diagnosis.outcome}: {diagnosis.verdict}")
+    events.append({"name": verdict, "ph": "i", "s": "g", "ts": taken, "pid": 0, "tid": 0})
+    facts = {"verdict": harmless(diagnosis.verdict), "ends": _ENDS}
     return json.dumps({"traceEvents": events, "displayTimeUnit": "ms", "otherData": facts}) + "\n"
 
 
-def _calls(rank: RankSnapshot, most: int) -> list[Call | PointToPoint]:
-    journal = rank.journal
-    if journal is None:
-        return []
-    calls: list[Call | PointToPoint] = [*journal.calls, *journal.point_to_points]
-    return sorted((call for call in calls if call.created_ns), key=lambda call: call.created_ns)[-most:]
+_Drawn = Sequence[tuple[Call | PointToPoint, Event]]
+"""Calls with their slices."""
 
 
-def _begins(rank: RankSnapshot, most: int) -> Iterator[int]:
-    yield from (call.created_ns for call in _calls(rank, most))
-    yield from (phase.begun_ns for phase in (rank.journal.phases if rank.journal is not None else ()))
+class _Tracks:
+    """One rank's process in the viewer: a track for each group, and one for each thread's training steps.
 
+    Where calls of a group overlap, as on GPUs, to which a rank issues calls ahead, the group has further tracks: the
+    slices of one track must lie side by side or inside each other. Example: #1 from 0 to 5, #2 from 3 to 8, #3 from 6
+    to 9 → #1 and #3 on the first track, #2 on the second.
+    """
 
-def _phases(rank: RankSnapshot, begun: int, taken: float) -> Iterator[Event]:
-    """The parts of training steps, on tracks of their own: a thread each, since threads overlap."""
-    phases = rank.journal.phases if rank.journal is not None else ()
-    first = 1 + len(_numbers(rank))
-    tracks = {thread: first + at for at, thread in enumerate(dict.fromkeys(phase.thread_id for phase in phases))}
-    for number in tracks.values():
-        yield _metadata("thread_name", rank.rank, number, "step")
-    for phase in phases:
-        start = (phase.begun_ns - begun) / 1e3
-        end = (phase.ended_ns - begun) / 1e3 if phase.ended_ns else taken
-        slice_ = {
-            "name": harmless(phase.name),
-            "cat": "phase",
-            "ph": "X",
-            "ts": start,
-            "dur": max(_SHORTEST, end - start),
-        }
-        yield {**slice_, "pid": rank.rank, "tid": tracks[phase.thread_id], "args": {}}
+    def __init__(self, rank: RankSnapshot, most: int) -> None:
+        """``most``: calls that are drawn, the newest."""
+        self.rank = rank
+        self._journal = journal = rank.journal or Journal("")
+        calls: list[Call | PointToPoint] = [*journal.calls, *journal.point_to_points]
+        self._calls = sorted((call for call in calls if call.created_ns), key=lambda call: call.created_ns)[-most:]
+        self._groups = {group.name: group for group in journal.groups}
+        groups = dict.fromkeys([*self._groups, *(call.group for call in calls)])
+        self._lanes = {name: [_Lane(number)] for number, name in enumerate(groups, 1)}
+        threads = dict.fromkeys(phase.thread_id for phase in journal.phases)
+        self._steps = {thread: number for number, thread in enumerate(threads, 1 + len(groups))}
+        self._next = 1 + len(groups) + len(threads)
 
+    @property
+    def begins(self) -> Iterator[int]:
+        """When its calls and the parts of its steps began, in Unix ns."""
+        yield from (call.created_ns for call in self._calls[:1])
+        yield from (phase.begun_ns for phase in self._journal.phases)
 
-def _slices(rank: RankSnapshot, most: int, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:
-    calls = _calls(rank, most)
-    numbers = _numbers(rank)
-    for number, call in enumerate(calls):
-        start = (call.created_ns - begun) / 1e3
-        following = (calls[number + 1].created_ns - begun) / 1e3 if number + 1 < len(calls) else taken
-        end = following if call.completed else taken
-        yield (
-            call,
-            {
+    def group(self, name: str) -> ProcessGroup:
+        """The group of that name, whose members may be unknown."""
+        return self._groups.get(name) or ProcessGroup(name, ())
+
+    def parted(self, diagnosis: Diagnosis, drawn: _Drawn) -> Iterator[Event]:
+        """The instants at which the rank diverged from the others."""
+        for side in diagnosis.divergence.sides if diagnosis.divergence is not None else ():
+            if self.rank.rank not in side.ranks:
+                continue
+            alike = [
+                (side.group in (call.group, self.group(call.group).description), slice_)
+                for call, slice_ in drawn
+                if isinstance(call, Call) and (call.sequence, call.op) == (side.sequence, side.op)
+            ]
+            if alike:
+                _, at = max(alike, key=itemgetter(0))
+                yield {"name": "diverged", "ph": "i", "s": "t", "ts": at["ts"], "pid": at["pid"], "tid": at["tid"]}
+
+    def _track_name(self, name: str) -> str:
+        """What a group is called on its track, with its members: the same on all ranks."""
+        group = self.group(name)
+        members = f" {list(group.members)}" if 0 < len(group.members) < _MOST_MEMBERS else ""
+        return f"{group.description or name}{members}"
+
+    def names(self) -> Iterator[Event]:
+        """What the process and its tracks are called, once the slices are drawn."""
+        rank = self.rank
+        pid = f", pid {rank.process.pid}" if rank.process is not None else ""
+        where = f" on {rank.host}" if rank.host else ""
+        whose = ", with the times of a rank that did the same" if self._journal.issued_at else ""
+        yield _metadata("process_name", rank.rank, 0, harmless(f"rank {rank.rank}{where}{pid}{whose}"))
+        yield {"name": "process_sort_index", "ph": "M", "pid": rank.rank, "args": {"sort_index": rank.rank}}
+        for name, lanes in self._lanes.items():
+            for number, lane in enumerate(lanes, 1):
+                more = f", {number} at once" if number > 1 else ""
+                yield _metadata("thread_name", rank.rank, lane.track, harmless(self._track_name(name)) + more)
+        for number in self._steps.values():
+            yield _metadata("thread_name", rank.rank, number, "step")
+
+    def slices(self, begun: int, taken: float) -> Iterator[tuple[Call | PointToPoint, Event]]:
+        """Each call with its slice, in the order in which they were issued."""
+        for number, call in enumerate(self._calls):
+            start = (call.created_ns - begun) / 1e3
+            following = (self._calls[number + 1].created_ns - begun) / 1e3 if number + 1 < len(self._calls) else taken
+            end = following if call.completed else taken
+            if call.completed and call.completed_ns >= call.created_ns:
+                end = (call.completed_ns - begun) / 1e3
+            track, until = self._place(call.group, start, end)
+            arguments = _arguments(self.rank, call) | ({"end": "cut short"} if until < end else {})
+            slice_ = {
                 "name": harmless(_name(call)),
                 "cat": "collective" if isinstance(call, Call) else "message",
                 "ph": "X",
                 "ts": start,
+                "dur": max(_SHORTEST, until - start),
+            }
+            yield call, {**slice_, "pid": self.rank.rank, "tid": track, "args": arguments}
+
+    def _place(self, group: str, start: float, end: float) -> tuple[int, float]:
+        """(track, end) of a slice: it is cut short where no track of the group has room."""
+        lanes = self._lanes[group]
+        for lane in lanes:
+            if lane.takes(start, end):
+                return lane.track, end
+        if len(lanes) < _MOST_LANES:
+            lanes.append(_Lane(self._next))
+            self._next += 1
+        else:
+            end = lanes[-1].ends[-1]
+        lanes[-1].takes(start, end)
+        return lanes[-1].track, end
+
+    def phases(self, begun: int, taken: float) -> Iterator[Event]:
+        """The parts of training steps, on tracks of their own: a thread each, since threads overlap."""
+        for phase in self._journal.phases:
+            start = (phase.begun_ns - begun) / 1e3
+            end = (phase.ended_ns - begun) / 1e3 if phase.ended_ns else taken
+            slice_ = {
+                "name": harmless(phase.name),
+                "cat": "phase",
+                "ph": "X",
+                "ts": start,
                 "dur": max(_SHORTEST, end - start),
-                "pid": rank.rank,
-                "tid": numbers.get(call.group, 0),
-                "args": _arguments(rank, call),
-            },
-        )
+            }
+            yield {**slice_, "pid": self.rank.rank, "tid": self._steps[phase.thread_id], "args": {}}
+
+
+class _Lane:
+    """A track while it is filled: when the slices end that are open on it, the outermost first."""
+
+    def __init__(self, track: int) -> None:
+        self.track = track
+        self.ends: list[float] = []
+
+    def takes(self, start: float, end: float) -> bool:
+        """Put a slice here that begins no earlier than those before, if it overlaps none of them in part."""
+        while self.ends and self.ends[-1] <= start:
+            self.ends.pop()
+        fits = not self.ends or end <= self.ends[-1]
+        if fits:
+            self.ends.append(end)
+        return fits
 
 
 def _name(call: Call | PointToPoint) -> str:
@@ -117,45 +209,20 @@ def _arguments(rank: RankSnapshot, call: Call | PointToPoint) -> dict[str, Any]:
     found: dict[str, Any] = {"state": call.state or ("completed" if call.completed else "waits")}
     if stack:
         found["stack"] = [harmless(f"{frame.function} ({frame.file}:{frame.line})") for frame in stack[:12]]
+    if call.duration_ns:
+        found["on the GPU, ms"] = call.duration_ns / 1e6
+    if call.completed and not call.completed_ns:
+        found["end"] = "not recorded"
     if isinstance(call, Call) and call.input_sizes:
         found["sizes"] = [list(size) for size in call.input_sizes]
     return found
-
-
-def _numbers(rank: RankSnapshot) -> dict[str, int]:
-    """Group → number of its track in the rank's process, from 1."""
-    journal = rank.journal or Journal("")
-    named = dict.fromkeys([group.name for group in journal.groups])
-    named.update(dict.fromkeys(call.group for call in journal.calls))
-    named.update(dict.fromkeys(message.group for message in journal.point_to_points))
-    return {name: number for number, name in enumerate(named, 1)}
-
-
-def _track(rank: RankSnapshot, name: str) -> str:
-    """What a group is called on its track, with its members: the same on all of them."""
-    journal = rank.journal or Journal("")
-    group = next((group for group in journal.groups if group.name == name), None)
-    if group is None:
-        return name
-    return (
-        f"{group.description or name} {list(group.members)}" if len(group.members) < 16 else group.description or name
-    )
-
-
-def _names(rank: RankSnapshot) -> Iterator[Event]:
-    pid = f", pid {rank.process.pid}" if rank.process is not None else ""
-    where = f" on {rank.host}" if rank.host else ""
-    yield _metadata("process_name", rank.rank, 0, harmless(f"rank {rank.rank}{where}{pid}"))
-    yield {"name": "process_sort_index", "ph": "M", "pid": rank.rank, "args": {"sort_index": rank.rank}}
-    for name, number in _numbers(rank).items():
-        yield _metadata("thread_name", rank.rank, number, harmless(_track(rank, name)))
 
 
 def _metadata(kind: str, pid: int, tid: int, name: str) -> Event:
     return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
 
 
-def _flows(arrows: dict[tuple[str, int], list[Event]]) -> Iterator[Event]:
+def _flows(arrows: dict[_Collective, list[Event]]) -> Iterator[Event]:
     """Arrows from the rank that issued a collective first to the others, in the order in which they followed."""
     for number, slices in enumerate(arrows.values(), 1):
         if len(slices) < 2:
@@ -173,19 +240,3 @@ def _flows(arrows: dict[tuple[str, int], list[Event]]) -> Iterator[Event]:
                 "tid": slice_["tid"],
                 **({"bp": "e"} if kind == "f" else {}),
             }
-
-
-def _instants(diagnosis: Diagnosis, ranks: list[RankSnapshot], most: int, begun: int, taken: float) -> Iterator[Event]:
-    verdict = harmless(f"{diagnosis.outcome}: {diagnosis.verdict}")
-    yield {"name": verdict, "ph": "i", "s": "g", "ts": taken, "pid": 0, "tid": 0}
-    by_rank = {rank.rank: rank for rank in ranks}
-    for side in diagnosis.divergence.sides if diagnosis.divergence is not None else ():
-        for number in side.ranks:
-            rank = by_rank.get(number)
-            calls = _calls(rank, most) if rank is not None else []
-            at = next(
-                (c for c in calls if isinstance(c, Call) and (c.sequence, c.op) == (side.sequence, side.op)), None
-            )
-            if rank is not None and at is not None:
-                where = {"pid": number, "tid": _numbers(rank).get(at.group, 0)}
-                yield {"name": "diverged", "ph": "i", "s": "t", "ts": (at.created_ns - begun) / 1e3, **where}

@@ -1,13 +1,15 @@
 """What a watched job pays: an all_reduce of 1 KiB and a small DDP step on 2 gloo ranks, watched against bare.
 
-    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25] [--two-hosts] [--guide]
+    python tests/benchmarks/overhead.py [--starts 6] [--pairs 40] [--seconds 0.25] [--two-hosts] [--record phases]
+                                        [--guide]
 
 Starts a bare and a watched job side by side, lets them measure in turn (who goes first alternates; the other one, and
 its watcher, stand still meanwhile), and starts two new ones. Each rank has a core of its own for all its threads: how
 fast gloo is depends most on where they lie, which else a job keeps to its end. Prints the median time of one operation
 on rank 0, by the clock and in CPU time of the whole process, and the median of the pairs' ratios with their quartiles.
 The target: 1.02. Takes about six minutes. With --two-hosts each rank is on a host of its own, made of namespaces (as
-root), under a watch of its own; the two watches have met before anything is measured.
+root), under a watch of its own; the two watches have met before anything is measured. With --record phases the watch
+records the parts of a step, too: what it costs, the DDP step shows, which has a backward pass and an optimizer.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -31,6 +33,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "helpers"))
 
 from guide_pages import put_figures
 from hosts import Hosts, why_not
+
+from hangdoc.sidecar.options import RECORDED
 
 JOB = """
 import json, os, statistics, time
@@ -102,7 +106,10 @@ Times = dict[str, tuple[float, float]]
 class Job:
     """A job that measures when it is its turn."""
 
-    def __init__(self, folder: Path, seconds: float, *, watched: bool, hosts: Hosts | None = None) -> None:
+    def __init__(
+        self, folder: Path, seconds: float, *, watched: bool, record: Sequence[str] = (), hosts: Hosts | None = None
+    ) -> None:
+        """``record``: what its watch records besides what it does by default."""
         script, turns, results = folder / "job.py", folder / "turns", folder / "results"
         folder.mkdir(parents=True)
         script.write_text(JOB)
@@ -117,6 +124,7 @@ class Job:
             **({"GLOO_SOCKET_IFNAME": "eth0"} if hosts is not None else {}),
         }
         self.watched = watched
+        self._record = ["--record", ",".join((*RECORDED, *record))] if record else []
         self._script, self._folder, self._environment = script, folder, environment
         self._processes = (
             [self._started()] if hosts is None else [self._started_on(host.enter, hosts) for host in hosts]
@@ -136,8 +144,8 @@ class Job:
     def _start(self, enter: list[str], words: list[str], run: str) -> subprocess.Popen[bytes]:
         line = [sys.executable, "-m", "torch.distributed.run", *words, str(self._script)]
         if self.watched:
-            watch = [sys.executable, "-m", "hangdoc", "watch", "--quiet", "--run-dir", str(self._folder / run), "--"]
-            line = [*watch, *line]
+            watch = [sys.executable, "-m", "hangdoc", "watch", "--quiet", "--run-dir", str(self._folder / run)]
+            line = [*watch, *self._record, "--", *line]
         return subprocess.Popen([*enter, *line], env=self._environment, cwd=self._folder)
 
     def turn(self) -> Times:
@@ -180,14 +188,14 @@ def _inner(pid: int) -> int:
 
 
 @contextlib.contextmanager
-def two_jobs(folder: Path, seconds: float, *, two_hosts: bool) -> Iterator[tuple[Job, Job]]:
+def two_jobs(folder: Path, seconds: float, record: Sequence[str], *, two_hosts: bool) -> Iterator[tuple[Job, Job]]:
     """A bare one and a watched one, ready to measure."""
     bare = watched = None
     hosts = Hosts("hosta", "hostb", environment={**os.environ, "GLOO_SOCKET_IFNAME": "eth0"}) if two_hosts else None
     try:
         bare = Job(folder / "bare", seconds, watched=False, hosts=hosts)
         bare.turn()
-        watched = Job(folder / "watched", seconds, watched=True, hosts=hosts)
+        watched = Job(folder / "watched", seconds, watched=True, record=record, hosts=hosts)
         for _ in range(int(MEETING_SECONDS / (2 * seconds)) if two_hosts else 1):  # of both loads
             watched.turn()
         yield bare, watched
@@ -209,6 +217,11 @@ ROW_OF_TWO_HOSTS = (
 )
 
 
+ROW_WITH_PHASES = (
+    "a small DDP step on 2 ranks whose phases are recorded, watched against bare, by the clock / in CPU time"
+)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -216,15 +229,19 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--seconds", type=float, default=0.25)
     parser.add_argument("--two-hosts", action="store_true")
+    parser.add_argument("--record", choices=["phases"], action="append", default=[])
     parser.add_argument("--guide", action="store_true", help="write the figures into hangdoc/guide and README.md")
     options = parser.parse_args()
     if options.two_hosts and (why := why_not()):
         raise SystemExit(why)
+    if options.two_hosts and options.record:
+        parser.error("measure --two-hosts and --record one after the other")
     figures: dict[str, list[str]] = {}
     pairs: list[tuple[Times, Times]] = []
     with tempfile.TemporaryDirectory() as folder:
         for start in range(options.starts):
-            with two_jobs(Path(folder) / str(start), options.seconds, two_hosts=options.two_hosts) as (bare, watched):
+            place = Path(folder) / str(start)
+            with two_jobs(place, options.seconds, options.record, two_hosts=options.two_hosts) as (bare, watched):
                 for number in range(options.pairs):
                     order = (bare, watched) if (start + number) % 2 == 0 else (watched, bare)
                     times = {job: job.turn() for job in order}
@@ -241,7 +258,8 @@ def main() -> None:
                 f"{load:20} {clock:5} {bare_time:10.1f} {watched_time:12.1f}   {middle:.3f} ({low:.3f} to {high:.3f})"
             )
     if options.guide:
-        rows = {"all_reduce of 1 KiB": ROW_OF_TWO_HOSTS} if options.two_hosts else ROWS
+        rows = {"small DDP step": ROW_WITH_PHASES} if options.record else ROWS
+        rows = {"all_reduce of 1 KiB": ROW_OF_TWO_HOSTS} if options.two_hosts else rows
         put_figures({row: " / ".join(figures[load]) for load, row in rows.items()})
 
 

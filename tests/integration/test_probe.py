@@ -364,6 +364,19 @@ def test_phases_of_compiled_steps_where_the_watch_asks_for_them(start: Start) ->
         assert all(0 < phase.begun_ns <= phase.ended_ns for phase in journal.phases)
 
 
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_ranks_that_another_process_made_record_their_phases_and_not_its(start: Start, method: str) -> None:
+    program = str(PROGRAMS / "forked_steps.py")
+    job = start(sys.executable, program, method, settings={"record": ["collectives", "phases"]})
+    assert job.end() == 0, job.text()
+    notes = job.notes()
+    for rank in (0, 1):
+        phases = notes[rank].details.journal.phases
+        # Nothing loads data, so there is no forward pass either; the parent's five steps are its own.
+        assert [phase.name for phase in phases] == ["backward", "optimizer"] * 3
+        assert all(0 < phase.begun_ns <= phase.ended_ns for phase in phases)
+
+
 def test_the_probes_thread_collects_none_of_the_jobs_garbage(start: Start) -> None:
     job = start(*RANKS, PROBED, "finalizes")
     job.ready(2)

@@ -14,6 +14,8 @@ from conftest import TORCH_ABORTS
 import hangdoc
 from hangdoc.pytest_plugin.job import RunJob
 
+_FAILED = ("failure", "error")
+
 PLAYED = '''
 import os, pathlib, subprocess, sys, time
 import pytest
@@ -168,10 +170,17 @@ def test_ranks_that_sleep_are_given_up_later_and_each_phase_can_hang(tmp_path: P
         "        rank.kill()\n"
         "        rank.wait()\n"
     )
-    done = inner_pytest.run(tmp_path, source)
+    # In CI, pytest's summary has whole messages: ours are the sentence of the verdict.
+    done = inner_pytest.run(tmp_path, source, "--junitxml=report.xml", env={"CI": "true"})
     assert "2 failed, 1 passed, 1 error" in done.output, done.output
-    assert "ERROR test_it.py::test_set_up - Failed: " in done.output
-    assert "FAILED test_it.py::test_swallows" in done.output
+    summary = done.output.partition("short test summary info")[2].splitlines()[1:-1]
+    assert len(summary) == 4, "a line for each, and one more of the test's own message"
+    assert summary[1].startswith("FAILED test_it.py::test_fails_meanwhile - AssertionError: mine")
+    for line, test in ((summary[0], "FAILED test_it.py::test_swallows"), (summary[3], "ERROR test_it.py::test_set_up")):
+        assert re.fullmatch(rf"{test} - Failed: [^\n]*[Rr]anks? [^\n]*\.", line), line
+    assert done.output.count("The test waited at test_it.py:") == 1
+    failed = [each.text or "" for each in ElementTree.parse(tmp_path / "report.xml").iter() if each.tag in _FAILED]
+    assert ["hangdoc ✖ hang · 2 ranks" in text for text in failed] == [True, True, False]
     assert done.output.count("hangdoc ✖ hang · 2 ranks") == 2
     # What is known of a job that only waits is shown where the test fails anyhow.
     assert "FAILED test_it.py::test_fails_meanwhile - AssertionError: mine" in done.output

@@ -10,7 +10,9 @@ from cases import case
 from hangdoc import api
 from hangdoc.announce import Announcer
 from hangdoc.model.codec import load_snapshot
+from hangdoc.model.lateness import lateness
 from hangdoc.model.snapshot import JobSnapshot
+from hangdoc.report import page
 from hangdoc.sidecar.listener import Conclusion
 from hangdoc.sidecar.options import WatchOptions
 from hangdoc.sidecar.run_directory import RunDirectory
@@ -88,6 +90,18 @@ def test_a_watch_reports_in_colors_and_in_full_as_it_is_told(
     told = capsys.readouterr().err
     assert "\x1b[1mhangdoc\x1b[0m" in told
     assert "<module>  uneven_batches.py" in told
+
+
+def test_the_page_of_a_stall_is_made_once_for_all_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stalled: JobSnapshot
+) -> None:
+    made = []
+    monkeypatch.setattr(page, "lateness", lambda job: made.append(job) or lateness(job))
+    reports = (tmp_path / "a.html", tmp_path / "b.html", tmp_path / "c.md")
+    Announcer(("train",), WatchOptions(reports=reports), RunDirectory(tmp_path / "run")).on_stall(stalled, 1)
+    assert len(made) == 1
+    kept = (tmp_path / "run" / "stall-1.html").read_text()
+    assert [path.read_text() == kept for path in reports] == [True, True, False]
 
 
 def test_github_is_told_once_of_one_hang(

@@ -55,7 +55,7 @@ class Rows:
         """``kind``: what the rows are of."""
         names = kind.__match_args__
         self.kind = kind
-        self.numbers = tuple(n for n in ("sequence", "op_id", "created_ns", "started_ns", "batch") if n in names)
+        self.numbers = tuple(name for name in names if name in ("sequence", "op_id", "batch") or name.endswith("_ns"))
         """The fields that are columns."""
         self.others = tuple(name for name in names if name not in self.numbers)
         self.number_of, self.template_of = attrgetter(*self.numbers), attrgetter(*self.others)
@@ -135,7 +135,7 @@ def digest(dump: dict[Any, Any], tables: Tables) -> dict[str, Any]:
         look.column, ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns", "record_id")
     )
     retired = (entry.get("retired") is True for entry in entries)
-    number, own, body = look.body(created, started, records)
+    number, own, body = look.body(created, started, completed, records)
     return {
         "groups": [[g.name, g.description, tables.add_members(g.members)] for g in groups],
         "names": list(look.names),
@@ -262,10 +262,10 @@ class _Look:
             return array("q", [v if type(v) is int and -_LARGEST < v < _LARGEST else 0 for v in values])
 
     def body(
-        self, created: array[int], started: array[int], records: array[int]
+        self, created: array[int], started: array[int], completed: array[int], records: array[int]
     ) -> tuple[int, list[int], dict[str, Any]]:
         """(number of the body, the entries whose times are the rank's own, the body itself where it is new)."""
-        key, bodies = self._fingerprint(created, started, records), self._tables.bodies
+        key, bodies = self._fingerprint(created, started, completed, records), self._tables.bodies
         if key in bodies:
             return (*bodies[key], {})
         recorded = parse({"version": "2.0", "entries": self._entries}, self._tables.stacks)
@@ -291,13 +291,17 @@ class _Look:
         self._tables.own.append(bodies[key][1])
         return (*bodies[key], body)
 
-    def _fingerprint(self, created: array[int], started: array[int], records: array[int]) -> bytes:
+    def _fingerprint(
+        self, created: array[int], started: array[int], completed: array[int], records: array[int]
+    ) -> bytes:
         """What dumps of one behavior have in common: shapes and numbers, and of the times which are there."""
         hashed = hashlib.blake2b(array("q", self._shapes), digest_size=16)
         for name in ("collective_seq_id", "seq_id", "p2p_seq_id", "op_id"):
             if self._entries and name in self._entries[0]:
                 hashed.update(self.column(name))
-        hashed.update(bytes([time > 0 for time in started]))
+        for times in (started, completed):
+            hashed.update(bytes([time > 0 for time in times]))
+        hashed.update(bytes([entry.get("duration_ms") is not None for entry in self._entries]))
         gaps = records and records[-1] - records[0] != len(records) - 1
         forgotten = bool(records and records[0])
         hashed.update(array("q", [when_begun(created), forgotten, *(records if gaps else ())]))

@@ -19,12 +19,12 @@ from hangdoc.model.shared_calls import GroupCalls, Order, SharedCalls
 from hangdoc.model.shared_calls import Rows as SharedRows
 
 MOST_CALLS = 250_000
-"""Different calls that are kept in memory, about 250 bytes each. Of ranks that have more, the newest are kept. The
+"""Different calls that are kept in memory, about 350 bytes each. Of ranks that have more, the newest are kept. The
 number is chosen by hand."""
 FEWEST_CALLS = 100
 """Of each rank, however many different ones there are; chosen by hand."""
 _MOST_ROWS = 1_000_000
-"""Rows of bodies, about 32 bytes each, before only the newest of each further body are kept; chosen by hand."""
+"""Rows of bodies, about 48 bytes each, before only the newest of each further body are kept; chosen by hand."""
 _MOST_NEW = 1 << 19
 """Frames, templates and members in all tables together: what more dumps bring is refused; chosen by hand."""
 

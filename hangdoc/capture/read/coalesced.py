@@ -70,7 +70,14 @@ def _as_in_its_batch(message: PointToPoint, batch: list[PointToPoint], closed: S
     if not several:
         return replace(message, batch=0) if message.batch else message
     last = max(batch, key=_progress)
-    return replace(message, state=last.state, completed=last.completed, started_ns=last.started_ns)
+    return replace(
+        message,
+        state=last.state,
+        completed=last.completed,
+        started_ns=last.started_ns,
+        completed_ns=last.completed_ns,
+        duration_ns=last.duration_ns,
+    )
 
 
 def _closes(entry: Call | PointToPoint) -> bool:
@@ -93,6 +100,8 @@ def _joined(entries: list[Call]) -> Call:
         state=last.state,
         completed=last.completed,
         started_ns=last.started_ns or max(entry.started_ns for entry in entries),
+        completed_ns=last.completed_ns,
+        duration_ns=last.duration_ns,
         timeout_ms=max(entry.timeout_ms for entry in entries),
     )
 

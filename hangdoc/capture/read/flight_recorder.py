@@ -28,6 +28,8 @@ _MOST_CALLS = 100_000
 """Of a recorder, the newest. It keeps 2,000 by default (torch 2.13)."""
 _MOST_FRAMES = 4096
 """Of a stack; chosen by hand: Python itself stops a recursion at 1,000 by default."""
+_LONGEST_MS = 1e11
+"""Of a kernel: three years."""
 _SCHEMA = re.compile(r"2\.\d+$")
 
 # The names under which Python callers know the operations. Left: what backends record (torch 2.6-2.13).
@@ -307,6 +309,8 @@ class Reader:
             "stack": self._stack(entry.get("frames")),
             "created_ns": created_ns,
             "started_ns": started_ns,
+            "completed_ns": completed_ns,
+            "duration_ns": _nanoseconds(entry.get("duration_ms")),
             "completed": state == "completed" or (retired and not state),
             "state": state,
             "thread_id": self.thread_of(entry),
@@ -366,6 +370,12 @@ class Reader:
             known = Frame(text(frame["filename"]), whole(frame["line"]), text(frame["name"]))
             self._frames[id(frame)] = known
         return known
+
+
+def _nanoseconds(milliseconds: Any) -> int:
+    """0.25 → 250,000; 0 for what is no duration."""
+    known = type(milliseconds) in (int, float) and 0 < milliseconds < _LONGEST_MS
+    return round(milliseconds * 1e6) if known else 0
 
 
 def to_global_rank(call: PointToPoint, members: tuple[int, ...]) -> PointToPoint:

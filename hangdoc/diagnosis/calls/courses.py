@@ -15,9 +15,8 @@ from operator import attrgetter, not_
 from hangdoc.model.journal import Call
 from hangdoc.model.shared_calls import Order, Rows, SharedCalls
 
-_but_group_and_times = attrgetter(
-    *(name for name in Call.__match_args__ if name not in ("group", "created_ns", "started_ns"))
-)
+_TIMES = ("created_ns", "started_ns", "completed_ns", "duration_ns")
+_but_group_and_times = attrgetter(*(name for name in Call.__match_args__ if name not in ("group", *_TIMES)))
 _arguments = attrgetter("op", "input_sizes", "input_dtypes", "root")
 # Calls of one number that completed had operations and arguments that fit, or the backend would not have let them.
 _LAST = 16

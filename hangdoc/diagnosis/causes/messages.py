@@ -190,12 +190,21 @@ _AT_REST = frozenset(
 
 
 def _conditions(case: Case, stack: Stack) -> list[Message]:
-    """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
-    the rank got past the message.
+    """What ``ways_past`` has found, as clauses.
 
     Example: ``for step in steps:`` around ``if batch:`` around ``dist.send(…)`` → 'whether it is called depends on
     `if batch:` (train.py:9)'.
     """
+    on_the_way, left = ways_past(case, stack)
+    return [
+        ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
+        ["its loop can be left at ", Joined(left, " or ")] if left else "",
+    ]
+
+
+def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition]]:
+    """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
+    the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
     for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
@@ -207,12 +216,8 @@ def _conditions(case: Case, stack: Stack) -> list[Message]:
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
-            on_the_way = on_the_way[-2:]  # the conditions nearest to the message
-            return [
-                ["whether it is called depends on ", Joined(on_the_way, " and ")] if on_the_way else "",
-                ["its loop can be left at ", Joined(left[:2], " or ")] if left else "",
-            ]
-    return []
+            return on_the_way[-2:], left[:2]
+    return [], []
 
 
 def _may_differ(guard: Guard) -> bool:

@@ -153,11 +153,13 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
         return None
     inside, outside = (at, mine) if early is not None else (mine, at)
     left, still = (culprits, others) if early is not None else (others, culprits)
-    how = _how_it_differs(culprits, early is not None, RoundWithoutCall())
+    verb, how = ("left", "early") if early is not None else (Verb(culprits, "runs", "run"), "once more")
     counted = blame.diverged
     return Finding(
         "HD102",
-        sentence([Ranks(culprits), " ", how, " of ", call_at(inside)], where_they_wait(case, others)),
+        sentence(
+            [Ranks(culprits), " ", verb, " the loop of ", call_at(inside), f" {how}"], where_they_wait(case, others)
+        ),
         [
             [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],

@@ -65,12 +65,13 @@ class _Stacks(NamedTuple):
 
 
 class _Statistics(NamedTuple):
-    """How many collectives there were, and who came late to them."""
+    """How many collectives there were, how long they took, and who came late to them."""
 
     summary: str
     rows: list[tuple[str, ...]]
     remarks: list[str]
-    headings: tuple[str, ...] = statistics.HEADINGS
+    headings: tuple[str, ...]
+    title: str
 
 
 def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
@@ -110,10 +111,13 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
 
 def _statistics(job: JobSnapshot) -> _Statistics | None:
     found = lateness(job)
-    if not any(operation.compared for operation in found.operations):
+    if not any(operation.compared or operation.took for operation in found.operations):
         return None
-    rows = [statistics.cells(operation) for operation in found.operations[:_MOST_OPERATIONS]]
-    return _Statistics(statistics.summary(found), rows, list(statistics.remarks(found)))
+    headings, rows = statistics.table_of(found.operations[:_MOST_OPERATIONS])
+    took = any(operation.took for operation in found.operations)
+    late = "Who comes late to the collectives"
+    title = late if not took else "How long the collectives take, and who comes late to them"
+    return _Statistics(statistics.summary(found), rows, list(statistics.remarks(found)), headings, title)
 
 
 def framed(diagnosis: Diagnosis) -> str:

@@ -129,8 +129,11 @@ def _later(part: Part, seconds: float) -> Part:
         return part
 
     def later(entry: _Entry) -> _Entry:
+        if not entry.created_ns:
+            return entry
         started = entry.started_ns + shift if entry.started_ns else 0
-        return replace(entry, created_ns=entry.created_ns + shift, started_ns=started) if entry.created_ns else entry
+        completed = entry.completed_ns + shift if entry.completed_ns else 0
+        return replace(entry, created_ns=entry.created_ns + shift, started_ns=started, completed_ns=completed)
 
     return replace(part, calls=tuple(map(later, part.calls)), messages=tuple(map(later, part.messages)))
 

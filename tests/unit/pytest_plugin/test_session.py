@@ -20,6 +20,7 @@ from hangdoc.model.kinds import Outcome
 from hangdoc.pytest_plugin import call_function, job, session
 from hangdoc.pytest_plugin.job import RunJob
 from hangdoc.pytest_plugin.session import Session, own_children, patience
+from hangdoc.sidecar.launch import PROBE_PATH
 
 LOOK = f"""
 import json, os, signal, sys
@@ -52,7 +53,7 @@ def test_with_the_option_children_find_the_helper_and_torch_stays_away(tmp_path:
     modules, handled, names, python_path, path = seen(tmp_path, "--hangdoc=30")
     assert {"torch", "pydantic", "rich"}.isdisjoint(modules)
     assert (handled, sorted(names)) == (True, ["HANGDOC_NO_RANK", "HANGDOC_PROBE"])
-    assert python_path.split(os.pathsep)[0] == path[-1] == str(session.PROBE_PATH)
+    assert python_path.split(os.pathsep)[0] == path[-1] == str(PROBE_PATH)
     assert not (tmp_path / ".hangdoc").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections import Counter
 from pathlib import Path
@@ -9,9 +10,14 @@ from typing import Any
 
 import pytest
 from cases import case, names
+from hypothesis import given
+from hypothesis import strategies as st
 from sample_diagnosis import SAMPLE
 
 from hangdoc import api
+from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.journal import Call, Journal
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.report import write
 from hangdoc.report.timeline import render
 
@@ -50,6 +56,61 @@ def test_ranks_are_processes_groups_are_tracks_and_the_divergence_is_marked() ->
     assert next(e["name"] for e in found if e.get("s") == "g").startswith("hang: Rank 2 left the loop early")
     waiting = [e for e in found if e["ph"] == "X" and e["args"]["state"] == "waits"]
     assert sorted(e["name"] for e in waiting) == ["all_gather #13", *["all_reduce #13"] * 3]
+
+
+TIMES = st.tuples(st.integers(0, 40), st.integers(0, 40), st.booleans(), st.sampled_from(["0", "tp"]))
+"""Of a call: when it is issued, how long it takes, whether it has completed, its group."""
+
+
+def device_job(rows: list[tuple[int, int, bool, str]]) -> JobSnapshot:
+    """Rank 0 issues calls to a device, in s."""
+    second = 10**9
+    calls = [
+        Call(
+            *(group, number, number, "all_reduce", -1),
+            created_ns=(1 + at) * second,
+            completed=completed,
+            state="completed" if completed else "scheduled",
+            completed_ns=(1 + at + took) * second if completed else 0,
+        )
+        for number, (at, took, completed, group) in enumerate(rows, 1)
+    ]
+    rank = RankSnapshot(0, "a", "dump", journal=Journal("dump", calls=tuple(calls)))
+    return JobSnapshot(taken=100.0, mode="dumps", ranks=(rank,))
+
+
+def drawn(job: JobSnapshot) -> list[dict[str, Any]]:
+    found = json.loads(render(Diagnosis("hang", "It hangs."), job))["traceEvents"]
+    return [event for event in found if event["ph"] == "X"]
+
+
+@given(st.lists(TIMES, max_size=14))
+def test_slices_end_where_the_calls_did_and_those_of_a_track_never_overlap_in_part(
+    rows: list[tuple[int, int, bool, str]],
+) -> None:
+    slices = drawn(device_job(rows))
+    begun = min((at for at, *_ in rows), default=0)
+    wanted = [(at - begun, took if completed else 99 - at) for at, took, completed, _ in rows]
+    assert sorted((e["ts"] / 1e6, round(e["dur"] / 1e6, 3)) for e in slices) == sorted(wanted)
+    for one, other in itertools.combinations(slices, 2):
+        if one["tid"] == other["tid"]:
+            (begin, end), (later, last) = sorted((e["ts"], e["ts"] + e["dur"]) for e in (one, other))
+            assert end <= later + 1 or last <= end or begin == later, (
+                "viewers show slices side by side or inside others"
+            )
+
+
+def test_more_calls_at_once_than_tracks_are_cut_short_and_said_so() -> None:
+    slices = drawn(device_job([(at, 30, True, "0") for at in range(20)]))
+    assert len(slices) == 20
+    assert len({e["tid"] for e in slices}) == 16
+    assert all(e["dur"] <= 30e6 for e in slices)
+    assert any(e["args"].get("end") == "cut short" for e in slices)
+
+
+def test_where_no_end_is_recorded_the_slice_says_so() -> None:
+    (call, *_) = [e for e in events("uneven_batches") if e["ph"] == "X"]
+    assert call["args"]["end"] == "not recorded"
 
 
 def test_the_suffix_chooses_it_and_no_snapshot_is_needed(tmp_path: Path) -> None:

@@ -367,6 +367,7 @@ calls = st.builds(
     p2p_seq_id=st.integers(0, 2),
     time_discovered_started_ns=st.sampled_from([None, 5]),
     time_discovered_completed_ns=st.sampled_from([None, 2 * 10**18]),
+    duration_ms=st.sampled_from([None, 0.25]),
     retired=st.booleans(),
     thread_id=st.sampled_from(["0", "7", 8, None]),
     input_sizes=st.sampled_from([[[3, 4]], [], [[1], [2]], None]),

@@ -45,6 +45,21 @@ def test_a_gloo_call_is_complete_when_it_is_retired() -> None:
     assert found.counters == (("0", 2, 1),)
 
 
+def test_the_end_and_the_duration_of_a_call_are_kept_where_the_recorder_has_them() -> None:
+    began = 1_795_000_000_000_000_000
+    known = {"profiling_name": "nccl:all_reduce", "state": "completed", "time_discovered_completed_ns": began + 9}
+    timed, noticed, odd, message = (
+        entry(1, **known, duration_ms=0.25),
+        entry(2, **known),
+        entry(3, **known, duration_ms=float("nan")),
+        entry(4, **known | {"profiling_name": "nccl:send 0->1"}, is_p2p=True, duration_ms=2),
+    )
+    found = read(dump(timed, noticed, odd, message, entry(5, duration_ms=-1.0), entry(6, duration_ms="1")))
+    ends = [(call.completed_ns, call.duration_ns) for call in found.calls]
+    assert ends == [(began + 9, 250_000), (began + 9, 0), (began + 9, 0), (0, 0), (0, 0)]
+    assert [(m.completed_ns, m.duration_ns) for m in found.point_to_points] == [(began + 9, 2_000_000)]
+
+
 def test_an_nccl_call_is_complete_by_its_state_and_has_its_point_to_point_calls() -> None:
     found = read(
         dump(
