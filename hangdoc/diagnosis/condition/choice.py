@@ -20,7 +20,14 @@ from hangdoc.diagnosis.condition.candidates import (
     guards_of_last_round,
 )
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
-from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
+from hangdoc.diagnosis.condition.loop_counts import (
+    began_same_round,
+    fell_out,
+    goes_round_alike,
+    is_inside,
+    is_over_parts,
+    left_early,
+)
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -287,9 +294,15 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
+        or _is_over_parts(case, gap, possible[0], alignment)
         or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
+    ranks = (alignment.culprits, others_in(alignment))
+    return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
 def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:
