@@ -22,7 +22,7 @@ from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
+from hangdoc.diagnosis.frames.stacks import Site, fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.model.process import Frame, Stack
