@@ -25,8 +25,10 @@ from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
+from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import calls_its_items, ends_alike, fixed_rounds, ways_out
+from hangdoc.diagnosis.source.queries import calls_its_items, ends_alike, fixed_rounds, last_of_range, ways_out
+from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -249,6 +251,28 @@ def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: 
     outside = tokens[1 - loop.guarded]
     counts = [runs(_until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
     return len(usual) == 1 and all(len(each) > 1 and set(each[:-1]) == usual for each in counts)
+
+
+def is_in_last_round(case: Case, loop: BranchPoint, inside: tuple[int, ...]) -> bool:
+    """True if the ranks inside are in the last round of a `for … in range(…)`, by the values of its names: then the
+    others need not have left it early.
+
+    Example: `for step in range(first, first + steps):` with first = 5, steps = 5, step = 9 → True.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line)
+    found = last_of_range(tree, loop.guard.line) if tree is not None and not ways_out(tree, loop.guard.line) else None
+    if found is None or not inside:
+        return False
+    name, last = found
+    lines, (first, end) = case.values.lines(loop.file, loop.function), loop.guard.span
+    if any(not first < lines.get(rank, 0) <= end for rank in inside):
+        return False  # they have issued that call ahead, and their values are those of a later round
+    names = {name, *names_in(last)}
+    values = {each: case.values.of(loop.file, loop.function, each) for each in names}
+    return all(
+        value_of(last, own := {each: seen[rank] for each, seen in values.items() if rank in seen}) == own.get(name, "?")
+        for rank in inside
+    )
 
 
 def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
