@@ -105,8 +105,10 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
             where_they_wait(case, culprits),
         ),
         joined(
-            [f"{called}() answers only when another rank has called it too, and ", Ranks(culprits), " "]
-            + [Verb(culprits, "waits", "wait"), " for ", Ranks(waiting)],
+            [
+                [f"{called}() answers only when another rank has called it too, and "],
+                [Does(culprits, "waits", "wait"), " for ", Ranks(waiting)],
+            ],
             decided,
             where,
         ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 import operator
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from hangdoc.diagnosis.source.syntax import dotted
 
-_COMPARED: dict[type[ast.cmpop], Callable[[object, object], object]] = {
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
     ast.Lt: operator.lt,
