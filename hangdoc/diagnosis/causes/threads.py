@@ -72,7 +72,7 @@ def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
     )
 
 
-@cause("HD505", explains=MissingRequest, order=88)
+@cause("HD505", explains=MissingRequest, order=86)
 def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
     """HD505: the function that ranks called answers only when all of them have called it, and one has not."""
     found = blame.found
