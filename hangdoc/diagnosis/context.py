@@ -23,6 +23,7 @@ from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_entered, holds_for_all
+from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import blocking_thread
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
@@ -298,8 +299,10 @@ class Case:
             known = (
                 deadlock(process, self.sources) if process is not None and activity.kind == ActivityKind.LOCK else None
             )
-            if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD and waits_for_own_child(process):
-                known = Deadlock()
+            if process is not None and activity.kind == ActivityKind.WAITING_FOR_CHILD:
+                known = Deadlock() if waits_for_own_child(process) or unread_child(process) else None
+            if process is not None and activity.kind == ActivityKind.SHUTTING_DOWN:
+                known = Deadlock() if never_stopped(process, self.sources) else None
             found.update({rank: known} if known is not None else {})
         return found
 

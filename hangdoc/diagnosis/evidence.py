@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
+from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
@@ -78,7 +79,8 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
     together = all(known.key != history.key for known in case.histories)
     if together and gap is not None and gap.token.op == "new_group":
         return []
-    diverged_ago = [] if gap is None else _diverged_ago(case, history, gap, together)
+    crossed = isinstance(diverged, CrossedDimensions)  # they diverged now, at calls that two groups number
+    diverged_ago = [] if gap is None or crossed else _diverged_ago(case, history, gap, together)
     return [_issued(history, together), *diverged_ago]
 
 

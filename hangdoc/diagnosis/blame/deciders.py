@@ -27,6 +27,7 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_request
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -208,10 +209,10 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
-def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[ThreadWait] | None:
+def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
-    return asked_in_turn(inquiry.case) or thread_wait(inquiry.case)
+    return asked_in_turn(inquiry.case) or missing_request(inquiry.case) or thread_wait(inquiry.case)
 
 
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:

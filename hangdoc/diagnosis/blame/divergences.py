@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import combinations, product
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
+from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
@@ -87,10 +88,24 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
         if enough:
             return decide(case, enough, proved=True)
         found += [candidates] if candidates else []
+    crossed = crossed_dimensions(case)
+    if crossed:
+        return _crossed(case, crossed)
     if not found:
         return None
     joined = _joined(case, found)
     return decide(case, joined, proved=True) if joined else _at_most_likely(decide(case, found[0], proved=True))
+
+
+def _crossed(case: Case, candidates: list[Alignment]) -> Blame[Diverged]:
+    """The blame of the ranks that use two dimensions of a mesh in the other order."""
+    blamed = _at_most_likely(decide(case, candidates, proved=True))
+    chosen = next(each for each in candidates if each.culprits == blamed.culprits)
+    found = CrossedDimensions(chosen, blamed.found.branch_points)
+    who, ranks = ranks_text(blamed.culprits), len(chosen.history.members)
+    sure = f"call sequences of {ranks} ranks seen; {who} came to the two groups in another order than the rest"
+    unknown = "; nothing tells which order is right" if blamed.confidence == Confidence.POSSIBLE else ""
+    return replace(blamed, found=found, sure=sure + unknown)
 
 
 def _groups_compared(case: Case) -> list[list[GroupHistory]]:

@@ -1,7 +1,7 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
 They are tried in this order: code that interrupts a program, a condition on the rank, the ranks beside them in a larger
-group, the ranks' own histories, other groups, exits.
+group, the ranks' own histories, a condition that asks for the rank in a function, other groups, exits.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site
-from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.frames.stacks import Site, fork
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.model.process import Frame, Stack
 
 
@@ -48,7 +49,15 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     if len(options) == 1:
         return options[0].alignment, "", options[0].guards
     # The surest comes first; each answers only if it fits exactly one of the repairs.
-    tried = (_by_interruption, _by_condition_on_rank, _by_company, _by_own_history, _by_other_groups, _by_its_end)
+    tried = (
+        _by_interruption,
+        _by_condition_on_rank,
+        _by_company,
+        _by_own_history,
+        _by_what_asks_for_rank,
+        _by_other_groups,
+        _by_its_end,
+    )
     for breaks in tried:
         found = breaks(case, options)
         if found is not None:
@@ -98,6 +107,23 @@ def _by_own_history(case: Case, options: list[_Option]) -> tuple[_Option, str] |
     """(the only option whose culprits took a step that is new to them, the reason in words)."""
     fit = [o for o in options if o.moved] or [o for o in options if _left_own_path(case, o.alignment)]
     return (fit[0], f"{_culprits_text(fit[0])} left a path it had taken before") if len(fit) == 1 else None
+
+
+def _by_what_asks_for_rank(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the option whose culprits a function that asks for the rank sent another way, the reason in words).
+
+    Example: `if self.due(step):`, where `due` returns `self.rank == 0 and …` → the ranks for which it was true.
+    """
+    for option in options:
+        top = option.guards[0] if option.guards else None
+        if top is None or top.uneven or not asks_for_rank(case.sources, top.file, top.guard.line):
+            continue
+        sides = (option.alignment.culprits, others_in(option.alignment))
+        chosen = sides[top.guarded if top.guard.taken else 1 - top.guarded]
+        match = next((o for o in options if o.alignment.culprits == chosen), None)
+        if match is not None:
+            return match, f"`{top.guard.condition}` was true on {ranks_text(chosen)} alone, and asks for the rank"
+    return None
 
 
 def _by_other_groups(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
@@ -210,11 +236,31 @@ def _may_end_a_loop(case: Case, gap: Gap) -> bool:
     """
     if gap.mine is None or gap.theirs is None or min(gap.mine.order, gap.theirs.order) < 0:
         return False
+    if _comes_on_the_way(case, gap.mine, gap.theirs):
+        return False
     ours, others = case.programs.get(gap.mine.rank), case.programs.get(gap.theirs.rank)
     if ours is None or others is None or any(t.site == gap.mine.site for t in ours.tokens[: gap.mine.order]):
         return False
     sites = [t.site for t in others.tokens[: gap.theirs.order]]
     return bool(sites) and gap.theirs.site in sites and sites.index(gap.theirs.site) <= sites.index(sites[-1])
+
+
+def _comes_on_the_way(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if ``mine`` lies in the same round before the line of ``theirs``, to which the others have just come.
+
+    Example: `def step(): ⏎ if due(): ⏎ measure() ⏎ loss = forward()`, mine is in measure(), theirs the first call of
+    forward(), and the others' call before it was made elsewhere → True.
+    """
+    if is_past(case.sources, theirs.stack, mine.stack) != "certainly" or theirs.rank not in case.programs:
+        return False
+    where = fork(mine.stack, theirs.stack)
+    way = where.theirs[where.common :]
+    before = case.programs[theirs.rank].token(theirs.order - 1) if theirs.order > 0 else None
+    if before is None or fork(before.stack, theirs.stack).common <= where.common:
+        return True
+    # Their call before came from the same line: from another round of a loop further in, or from another call of it.
+    trees = [(frame, case.sources.function(frame.file, frame.line)) for frame in way]
+    return all(tree is not None and all(g.kind != "loop" for g in guards(tree, f.line)) for f, tree in trees)
 
 
 def _is_new_step(program: RankProgram | None, token: Token) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop
+from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
 from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
@@ -72,6 +72,15 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if loop is not None and loop.odd:
         sure = f"{circle}; only {ranks_text(loop.odd)} counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    schedule = uneven_schedule(case) if loop is None and ring else None
+    if schedule is not None and schedule.odd and set(schedule.odd) <= case.graph.stuck:
+        count, name = (
+            schedule.values[schedule.odd[0]],
+            f"`{schedule.name}`" if schedule.name else "the number of micro-batches",
+        )
+        sure = f"{circle}; {name} is {count} on {ranks_text(schedule.odd)} alone"
+        found = replace(found, loop=schedule)
+        return Blame(found, schedule.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)

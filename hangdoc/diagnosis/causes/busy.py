@@ -17,6 +17,7 @@ from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import is_in, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.state.nobody_left import unread_child
 from hangdoc.diagnosis.state.threads import Chain, End, thread_wait_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
@@ -63,6 +64,21 @@ _EACH_OTHER = OutsideWords(
     "every thread of the process waits for another one, without a timeout: nobody is left who could go on",
     "give waits a timeout, empty a bounded queue (or let its producer see that it is over) before joining the thread "
     "that fills it, and take locks in one order",
+)
+
+_UNREAD = OutsideWords(
+    "HD509",
+    "{text}",
+    "a process that has put something into a queue ends only when its items are written into the queue's pipe, which "
+    "is full; this rank alone could read it, and waits for that end first",
+    "get the results before you join the process that puts them",
+)
+
+_NEVER_STOPPED = OutsideWords(
+    "HD701",
+    "{text}",
+    "only its event would end that loop, and nobody is left who sets it: the main thread is over",
+    "set the event in `finally`, or where the program ends, whatever happens; or make the thread a daemon",
 )
 
 _QUEUE = OutsideWords(
@@ -251,9 +267,15 @@ def _seen_closer(case: Case, rank: int, known: OutsideWords, steps: list[Step]) 
         if any(is_in(frame, "log_queue_file", "puts_record") for frame in case.activities[rank].stack):
             return _LOGGER
         return _LEFT_ALONE if not steps else _EACH_OTHER if rank in case.deadlocks else known
+    if rank in case.deadlocks and known is OUTSIDE[ActivityKind.WAITING_FOR_CHILD]:
+        process = case.ranks[rank].process
+        return _UNREAD if process is not None and unread_child(process) is not None else known
     journal = case.ranks[rank].journal
     failed = journal is not None and bool(journal.failure)
-    return _FAILED if failed and known is OUTSIDE[ActivityKind.SHUTTING_DOWN] else known
+    if known is not OUTSIDE[ActivityKind.SHUTTING_DOWN]:
+        return known
+    stopped = case.activities[rank].kind == ActivityKind.SHUTTING_DOWN and rank in case.deadlocks
+    return _FAILED if failed else _NEVER_STOPPED if stopped else known
 
 
 def _what_it_does(

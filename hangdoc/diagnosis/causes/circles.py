@@ -82,14 +82,21 @@ def _odd_rounds(case: Case, loop: UnevenLoop) -> Message:
     usual = {rank: value for rank, value in loop.values.items() if rank not in loop.odd}
     return sentence(
         [
-            [Ranks(loop.odd), f" passes its messages in {loop.values[loop.odd[0]]} rounds and "],
+            [Ranks(loop.odd), f" passes its messages in {loop.values[loop.odd[0]]} {_rounds_of(loop)} and "],
             [Ranks.of(usual), f" in {next(iter(usual.values()))} (", line_of(loop.at), ")"],
         ],
         where_they_wait(case, tuple(sorted(usual))),
     )
 
 
+def _rounds_of(loop: UnevenLoop) -> str:
+    return "rounds" if loop.guard is not None else "micro-batches"
+
+
 def _rounds(loop: UnevenLoop) -> Message:
+    if loop.guard is None:
+        name = f" ({loop.name} = " if loop.name else " ("
+        return ["the schedule has another number of micro-batches", name, Values(loop.values, " | "), ")"]
     condition = Condition(loop.guard.condition, loop.at.file, loop.at.line)
     return [condition, f" does not run equally often: {loop.name} = ", Values(loop.values, " | ")]
 

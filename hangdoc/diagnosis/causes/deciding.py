@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
@@ -14,6 +15,7 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb
 
@@ -100,7 +102,27 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
     Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
     """
-    return point is not None and point.level > 0 and not point.made and case.sources.methods(point.function) > 1
+    return point is not None and has_namesakes(case, point) and not _all_have_run(case, point)
+
+
+def has_namesakes(case: Case, point: BranchPoint) -> bool:
+    """The same, though every rank has run the one of the guard before: it may have been another one this time."""
+    return point.level > 0 and not point.made and case.sources.methods(point.function) > 1
+
+
+def _all_have_run(case: Case, point: BranchPoint) -> bool:
+    """True if every rank has issued a call from the very function of the guard before: then all run the same one."""
+    text = case.sources.text(point.file, point.guard.line)
+    if text is None or text.function != point.function or len(case.programs) < len(case.ranks):
+        return False
+    return all(
+        any(
+            frame.file == point.file and plain(frame.function) == point.function and text.holds(frame.line)
+            for stack in program.recording.issued_from
+            for frame in stack
+        )
+        for program, _ in distinct(case.programs)
+    )
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:

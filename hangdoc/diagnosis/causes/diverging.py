@@ -8,7 +8,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token, distinct
-from hangdoc.diagnosis.causes.deciding import item_of, may_run_another, what_decided
+from hangdoc.diagnosis.causes.deciding import has_namesakes, item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
     at,
@@ -235,7 +235,7 @@ def _alike(one: Token, other: Token) -> bool:
 
 def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:
     """What else fits where a condition was found that both sides came to, and took differently."""
-    if may_run_another(case, first):
+    if has_namesakes(case, first):
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_place, user_stack
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -96,7 +96,7 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
     gap = blame.found.gap
     if gap is None or gap.kind != "delete" or gap.token.op == END or gap.mine is None or gap.theirs is None:
         return None
-    if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
+    if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs) or _is_on_the_way(gap.mine, gap.theirs):
         return None
     culprits = blame.culprits
     return Finding(
@@ -111,6 +111,15 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         what_decided(case, blame) or no_condition(case, blame, gap),
         "let all ranks agree that it is over (all_reduce a flag) and reach the shutdown together",
     )
+
+
+def _is_on_the_way(mine: Token, theirs: Token) -> bool:
+    """True if the others' call is made below the very line that ``mine`` is: neither side is past it.
+
+    Example: of `trainer.run(data)`, mine is the library's own call, theirs one of the user's step that it runs.
+    """
+    frame = mine.frame
+    return frame is not None and any(same_place(frame, other) for other in user_stack(theirs.stack))
 
 
 def _shuts_down(case: Case, token: Token) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.tie_break import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
@@ -79,6 +80,40 @@ def _given(case: Case, frame: Frame | None) -> str:
     return group_given(tree, frame.line) if tree is not None and frame is not None else ""
 
 
+@cause("HD107", explains=CrossedDimensions, order=139)
+def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding | None:
+    """HD107: two dimensions of a mesh in another order on some ranks, which by the source come to the other call next.
+    Without a source, a call left out looks the same."""
+    gap, point = blame.found.gap, blame.found.branch_point
+    if gap is None or gap.mine is None or gap.theirs is None:
+        return None
+    known = any(t.frame and case.sources.function(t.frame.file, t.frame.line) for t in (gap.mine, gap.theirs))
+    if known and not _comes_next(case, gap.mine, gap.theirs):
+        return None
+    labels = {h.key: h.label for h in case.histories}
+    first, second = (labels.get(t.group, "one group") for t in (gap.mine, gap.theirs))
+    culprits, others = blame.culprits, others_of(case, blame)
+    return Finding(
+        "HD107",
+        sentence(
+            [
+                [Does(culprits, "uses", "use"), f" a group like `{first}` before one like `{second}`, "],
+                [Ranks(others), " the other way round"],
+            ],
+            "so that the groups wait for each other in a circle",
+        ),
+        joined(
+            [
+                [Does(culprits, "waits", "wait"), f" in {gap.mine.op}", at(gap.mine.frame), ", "],
+                [Ranks(others), f" in {gap.theirs.op}", at(gap.theirs.frame)],
+            ],
+            what_decided(case, blame) if point is not None else "",
+        ),
+        _SAME_ORDER,
+        "" if known else "a call that was left out looks the same",
+    )
+
+
 @cause("HD107", explains=AllArrived, order=1035)
 def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     """HD107 without histories: all ranks are in one line, in a loop whose item chooses the group of the call."""
@@ -119,6 +154,11 @@ def _each_comes_to_the_other(case: Case, mine: Token, theirs: Token) -> bool:
     both = {mine.rank, theirs.rank}
     if not (mine.pending and theirs.pending and both <= set(mine.group[1]) & set(theirs.group[1])):
         return False
+    return _comes_next(case, mine, theirs)
+
+
+def _comes_next(case: Case, mine: Token, theirs: Token) -> bool:
+    """True if by the source each side makes the other's call next, or in the next round of one loop."""
     where = fork(mine.stack, theirs.stack)
     if where.frames is None and len(where.mine) == len(where.theirs):
         return mine.op == theirs.op and any(_is_in_loop(case, frame) for frame in where.mine)

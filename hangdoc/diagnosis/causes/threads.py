@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.missing_request import MissingRequest
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait
+from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.phrases import place, waiting_at, where_they_wait
+from hangdoc.diagnosis.causes.phrases import cited, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
+from hangdoc.diagnosis.condition.choice import skipped_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -66,6 +69,51 @@ def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
             ["the first answer cannot come before ", Ranks(serving), " ", Verb(serving, "is", "are"), " called too"],
         ],
         f"call {called}() on all of them first (rpc_async), and then wait for the answers (torch.futures.wait_all)",
+    )
+
+
+@cause("HD505", explains=MissingRequest, order=86)
+def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
+    """HD505: the function that ranks called answers only when all of them have called it, and one has not."""
+    found = blame.found
+    if found.chain is None:
+        return None
+    asked = found.chain.last
+    called = plain(user_stack(asked.thread.frames)[-1].function)
+    culprits, waiting = blame.culprits, found.waiting
+    first = case.activities[waiting[0]]
+    skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
+    decided = what_decided(case, blame)
+    where: Message = (
+        ["one of its rounds may have skipped the call, at ", cited(skipped.guard, skipped.file)]
+        if (skipped is not None)
+        else ""
+    )
+    return Finding(
+        "HD505",
+        sentence(
+            [
+                [
+                    Does(waiting, "waits", "wait"),
+                    " at ",
+                    place(first.where),
+                    f" for the answer of {called}() from rank ",
+                ],
+                [str(asked.rank), ", which waits at ", place(asked.where), " for a further call; "],
+                [Does(culprits, "has", "have"), " not made it"],
+            ],
+            where_they_wait(case, culprits),
+        ),
+        joined(
+            [
+                [f"{called}() answers only when another rank has called it too, and "],
+                [Does(culprits, "waits", "wait"), " for ", Ranks(waiting)],
+            ],
+            decided,
+            where,
+        ),
+        f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
+        "without those that are done",
     )
 
 

@@ -9,6 +9,7 @@ loop is dropped; if side 0's last call in it belongs to the round that side 1 is
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
@@ -20,14 +21,23 @@ from hangdoc.diagnosis.condition.candidates import (
     guards_of_last_round,
 )
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
-from hangdoc.diagnosis.condition.loop_counts import began_same_round, fell_out, goes_round_alike, is_inside, left_early
+from hangdoc.diagnosis.condition.loop_counts import (
+    began_same_round,
+    fell_out,
+    goes_round_alike,
+    is_in_last_round,
+    is_inside,
+    is_over_parts,
+    left_early,
+)
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
 from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
 
@@ -155,7 +165,7 @@ def _is_possible(
     case: Case, gap: Gap, point: BranchPoint, found: list[BranchPoint], culprits: Stack, ranks: SideRanks
 ) -> bool:
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
-    if not _can_explain(case, gap, point, ranks):
+    if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
         return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
@@ -179,6 +189,25 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     if not waiting and (gap.kind == "insert") != (point.guarded == 1):
         return False
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _taken_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests the rank alone, which does not change, and is true on both sides, or false on both.
+
+    Example: `if rank:`, rank = 1 on one side and 2 on the other → True.
+    """
+    tree = case.sources.function(point.file, point.guard.line)
+    if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
+        return False
+    values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
+    if not all(map(equals_rank, values.values())):
+        return False
+    nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == point.guard.line]
+    if len(nodes) != 1:
+        return False
+    everyone = [rank for side in ranks for rank in side]
+    found = {truth(nodes[0].test, {name: own[r] for name, own in values.items() if r in own}) for r in everyone}
+    return len(found) == 1 and None not in found
 
 
 def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
@@ -287,9 +316,16 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
+        or _is_over_parts(case, gap, possible[0], alignment)
+        or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
+    ranks = (alignment.culprits, others_in(alignment))
+    return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
 
 
 def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:

@@ -6,6 +6,7 @@ left it early. These are the questions that ``choice`` asks to find out:
 ``left_early``        did one side leave before the other, in the same execution of the loop?
 ``began_same_round``  did it begin the round that the other side is in? Then something inside the loop skipped a call.
 ``goes_round_alike``  does the source give every rank the same number of rounds?
+``is_over_parts``     does it go over the parts of a model, whose number was the same each time before?
 ``fell_out``          did it leave such a loop all the same? Only an exception can do that.
 
 Example: a training loop with one all_reduce a round and a barrier after it. Rank 0 made calls [10, 10, 8] in its three
@@ -24,8 +25,10 @@ from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
+from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
+from hangdoc.diagnosis.source.queries import calls_its_items, ends_alike, fixed_rounds, last_of_range, ways_out
+from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -99,7 +102,7 @@ def _are_a_round_further(
 
 def _as_often_as_before(program: RankProgram, loop: BranchPoint, tokens: tuple[Token | None, ...]) -> bool:
     """True if each execution of the loop made as many calls as the ones before. Example: [4, 4] → True, [4] → False."""
-    counts = runs(_until(program.tokens, tokens[1 - loop.guarded]), loop)
+    counts = runs(_until_left(program.tokens, tokens[1 - loop.guarded], loop), loop)
     return len(counts) > 1 and len(set(counts)) == 1
 
 
@@ -232,6 +235,46 @@ def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
     return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
+def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
+    """True if the loop calls its items, and the ranks that left have called as many from there each time before, as
+    the others did: such items are parts of a program, whose number stays. ``tokens[i]`` is the call of side i.
+
+    Example: `for layer in self.layers: ⏎ if keep(): ⏎ x = layer(x)`, with calls [3, 3, 3, 2] → True; [2] → False.
+    """
+    tree, missing = case.sources.function(loop.file, loop.guard.line), tokens[loop.guarded]
+    if tree is None or missing is None or not calls_its_items(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
+        return False
+    programs, other = _programs(case, left), case.programs.get(missing.rank)
+    if not programs or other is None:
+        return False
+    usual = set(runs(other.tokens, loop, missing.site)[:-1])
+    outside = tokens[1 - loop.guarded]
+    counts = [runs(_until_left(program.tokens, outside, loop), loop, missing.site) for program in programs]
+    return len(usual) == 1 and all(len(each) > 1 and set(each[:-1]) == usual for each in counts)
+
+
+def is_in_last_round(case: Case, loop: BranchPoint, inside: tuple[int, ...]) -> bool:
+    """True if the ranks inside are in the last round of a `for … in range(…)`, by the values of its names: then the
+    others need not have left it early.
+
+    Example: `for step in range(first, first + steps):` with first = 5, steps = 5, step = 9 → True.
+    """
+    tree = case.sources.function(loop.file, loop.guard.line)
+    found = last_of_range(tree, loop.guard.line) if tree is not None and not ways_out(tree, loop.guard.line) else None
+    if found is None or not inside:
+        return False
+    name, last = found
+    lines, (first, end) = case.values.lines(loop.file, loop.function), loop.guard.span
+    if any(not first < lines.get(rank, 0) <= end for rank in inside):
+        return False  # they have issued that call ahead, and their values are those of a later round
+    names = {name, *names_in(last)}
+    values = {each: case.values.of(loop.file, loop.function, each) for each in names}
+    return all(
+        value_of(last, own := {each: seen[rank] for each, seen in values.items() if rank in seen}) == own.get(name, "?")
+        for rank in inside
+    )
+
+
 def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
     """True if an exception took the ranks out of the loop: they still handle one that was raised below it, or its
     source shows no other way.
@@ -246,7 +289,7 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
         return False
     programs, counts = _programs(case, left), []
     for program in programs:
-        tokens = _until(program.tokens, token)
+        tokens = _until_left(program.tokens, token, loop)
         # Libraries now and then make a call of their own besides the one of each round.
         often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
         counts.append(runs(tokens, loop, often[0][0] if often else None))
@@ -300,3 +343,10 @@ def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
         return tokens
     last = next((i for i, t in enumerate(tokens) if t.group == end.group and t.sequence >= end.sequence), len(tokens))
     return tokens[: last + 1]
+
+
+def _until_left(tokens: Sequence[Token], outside: Token | None, loop: BranchPoint) -> Sequence[Token]:
+    """The calls up to that of the side which left the loop. A call that is in the loop itself belongs to another
+    execution of it: the function was called again, from elsewhere."""
+    found = _until(tokens, outside)
+    return found[:-1] if outside is not None and found and is_inside(found[-1], loop) else found

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.model.process import Frame
+from hangdoc.diagnosis.source.values import is_hidden
+from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.process import Frame, Stack
 
 _RECENT = 64
 """Messages of each rank that are looked at, the latest; chosen by hand."""
+_LEAST_IN_SCHEDULE = 2
+"""Ranks in a schedule; chosen by hand: what one shows may be anything."""
+_LEAST_LIST = 3
+"""Characters of a list that is not empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +32,9 @@ class UnevenLoop:
     """
 
     at: Frame
-    guard: Guard
+    guard: Guard | None
+    """None: the loop is a library's, as a pipeline's schedule, and ``name`` is what the program gave it, '' where that
+    was not seen."""
     name: str
     values: dict[int, str]
     odd: tuple[int, ...]
@@ -58,10 +69,65 @@ def _uneven(case: Case, frame: Frame, loops: list[Guard], ranks: tuple[int, ...]
             values = case.values.of(frame.file, frame.function, name)
             if not set(ranks) <= values.keys() or not all(v.isdecimal() for v in values.values()):
                 continue
-            often = Counter(values.values())
-            if len(often) < 2:
-                continue
-            rare = [value for value, count in often.items() if count == 1]
-            odd = tuple(r for r, v in values.items() if v in rare) if len(rare) == 1 and len(values) > 2 else ()
-            return UnevenLoop(replace(frame, line=guard.line), guard, name, values, odd)
+            if len(set(values.values())) > 1:
+                return UnevenLoop(replace(frame, line=guard.line), guard, name, values, _odd_one(values))
     return None
+
+
+def _odd_one(values: dict[int, str]) -> tuple[int, ...]:
+    """(The one rank whose value no other has,); () where several have such a value, or of two ranks."""
+    rare = [value for value, count in Counter(values.values()).items() if count == 1]
+    return tuple(r for r, v in values.items() if v in rare) if len(rare) == 1 and len(values) > 2 else ()
+
+
+def uneven_schedule(case: Case) -> UnevenLoop | None:
+    """The number of rounds that a library's schedule has been given, where it differs between ranks.
+
+    It is read from the frames of the ranks that are in the schedule now, and from a number of the program's own that
+    agrees with it on all of these. Example: ranks 0, 1 and 3 cut a batch into 2 micro-batches, as `self.count` says,
+    and `self.count` is 4 on rank 2, which is no more in the schedule → odd (2,).
+    """
+    waiting = {rank: a for rank, a in case.activities.items() if a.kind in MESSAGES}
+    counts = {rank: str(own) for rank, a in waiting.items() if (own := rounds_of_schedule(a.stack))}
+    if len(counts) < _LEAST_IN_SCHEDULE:
+        return None
+    known = [each for each in case.values.like(counts) if len(set(each[1].values())) > 1]
+    full = [(name, values) for name, values in known if values.keys() == case.activities.keys()]
+    if full:
+        odd = {_odd_one(values) for _, values in full}
+        name, values = min(full, key=lambda each: len(each[0]))
+        return _of_schedule(case, name, values, odd.pop() if len(odd) == 1 else (), counts)
+    if len(set(counts.values())) > 1 and counts.keys() == case.activities.keys():
+        return _of_schedule(case, "", counts, _odd_one(counts), counts)
+    return None
+
+
+def _of_schedule(
+    case: Case, name: str, values: dict[int, str], odd: tuple[int, ...], inside: Collection[int]
+) -> UnevenLoop | None:
+    at = next((where for r in (*odd, *inside) if r in inside and (where := case.activities[r].where)), None)
+    return UnevenLoop(at, None, name, values, odd) if at is not None else None
+
+
+def rounds_of_schedule(stack: Stack) -> int:
+    """How many micro-batches the schedule below the user's line goes through; 0 where no frame of one shows it."""
+    for frame in below_user(stack):
+        for local in frame.locals if frame.file.endswith(names("schedule_file")) else ():
+            if local.name in names("schedule_rounds"):
+                items = _items(local.value)
+                if items:
+                    return items
+    return 0
+
+
+def _items(value: str) -> int:
+    """The number itself, or how many items the list has; 0 where it is shortened. Example: '[{}, {}]' → 2."""
+    if value.isdecimal():
+        return int(value)
+    if not (value.startswith("[") and value.endswith("]")) or len(value) < _LEAST_LIST or is_hidden(value):
+        return 0
+    depth, commas = 0, 0
+    for letter in value[1:-1]:
+        depth += (letter in "([{") - (letter in ")]}")
+        commas += letter == "," and depth == 0
+    return commas + 1

@@ -185,6 +185,40 @@ def fixed_rounds(tree: ast.AST, line: int) -> int:
     return len(range(*numbers)) if 1 <= len(numbers) == len(call.args) <= 2 else 0
 
 
+def last_of_range(tree: ast.AST, line: int) -> tuple[str, ast.expr] | None:
+    """(the item's name, what it is in the last round) of a `for … in range(…)` at that line, in steps of one.
+
+    Example: `for step in range(first, first + steps):` → ('step', `first + steps - 1`).
+    """
+    loop = _loop_at(tree, line)
+    call = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(call, ast.Call) or dotted(call.func) != "range" or not 1 <= len(call.args) <= 2:
+        return None
+    name = dotted(loop.target) if isinstance(loop, ast.For) else ""
+    return (name, ast.BinOp(call.args[-1], ast.Sub(), ast.Constant(1))) if name else None
+
+
+def calls_its_items(tree: ast.AST, line: int) -> bool:
+    """True if the `for` at that line calls its items, or hands them to a function: they are parts of a program, as the
+    layers of a model are, and no data.
+
+    Examples: `for layer in self.layers: x = layer(x)`, `for i, block in enumerate(blocks): x = checkpoint(block, x)`.
+    What a call makes (`for batch in self.batches():`) may be other things each time: → False.
+    """
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, ast.For):
+        return False
+    source = loop.iter
+    while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
+        source = source.args[0]
+    if isinstance(source, ast.Call | ast.GeneratorExp):
+        return False
+    items = _simple_names(loop.target)
+    calls = list(_calls(loop.body))
+    handed = (c.args[0] for c in calls if c.args and dotted(c.func).rpartition(".")[2] in names("calls_its_argument"))
+    return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
+
+
 def evaluated_before(tree: ast.AST, line: int, first: str, second: str) -> bool:
     """True if the line calls each function once, and ``first`` returns before ``second`` is called.
 

@@ -62,6 +62,17 @@ class Values:
             if (at, within) == (file, plain(function)) and each.startswith(own)
         }
 
+    def like(self, counts: dict[int, str]) -> list[tuple[str, dict[int, str]]]:
+        """(name, its value on all ranks that show it) of each number that agrees with ``counts`` on these ranks.
+
+        Example: {0: '2', 1: '2'} and `self.count` = 2 on ranks 0 and 1, 4 on rank 2 → [('self.count', {0: '2', …})].
+        """
+        return [
+            (name, per_rank)
+            for (_, _, name), per_rank in self._now.items()
+            if all(per_rank.get(rank) == count for rank, count in counts.items())
+        ]
+
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""
         return self._at.get((file, plain(function)), {})

@@ -200,14 +200,17 @@ class Threads:
         return found[0] if found else None
 
     def _handler(self, node: Node, called: str) -> Node | None:
-        """The thread of another rank that runs the function which ``node`` called there; None if several may."""
+        """The thread of another rank that runs the function which ``node`` called there; None if several may that do
+        not wait at one line."""
         found = [
             handler
             for handler in self._handlers
             if handler.rank != node.rank
             and (not called or plain(user_stack(handler.thread.frames)[-1].function) == called)
         ]
-        return found[0] if len(found) == 1 else None
+        # Several that stand at one line wait for the same.
+        alike = len({(handler.rank, handler.where) for handler in found}) == 1
+        return found[0] if alike else None
 
     def _behind(self, node: Node, file: OpenFile) -> tuple[Node | None, bool]:
         """(the thread of another rank that serves the other end of a socket, whether it reads from it now)."""
@@ -294,7 +297,9 @@ def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
     if node.where is None or not below or _kind(node.thread) != ActivityKind.LOCK:
         return None
     method = plain(below[-1].function)
-    receiver, opposite = receiver_of(node.where, method, sources), _OPPOSITES.get(method, ())
+    met = method == "wait" and below[-1].function.endswith("Barrier.wait")  # who comes ends the wait of all
+    opposite = ("wait", "abort") if met else _OPPOSITES.get(method, ())
+    receiver = receiver_of(node.where, method, sources)
     return (receiver, opposite) if receiver and opposite else None
 
 

@@ -1,0 +1,88 @@
+"""The truth of a condition by the values of its names: numbers, flags, None and what is compared with them."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from hangdoc.diagnosis.source.syntax import dotted
+
+_COMPARED: dict[type[ast.cmpop], Callable[[Any, Any], object]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+}
+_COMPUTED: dict[type[ast.operator], Callable[[int, int], int]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mod: operator.mod,
+    ast.FloorDiv: operator.floordiv,
+}
+
+
+class _UnknownError(Exception):
+    """A part of the condition whose value was not seen, or is no plain value."""
+
+
+def truth(test: ast.AST, values: Mapping[str, str]) -> bool | None:
+    """Whether the condition is true with these values of its names; None where that cannot be told.
+
+    Example: `rank != 0 and step % 4 == 0` with rank = 2, step = 8 → True; without step → None; rank = 0 → False.
+    """
+    try:
+        return bool(_value(test, values))
+    except (_UnknownError, ArithmeticError, TypeError):
+        return None
+
+
+def value_of(expression: ast.AST, values: Mapping[str, str]) -> str:
+    """The value of the expression as text, '' where it cannot be told. Example: `n - 1` with n = 5 → '4'."""
+    try:
+        return str(_value(expression, values))
+    except (_UnknownError, ArithmeticError, TypeError):
+        return ""
+
+
+# One branch for each kind of expression.
+def _value(node: ast.AST, values: Mapping[str, str]) -> object:
+    if isinstance(node, ast.Constant) and (node.value is None or isinstance(node.value, int)):
+        return node.value
+    if isinstance(node, ast.Name | ast.Attribute):
+        return _plain(values.get(dotted(node), ""))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        return not _value(node.operand, values)
+    if isinstance(node, ast.BoolOp):
+        return _both(node, values)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1 and type(node.ops[0]) in _COMPARED:
+        return _COMPARED[type(node.ops[0])](_value(node.left, values), _value(node.comparators[0], values))
+    if isinstance(node, ast.BinOp) and type(node.op) in _COMPUTED:
+        left, right = _value(node.left, values), _value(node.right, values)
+        if isinstance(left, int) and isinstance(right, int):
+            return _COMPUTED[type(node.op)](left, right)
+    raise _UnknownError
+
+
+def _both(node: ast.BoolOp, values: Mapping[str, str]) -> bool:
+    """The truth of `a and b`, `a or b`: one known part may decide it."""
+    known = [truth(each, values) for each in node.values]
+    decides = isinstance(node.op, ast.Or)
+    if decides in known:
+        return decides
+    if None in known:
+        raise _UnknownError
+    return not decides
+
+
+def _plain(value: str) -> int | None:
+    if value in ("True", "False", "None"):
+        return {"True": True, "False": False, "None": None}[value]
+    if value.removeprefix("-").isdecimal():
+        return int(value)
+    raise _UnknownError
