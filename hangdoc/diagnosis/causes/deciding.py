@@ -92,6 +92,8 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
     ]
     found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1]
     found += values_of_methods(case.values, point, sides).items()
+    found = [(name, per_rank) for name, per_rank in found if name not in dict(point.given)]
+    found += [(name, dict(given)) for name, given in point.given]
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
 
 
