@@ -14,8 +14,8 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.diagnosis import Activity, Divergence, Edit, Repair, Side
-from hangdoc.model.message import Message, Ranks
+from hangdoc.model.diagnosis import Activity, Branch, Divergence, Edit, Repair, Side
+from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
@@ -23,12 +23,17 @@ _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
-def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
-    """Both sides and the branch between them; None where the ranks' calls do not differ."""
+def divergence(case: Case, blame: Blame[Explanation], why: Message) -> Divergence | None:
+    """Both sides and the branch between them; None where neither the ranks' calls differ nor ``why`` cites a condition.
+
+    Where no guard between two stacks is the branch, it is the first condition that ``why`` cites.
+    """
     found = blame.diverged
     gap = found.gap if found is not None else None
+    cited = next(conditions_in(why), None)
+    said = _as_cited(cited) if cited is not None else None
     if found is None or gap is None:
-        return None
+        return Divergence((), said) if said is not None else None
     others = others_of(case, blame)
     here, there = telling(gap)
     # Of a job with several faults, ranks of other groups are to blame as well.
@@ -49,9 +54,16 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
             doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
         )
         if point is not None
-        else None
+        else said
     )
     return Divergence(sides, branch)
+
+
+def _as_cited(cited: Condition) -> Branch:
+    """The condition of a sentence as a branch."""
+    word = cited.source.partition(" ")[0].rstrip(":")
+    kind = {"for": "loop", "while": "loop", "try": "try", "except": "try", "finally": "try", "case": "match"}.get(word)
+    return Branch(cited.file, cited.line, cited.source, kind or "if")
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:

@@ -325,14 +325,18 @@ def _scored(
     own = {name: _name_differs(sources, values, guard, frame, name, ranks) for name in guard.names}
     shown = {name: each for name, each in (given or {}).items() if own[name] is None}
     differ = [sides_differ(shown[name], ranks) if name in shown else own[name] for name in guard.names]
-    if differ and all(each is False for each in differ):
+    if own and all(each is False for each in own.values()):
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
     of_item = given is not None and _tests_item(sources, guard, frame)
     score = score_of_condition(guard, rank_like=rank_like, differs=differs, alike=alike, of_item=of_item)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
-    telling = tuple((name, tuple(sorted(each.items()))) for name, each in shown.items() if sides_differ(each, ranks))
+    telling = tuple(
+        (name, tuple(sorted(each.items())))
+        for name, each in shown.items()
+        if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
+    )
     point = _branch_point(guard, frame, side, score)
     return replace(point, rank_like=rank_like, always=always, differs=differs, given=telling)
 
