@@ -9,7 +9,8 @@ from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
-from hangdoc.diagnosis.condition.loop_counts import way_out_of
+from hangdoc.diagnosis.condition.loop_counts import fell_out, way_out_of
+from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
@@ -43,7 +44,8 @@ def divergence(case: Case, blame: Blame[Explanation], why: Message) -> Divergenc
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     point = found.branch_point
     if point is not None and point.uneven:
-        point = way_out_of(case, point) or point
+        raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
+        point = raised or way_out_of(case, point) or point
     branch = (
         describe_branch(
             point,

@@ -239,7 +239,7 @@ def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoin
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"
-    if first.guard.kind == "decorator" and any(p.uneven for p in blame.found.branch_points):
+    if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
     if item_of(case, first, blame.found.gap):
         return "which items the others went over was not seen"

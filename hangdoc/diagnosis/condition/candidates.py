@@ -40,7 +40,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard
+from hangdoc.diagnosis.source.queries import contexts_around
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame, Stack
@@ -79,6 +80,8 @@ class BranchPoint:
     """It is a library's, which the user's code only runs."""
     made: str = ""
     """The class of the object that is made under it, where the call is in a method of that object."""
+    quiet: bool = False
+    """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
     """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
 
@@ -106,6 +109,7 @@ def diverging_guards(
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
     found += _around_makers(sources, values, ways, at, ranks)
+    found += _of_contexts(sources, ways, at)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -242,6 +246,25 @@ def _around_makers(
             found += known
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
+
+
+def _of_contexts(sources: Sources, ways: tuple[Stack, Stack], at: int) -> list[BranchPoint]:
+    """The conditions that choose whether the context around a call keeps a library from communicating, where a function
+    of the user's makes that context.
+
+    Example: `with self.context(model): loss.backward()`, and context() returns `nullcontext() if self.last else
+    model.no_sync()` → 'if self.last'. One that only counts rounds is left out: it is alike in each round.
+    """
+    found: list[BranchPoint] = []
+    for side in (0, 1):
+        for level, frame in enumerate(ways[side][at:], at):
+            tree = sources.function(frame.file, frame.line) if not is_library(frame) else None
+            for name in contexts_around(tree, frame.line) if tree is not None else ():
+                for file, made in sources.functions(name):
+                    guard = quiet_guard(made)
+                    if guard is not None and not is_library(Frame(file, 0, "")):
+                        found.append(replace(_branch_point(guard, frame, side, 1.0, level=level), file=file, quiet=True))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

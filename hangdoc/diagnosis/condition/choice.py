@@ -286,10 +286,18 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     better = (
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
+        or skipped.quiet
+        or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _tests_by_calling(loop: BranchPoint, skipped: BranchPoint) -> bool:
+    """True if the loop's own test makes the call, below the condition: who asks together whether to go on, goes on
+    together, and both sides have asked. Example: `while not done():`, where done() begins with `if local: return`."""
+    return loop.guard.in_header and loop.guard.condition.startswith("while ") and skipped.level > loop.level
 
 
 def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:

@@ -25,7 +25,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, ways_out
+from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, goes_over_layers, ways_out
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -227,9 +227,16 @@ def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> 
 
 
 def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
-    """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
+    """True if the loop goes round equally often on every rank: fixed bounds, or a model's layers; no `break` or
+    `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
-    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+    if tree is None or ways_out(tree, loop.guard.line):
+        return False
+    if ends_alike(tree, loop.guard.line):
+        return True
+    # Models that were built unlike differ in their first round already.
+    again = any(len(runs(program.tokens, loop)) > 1 for program in _programs(case, tuple(case.programs)))
+    return again and goes_over_layers(tree, loop.guard.line)
 
 
 def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token | None) -> bool:
