@@ -5,7 +5,7 @@ from __future__ import annotations
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
-from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
+from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
@@ -24,14 +24,14 @@ _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
-def divergence(case: Case, blame: Blame[Explanation], why: Message) -> Divergence | None:
-    """Both sides and the branch between them; None where neither the ranks' calls differ nor ``why`` cites a condition.
+def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Divergence | None:
+    """Both sides and the branch between them; None where neither the ranks' calls differ nor a condition is cited.
 
-    Where no guard between two stacks is the branch, it is the first condition that ``why`` cites.
+    The branch is the one that the cause names, else the guard between the two stacks, else the first one cited.
     """
     found = blame.diverged
     gap = found.gap if found is not None else None
-    cited = next(conditions_in(why), None)
+    cited = named.decided_at or next(conditions_in(named.why), None)
     said = _as_cited(cited) if cited is not None else None
     if found is None or gap is None:
         return Divergence((), said) if said is not None else None
@@ -43,6 +43,8 @@ def divergence(case: Case, blame: Blame[Explanation], why: Message) -> Divergenc
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     point = found.branch_point
+    if named.decided_at is not None:
+        point = None
     if point is not None and point.uneven:
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
         point = raised or way_out_of(case, point) or point
@@ -53,7 +55,9 @@ def divergence(case: Case, blame: Blame[Explanation], why: Message) -> Divergenc
             case.values,
             (blame.culprits, others),
             past=found.past,
-            doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
+            doubted=point.quiet
+            or bool(also_on_the_way(found.branch_points))
+            or may_run_another(case, found.branch_point),
         )
         if point is not None
         else said

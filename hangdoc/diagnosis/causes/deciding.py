@@ -41,6 +41,8 @@ def condition_text(
         return [either, " went differently on ", Ranks(sides[0]), " than on ", Ranks(sides[1])]
     here, there = sides[point.guarded], sides[1 - point.guarded]
     kind = point.guard.kind
+    if point.quiet:
+        return [condition, " decides which rounds communicate, and was decided by each rank for itself"]
     if kind in CONDITIONS:
         made = f", under which {point.made} is made," if point.made else ""
         return [condition, made, _truth(case, point, gap, here, there)]

@@ -58,6 +58,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [_fix(stops, library), other.fix],
         other.doubt,
+        _decided_at(loop.guard, stops),
     )
 
 
@@ -96,7 +97,21 @@ def library_loop_ended_the_program(case: Case, blame: Blame[Diverged]) -> Findin
             _stopped(culprits, stops),
         ),
         _fix(stops, library),
+        decided_at=_decided_at(loop, stops),
     )
+
+
+def _decided_at(loop: Guard, stops: list[Stop]) -> Condition | None:
+    """The user's only condition that stops the loop, where the loop's own line does not test what it sets: that line
+    is the same on every rank, and nobody can change it.
+
+    Example: `for i, batch in enumerate(loader):` that a callback's `if late(): control.should_stop = True` ends → that
+    `if`.
+    """
+    known = {name.rpartition(".")[2] for name in loop.names}
+    if len(stops) != 1 or stops[0].guard is None or stops[0].name in known:
+        return None
+    return Condition(stops[0].guard.condition, stops[0].file, stops[0].guard.line)
 
 
 def _stopped_loop(case: Case, stack: Stack, before: Stack) -> tuple[Frame, Guard, list[Stop]] | None:
