@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
+from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -20,8 +21,11 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Message, Ranks, Sentences, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.process import Frame, Stack
+
+_MOST_CHOICES = 3
+"""Conditions of forward() in one report; chosen by hand."""
 
 
 @cause("HD111", explains=Diverged, order=160)
@@ -35,20 +39,25 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if not within and (blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)):
         return None
     culprits = Ranks(blame.culprits)
+    choices = conditions_in_forward(case.sources)[:_MOST_CHOICES]
+    doubt = "" if within else "a backward that was left out as a whole looks the same"
     return Finding(
         "HD111",
         sentence(
             [culprits, " left backward() at ", place(gap.token.frame), " with fewer gradient buckets than the others"],
             where_they_wait(case, others_of(case, blame)),
         ),
-        [
-            ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
-            " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
-            ", and the others wait for their gradients",
-        ],
+        joined(
+            [
+                ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
+                " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
+                ", and the others wait for their gradients",
+            ],
+            ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+        ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
-        "" if within else "a backward that was left out as a whole looks the same",
+        doubt or ("which way forward() went was not seen" if choices else ""),
     )
 
 
@@ -125,6 +134,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ],
         [_fix(gap), cure],
         finding.doubt,
+        finding.decided_at,
     )
 
 
