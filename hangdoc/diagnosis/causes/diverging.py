@@ -31,7 +31,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_threa
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
@@ -150,7 +150,7 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
-    filled = [] if blame.found.branch_points else _filled_under(case, blame, gap)
+    filled = "" if blame.found.branch_points else _filled_under(case, blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
@@ -159,17 +159,21 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap) or ("what it works on was not seen" if filled else ""),
-        next(iter(filled), None),
+        _doubt(case, blame, gap) or ("what it was filled with was not seen" if filled else ""),
     )
 
 
-def _filled_under(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Condition]:
-    """The conditions under which what the line works on is filled, where a library made unequally many calls from the
-    line on the two sides."""
-    if not is_implicit(gap.token.stack) or not call_counts(case, blame):
-        return []
-    return filled_under(case.sources, gap.token.frame)
+def _filled_under(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
+    from the line on the two sides, or may have; '' for any other call."""
+    tokens = [gap.token] if call_counts(case, blame) else []
+    if blame.found.alignment.history.inferred:
+        tokens = [token for token in (gap.mine, gap.theirs) if token is not None]
+    for token in tokens:
+        found = filled_under(case.sources, token.frame) if is_implicit(token.stack) else []
+        if found:
+            return ["what ", line_of(token.frame), " works on is filled under ", Joined(found, " and ")]
+    return ""
 
 
 def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
@@ -305,16 +309,14 @@ def _now(case: Case, ranks: tuple[int, ...]) -> Message:
     return doing(case.activities[ranks[0]]) if ranks else "nothing"
 
 
-def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Sequence[Condition] = ()) -> Message:
-    """Both calls, where no condition was found between them. ``filled``: those that decide what the line works on."""
+def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message = "") -> Message:
+    """Both calls, where no condition was found between them. ``filled``: what decides how much the line works on."""
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
         *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        ["what it works on is filled under ", Joined(filled, " and ")]
-        if filled
-        else "the condition that decided it could not be seen",
+        filled or "the condition that decided it could not be seen",
     )
 
 

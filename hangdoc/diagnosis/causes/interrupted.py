@@ -100,6 +100,8 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
         return None
+    if gap.mine.frame in user_stack(gap.theirs.stack):
+        return None  # both run what comes before the shutdown
     culprits = blame.culprits
     return Finding(
         "HD702",
