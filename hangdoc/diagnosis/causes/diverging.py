@@ -23,7 +23,7 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.candidates import BranchPoint
-from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.choice import also_on_the_way, never_called_there
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -256,6 +256,8 @@ def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoin
         return "a loop after it with no round at all looks the same"
     if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
+    if _lies_in_a_loop(case, blame, first):
+        return "a loop that goes over other things looks the same"
     if item_of(case, first, blame.found.gap):
         return "which items the others went over was not seen"
     return "which of the conditions decided it was not seen" if also_on_the_way(blame.found.branch_points) else ""
@@ -280,6 +282,20 @@ def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> b
         first.guard.kind in CONDITIONS
         and not (first.differs or first.rank_like)
         and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in after)
+    )
+
+
+def _lies_in_a_loop(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
+    """True if the condition is in a loop that the others have left, or never entered, without that call, and no value
+    shows which of the two kept them from it."""
+    gap = blame.found.gap
+    around = (p for p in blame.found.branch_points if p.uneven and p.guarded == first.guarded == 0)
+    return (
+        gap is not None
+        and first.guard.kind in CONDITIONS
+        and not (first.differs or first.rank_like)
+        and any((p.level, p.guard.line) < (first.level, first.guard.line) for p in around)
+        and never_called_there(case, gap, others_of(case, blame))
     )
 
 

@@ -82,9 +82,7 @@ def _seen_alike(
     return None
 
 
-def _followed(
-    sources: Sources, way: Stack, level: int, callees: Callees, name: str, line: int
-) -> Iterator[_Given]:
+def _followed(sources: Sources, way: Stack, level: int, callees: Callees, name: str, line: int) -> Iterator[_Given]:
     """What each caller in turn has for the name, the nearest first."""
     for at in range(level, max(0, level - _MOST_LEVELS), -1):
         frame, caller = way[at], way[at - 1]

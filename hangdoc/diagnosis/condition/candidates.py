@@ -41,7 +41,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard
-from hangdoc.diagnosis.source.queries import contexts_around
+from hangdoc.diagnosis.source.queries import contexts_around, set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame, Stack
@@ -105,7 +105,7 @@ def diverging_guards(
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
         first = at + 1 if together is not None else at
-        for place, frame in enumerate(way[first:], first):
+        for place in range(first, len(way)):
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
     found += _around_makers(sources, values, ways, at, ranks)
@@ -263,7 +263,9 @@ def _of_contexts(sources: Sources, ways: tuple[Stack, Stack], at: int) -> list[B
                 for file, made in sources.functions(name):
                     guard = quiet_guard(made)
                     if guard is not None and not is_library(Frame(file, 0, "")):
-                        found.append(replace(_branch_point(guard, frame, side, 1.0, level=level), file=file, quiet=True))
+                        found.append(
+                            replace(_branch_point(guard, frame, side, 1.0, level=level), file=file, quiet=True)
+                        )
     return found
 
 
@@ -341,9 +343,11 @@ def _scored(
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
     if is_library(frame):
-        return _scored_in_library(values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        return (
+            _scored_in_library(sources, values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        )
     if guard.kind == "loop":
-        return _scored_loop(values, guard, frame, side, ranks) if outside else None  # else both may be inside
+        return _scored_loop(sources, values, guard, frame, side, ranks) if outside else None  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     own = {name: _name_differs(sources, values, guard, frame, name, ranks) for name in guard.names}
     shown = {name: each for name, each in (given or {}).items() if own[name] is None}
@@ -382,19 +386,26 @@ def _name_differs(
     return sides_differ(values.tested(sources, frame.file, frame.function, guard, name), ranks)
 
 
-def _scored_loop(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+def _scored_loop(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
     """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it."""
-    counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.counters]
+    tree = sources.function(frame.file, frame.line)
+    later = set_after(tree, guard, frame.line) if tree is not None else set()
+    counting = (name for name in guard.counters if name not in later)
+    counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in counting]
     counts_differ = any(counters)
     if False in counters and not counts_differ:
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
 
 
-def _scored_in_library(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+def _scored_in_library(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
     """A loop or condition of a library. Its conditions on the rank hang nobody, as everybody runs them."""
     if guard.kind == "loop":
-        loop = _scored_loop(values, guard, frame, side, ranks)
+        loop = _scored_loop(sources, values, guard, frame, side, ranks)
         return replace(loop, score=loop.score + OF_LIBRARY, of_library=True) if loop is not None else None
     if guard.kind not in CONDITIONS:
         return None

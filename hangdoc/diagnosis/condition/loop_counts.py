@@ -25,7 +25,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, goes_over_layers, ways_out
+from hangdoc.diagnosis.source.queries import ends_alike, fixed_rounds, goes_over_layers, set_after, ways_out
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
 
@@ -85,8 +85,14 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
 
 def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: tuple[int, ...]) -> bool:
     """True if the loop's counters show the ranks that left as far as, or further than, those inside."""
-    counted = _counted(case, loop, loop.guard.counters, inside, left)
-    return bool(counted) and all(min(there) >= max(here) for here, there in counted)
+    tree = case.sources.function(loop.file, loop.line)
+    later = set_after(tree, loop.guard, loop.line) if tree is not None else set()
+    counted = _counted(case, loop, tuple(name for name in loop.guard.counters if name not in later), inside, left)
+    beyond = _counted(case, loop, tuple(later), inside, left)
+    return bool(counted or beyond) and (
+        all(min(there) >= max(here) for here, there in counted)
+        and all(min(there) > max(here) for here, there in beyond)
+    )
 
 
 def _are_a_round_further(

@@ -37,8 +37,8 @@ _FINALLY = 1.2
 _EARLY_RETURN = -0.2
 """Less for an earlier `if …: return` than for a condition around the line itself."""
 _REMAINDER = 0.3
-"""More for a test of a remainder (`step % every`): a condition that is seldom true is likelier to differ between the
-sides than one that is nearly always true."""
+"""More for a test of a remainder (`step % every`), and for a `case`: a condition that is seldom true is likelier to
+differ between the sides than one that is nearly always true."""
 _OF_AN_ITEM = -0.5
 """Less for a test of an inner loop's item: it keeps a rank from the call only if every item fails it."""
 _PARTLY_ALIKE = -0.5
@@ -82,7 +82,7 @@ def _score_of_kind(guard: Guard) -> float:
             return TRY_BODY
         return _FINALLY if guard.condition == "finally:" else _EXCEPT_SUITE if guard.taken else _SKIPPED_HANDLER
     score = _CONDITION + guard.depth * PER_LEVEL
-    score += _EARLY_RETURN if guard.kind == "return" else 0.0
+    score += _EARLY_RETURN if guard.kind == "return" else _REMAINDER if guard.kind == "match" else 0.0
     return score + (_REMAINDER if _is_remainder(guard) else 0.0)
 
 

@@ -226,10 +226,18 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     if isinstance(node, ast.ExceptHandler):
         what = f"except {text_of(node.type)}:" if node.type else "except:"
         return _guard("try", node, what, True, None, depth)
-    if isinstance(node, ast.match_case):
-        what, first = f"case {text_of(node.pattern)}:", getattr(child, "lineno", 0)
-        return Guard("match", first, what, True, names_in(node.guard), (first, first), depth)
+    if isinstance(node, ast.Match) and isinstance(child, ast.match_case):
+        tested = (*names_in(node.subject), *names_in(child.guard))
+        return Guard(
+            "match", child.pattern.lineno, f"case {text_of(child.pattern)}:", True, tested, _span(child), depth
+        )
     return None
+
+
+def _span(case: ast.match_case) -> tuple[int, int]:
+    """(first, last) line of a `case`, which has none of its own."""
+    last = case.body[-1]
+    return case.pattern.lineno, last.end_lineno or last.lineno
 
 
 def _loop(node: ast.AST, depth: int) -> Guard:

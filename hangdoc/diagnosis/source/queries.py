@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import UnionType
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import guards, way_out_guards
+from hangdoc.diagnosis.source.guards import Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
@@ -364,6 +364,19 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
     given = {n.arg for n in ast.walk(here.args) if isinstance(n, ast.arg)}
     stored = (n.id for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return name in given or name in stored
+
+
+def set_after(tree: ast.AST, guard: Guard, line: int) -> set[str]:
+    """The counters of a `while` that its body sets only after the line: a side that left at the loop's test has the
+    same count there as one that is at the line, in the round that the first did not begin.
+
+    Example: of `while go(): ⏎ sync() ⏎ step += 1`, line 2 → {'step'}.
+    """
+    if not guard.condition.startswith("while "):
+        return set()
+    first, last = guard.span
+    places = {name: [at for at in assignments(tree, name) if first <= at <= last] for name in guard.counters}
+    return {name for name, lines in places.items() if lines and min(lines) > line}
 
 
 def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:
