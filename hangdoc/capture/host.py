@@ -41,7 +41,7 @@ _PATIENCE = 2.0
 """Seconds after the second look for sources that have not answered yet. Judgement."""
 _SOURCES = 3.5
 """Seconds for reading the program's text, which takes some hundredths. Judgement."""
-_LIBRARY_SOURCES = 3.0
+_LIBRARY_SOURCES = 6.0
 """Seconds for that of the libraries on the stacks. Judgement."""
 _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""

@@ -71,7 +71,7 @@ def _of_the_branch(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     if blame.diverged is None or point is None:
         return
     sides = (blame.culprits, others_of(case, blame))
-    doubted = bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
+    doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)
     condition = point.guard.condition.removesuffix(":")
     if point.guard.kind in CONDITIONS:
         condition = condition.removeprefix("if ")

@@ -5,17 +5,18 @@ from __future__ import annotations
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
-from hangdoc.diagnosis.causes.finding import others_of, telling, telling_token
+from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
-from hangdoc.diagnosis.condition.loop_counts import way_out_of
+from hangdoc.diagnosis.condition.loop_counts import fell_out, way_out_of
+from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.diagnosis import Activity, Divergence, Edit, Repair, Side
-from hangdoc.model.message import Message, Ranks
+from hangdoc.model.diagnosis import Activity, Branch, Divergence, Edit, Repair, Side
+from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
@@ -23,12 +24,17 @@ _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
 
-def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
-    """Both sides and the branch between them; None where the ranks' calls do not differ."""
+def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Divergence | None:
+    """Both sides and the branch between them; None where neither the ranks' calls differ nor a condition is cited.
+
+    The branch is the one that the cause names, else the guard between the two stacks, else the first one cited.
+    """
     found = blame.diverged
     gap = found.gap if found is not None else None
+    cited = named.decided_at or next(conditions_in(named.why), None)
+    said = _as_cited(cited) if cited is not None else None
     if found is None or gap is None:
-        return None
+        return Divergence((), said) if said is not None else None
     others = others_of(case, blame)
     here, there = telling(gap)
     # Of a job with several faults, ranks of other groups are to blame as well.
@@ -37,8 +43,11 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
     both = ((gap.mine, here, culprits), (gap.theirs, there, others))
     sides = tuple(_side(case, found, token, frame, ranks) for token, frame, ranks in both if ranks)
     point = found.branch_point
+    if named.decided_at is not None:
+        point = None
     if point is not None and point.uneven:
-        point = way_out_of(case, point) or point
+        raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
+        point = raised or way_out_of(case, point) or point
     branch = (
         describe_branch(
             point,
@@ -46,12 +55,21 @@ def divergence(case: Case, blame: Blame[Explanation]) -> Divergence | None:
             case.values,
             (blame.culprits, others),
             past=found.past,
-            doubted=bool(also_on_the_way(found.branch_points)) or may_run_another(case, found.branch_point),
+            doubted=point.quiet
+            or bool(also_on_the_way(found.branch_points))
+            or may_run_another(case, found.branch_point),
         )
         if point is not None
-        else None
+        else said
     )
     return Divergence(sides, branch)
+
+
+def _as_cited(cited: Condition) -> Branch:
+    """The condition of a sentence as a branch."""
+    word = cited.source.partition(" ")[0].rstrip(":")
+    kind = {"for": "loop", "while": "loop", "try": "try", "except": "try", "finally": "try", "case": "match"}.get(word)
+    return Branch(cited.file, cited.line, cited.source, kind or "if")
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:

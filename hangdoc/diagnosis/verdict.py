@@ -225,7 +225,7 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
-    sides = divergence(case, found)
+    sides = divergence(case, found, named)
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),

@@ -92,7 +92,7 @@ class Branch:
 
 @dataclass(frozen=True, slots=True)
 class Divergence:
-    """Where the ranks diverged: at least two sides."""
+    """Where the ranks diverged: at least two sides; none where a condition is all that tells them apart."""
 
     sides: tuple[Side, ...]
     branch: Branch | None = None

@@ -6,7 +6,7 @@ Example: ``Sentence([Does((0, 1), "waits", "wait"), " at ", Place("/job/train.py
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -129,3 +129,18 @@ def sentence(*clauses: Message) -> Sentence:
 def joined(*parts: Message, between: str = "; ") -> Joined:
     """'rank 2 is stopped; ranks 0 and 1 wait in barrier', as a part of something longer."""
     return Joined(parts, between)
+
+
+def conditions_in(message: Message) -> Iterator[Condition]:
+    """The conditions that a message cites, in its order."""
+    if isinstance(message, Condition):
+        yield message
+    elif isinstance(message, Joined):
+        yield from conditions_in(message.parts)
+    elif isinstance(message, Sentence):
+        yield from conditions_in(message.clauses)
+    elif isinstance(message, Sentences):
+        yield from conditions_in(message.said)
+    elif isinstance(message, Sequence) and not isinstance(message, str):
+        for part in message:
+            yield from conditions_in(part)

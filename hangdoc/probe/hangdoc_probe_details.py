@@ -322,7 +322,7 @@ def _read_by_methods(owner, value, used, roots, steps):
     for name in sorted(used) if mine else ():
         code = _method(type(value), name)
         if code is not None and not code.co_filename.startswith((*roots, "<")):
-            yield from plain(f"{owner}.{name}()", mine, _names_in(code) - _set_by(code), 0)
+            yield from plain(f"{owner}.{name}()", mine, _names_in(code) - _set_by(code), 1)
         inner = mine.get(name, mine)
         if steps and inner is not mine:
             yield from _read_by_methods(f"{owner}.{name}", inner, used, roots, steps - 1)

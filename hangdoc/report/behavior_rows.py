@@ -33,7 +33,7 @@ class FileNames:
 
 def behavior_rows(diagnosis: Diagnosis, paths: FileNames, most: int = MAX_ROWS) -> Iterator[Row]:
     """The sides of the divergence, culprits first, and below them who is elsewhere by now. ``most`` rows of each."""
-    if diagnosis.divergence is None:
+    if diagnosis.divergence is None or not diagnosis.divergence.sides:
         yield from _activities(diagnosis, paths, most=most)
         return
     sides = sorted(

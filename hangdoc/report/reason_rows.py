@@ -92,9 +92,8 @@ def _alternatives(diagnosis: Diagnosis) -> Iterator[Row]:
 
 def _telling(diagnosis: Diagnosis) -> list[Evidence]:
     """The evidence that decides; of a divergence, where each rank is now is in the rows above."""
-    return [
-        item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or diagnosis.divergence is None)
-    ]
+    sides = diagnosis.divergence.sides if diagnosis.divergence is not None else ()
+    return [item for item in diagnosis.evidence if item.decides and (item.kind != "stack" or not sides)]
 
 
 def _evidence(diagnosis: Diagnosis, *, verbose: bool) -> Iterator[Row]:

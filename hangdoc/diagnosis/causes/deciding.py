@@ -43,6 +43,8 @@ def condition_text(
         return [either, " went differently on ", Ranks(sides[0]), " than on ", Ranks(sides[1])]
     here, there = sides[point.guarded], sides[1 - point.guarded]
     kind = point.guard.kind
+    if point.quiet:
+        return [condition, " decides which rounds communicate, and was decided by each rank for itself"]
     if kind in CONDITIONS:
         made = f", under which {point.made} is made," if point.made else ""
         return [condition, made, _truth(case, point, gap, here, there)]
@@ -94,6 +96,8 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
     ]
     found = [(name, per_rank) for name, per_rank in tested if len(set(per_rank.values())) > 1]
     found += values_of_methods(case.values, point, sides).items()
+    found = [(name, per_rank) for name, per_rank in found if name not in dict(point.given)]
+    found += [(name, dict(given)) for name, given in point.given]
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
 
 
@@ -107,7 +111,7 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
 def has_namesakes(case: Case, point: BranchPoint) -> bool:
     """The same, though every rank has run the one of the guard before: it may have been another one this time."""
-    return point.level > 0 and not point.made and case.sources.methods(point.function) > 1
+    return point.level > 0 and not (point.made or point.given) and case.sources.methods(point.function) > 1
 
 
 def _all_have_run(case: Case, point: BranchPoint) -> bool:

@@ -23,10 +23,11 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.candidates import BranchPoint
-from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.choice import also_on_the_way, never_called_there
+from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import serves_another_thread
+from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -149,16 +150,30 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
+    filled = "" if blame.found.branch_points else _filled_under(case, blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
         sentence(_either(case, blame, gap))
         if blame.alternatives
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
-        what_decided(case, blame) or no_condition(case, blame, gap),
+        what_decided(case, blame) or no_condition(case, blame, gap, filled),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap),
+        _doubt(case, blame, gap) or ("what it was filled with was not seen" if filled else ""),
     )
+
+
+def _filled_under(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
+    from the line on the two sides, or may have; '' for any other call."""
+    tokens = [gap.token] if call_counts(case, blame) else []
+    if blame.found.alignment.history.inferred:
+        tokens = [token for token in (gap.mine, gap.theirs) if token is not None]
+    for token in tokens:
+        found = filled_under(case.sources, token.frame) if is_implicit(token.stack) else []
+        if found:
+            return ["what ", line_of(token.frame), " works on is filled under ", Joined(found, " and ")]
+    return ""
 
 
 def _alone(blame: Blame[Diverged], gap: Gap) -> Message:
@@ -239,8 +254,10 @@ def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoin
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
         return "a loop after it with no round at all looks the same"
-    if first.guard.kind == "decorator" and any(p.uneven for p in blame.found.branch_points):
+    if (first.guard.kind == "decorator" or first.quiet) and any(p.uneven for p in blame.found.branch_points):
         return "a loop that ended early looks the same"
+    if _lies_in_a_loop(case, blame, first):
+        return "a loop that goes over other things looks the same"
     if item_of(case, first, blame.found.gap):
         return "which items the others went over was not seen"
     return "which of the conditions decided it was not seen" if also_on_the_way(blame.found.branch_points) else ""
@@ -265,6 +282,20 @@ def _comes_before_a_loop(first: BranchPoint, points: Sequence[BranchPoint]) -> b
         first.guard.kind in CONDITIONS
         and not (first.differs or first.rank_like)
         and any((p.level, p.guard.line) > (first.level, first.guard.line) for p in after)
+    )
+
+
+def _lies_in_a_loop(case: Case, blame: Blame[Diverged], first: BranchPoint) -> bool:
+    """True if the condition is in a loop that the others have left, or never entered, without that call, and no value
+    shows which of the two kept them from it."""
+    gap = blame.found.gap
+    around = (p for p in blame.found.branch_points if p.uneven and p.guarded == first.guarded == 0)
+    return (
+        gap is not None
+        and first.guard.kind in CONDITIONS
+        and not (first.differs or first.rank_like)
+        and any((p.level, p.guard.line) < (first.level, first.guard.line) for p in around)
+        and never_called_there(case, gap, others_of(case, blame))
     )
 
 
@@ -294,14 +325,14 @@ def _now(case: Case, ranks: tuple[int, ...]) -> Message:
     return doing(case.activities[ranks[0]]) if ranks else "nothing"
 
 
-def no_condition(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
-    """Both calls, where no condition was found."""
+def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message = "") -> Message:
+    """Both calls, where no condition was found between them. ``filled``: what decides how much the line works on."""
     culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
     mine: Message = [culprits, " called ", _issued(gap.mine)] if gap.mine else [culprits, " called nothing more"]
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
         *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        "the condition that decided it could not be seen",
+        filled or "the condition that decided it could not be seen",
     )
 
 

@@ -9,7 +9,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import fork, same_line, user_stack
 from hangdoc.model.kinds import GONE
-from hangdoc.model.message import Message
+from hangdoc.model.message import Condition, Message
 from hangdoc.model.process import Frame
 
 
@@ -23,6 +23,8 @@ class Finding:
     why: Message
     fix: Message
     doubt: str = ""
+    decided_at: Condition | None = None
+    """The condition to show as the branch; without it, what the divergence shows, or the first that ``why`` cites."""
 
 
 def telling(gap: Gap) -> tuple[Frame | None, Frame | None]:

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
+from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.library_loops import stopped_at, stops_of_stages
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
+from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -20,8 +23,11 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Message, Ranks, Sentences, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Sentences, joined, sentence
 from hangdoc.model.process import Frame, Stack
+
+_MOST_CHOICES = 3
+"""Conditions of forward() in one report; chosen by hand."""
 
 
 @cause("HD111", explains=Diverged, order=160)
@@ -35,20 +41,25 @@ def unused_parameters(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if not within and (blame.found.branch_point is not None or not _issued_fewer(case, blame, gap)):
         return None
     culprits = Ranks(blame.culprits)
+    choices = conditions_in_forward(case.sources)[:_MOST_CHOICES]
+    doubt = "" if within else "a backward that was left out as a whole looks the same"
     return Finding(
         "HD111",
         sentence(
             [culprits, " left backward() at ", place(gap.token.frame), " with fewer gradient buckets than the others"],
             where_they_wait(case, others_of(case, blame)),
         ),
-        [
-            ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
-            " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
-            ", and the others wait for their gradients",
-        ],
+        joined(
+            [
+                ["DDP reduces a bucket when all of its parameters are ready: the forward of ", culprits],
+                " left parameters out" + ("" if within else ", ran under no_sync or never called the model"),
+                ", and the others wait for their gradients",
+            ],
+            ["which parts forward() uses depends on ", Joined(choices, " and ")] if choices else "",
+        ),
         "use every parameter on every rank, or DistributedDataParallel(find_unused_parameters=True)"
         + ("" if within else "; where a batch has nothing to learn from, call the model all the same (loss * 0)"),
-        "" if within else "a backward that was left out as a whole looks the same",
+        doubt or ("which way forward() went was not seen" if choices else ""),
     )
 
 
@@ -110,7 +121,8 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     token = gap.token
     library = words(token.stack) or f"{token.op} inside {library_call(token.stack) or 'a library'}"
     cure = f" ({known})" if (known := advice(token.stack)) else ""
-    if blame.found.branch_point is None:
+    point = blame.found.branch_point
+    if point is None or point.quiet:
         if gap.kind == "delete" and _goes_on_from_its_line(case, gap):
             return _more_calls(case, blame, gap, library)
         if gap.kind == "insert" and _was_inside(case, gap):
@@ -146,7 +158,8 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> F
                 [f"{library} at ", place(gap.token.frame), " issues more calls on ", culprits, " than on ", others],
                 call_counts(case, blame),
             ],
-            "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
+            what_decided(case, blame)
+            or "what it works on differs there, is set up differently, or was skipped in other rounds (no_sync)",
         ),
         "build it alike on every rank (the same parameters in the same order, the same options; for DDP: "
         "find_unused_parameters, static_graph, bucket_cap_mb), and skip its communication in the same rounds",
@@ -217,6 +230,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
+    stops = stops_of_stages(case)
     return Finding(
         "HD109",
         sentence(
@@ -226,11 +240,14 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             where_they_wait(case, others),
         ),
-        [
-            "each stage of the loop that the library runs communicates by itself: ",
-            [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
-            [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}"],
-        ],
+        joined(
+            [
+                "each stage of the loop that the library runs communicates by itself: ",
+                [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
+                [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}".removesuffix(". ")],
+            ],
+            ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
+        ),
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
         "(all_reduce it)",
         "one more call of the stage before looks the same" if _goes_on_alike(case, gap) else "",

@@ -12,6 +12,7 @@ from hangdoc.diagnosis.causes.phrases import call_at, cited, place, where_they_w
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -40,12 +41,13 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if is_left_by_exception(point) and point.guarded == 0 and not again:
         thrown = others_of(case, blame)
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
+    at = condition_of_raise(case, thrown) or point
     return Finding(
         "HD103",
         finding.verdict,
         joined(
             [
-                ["the ranks diverge at ", cited(point.guard, point.file), ": "],
+                ["the ranks diverge at ", cited(at.guard, at.file), ": "],
                 [_handled(case, thrown), " led ", Ranks(thrown), " ", led],
             ],
             f"it last wrote: {said}" if said else "",
@@ -98,6 +100,8 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs) or _is_on_the_way(gap.mine, gap.theirs):
         return None
+    if gap.mine.frame in user_stack(gap.theirs.stack):
+        return None  # both run what comes before the shutdown
     culprits = blame.culprits
     return Finding(
         "HD702",

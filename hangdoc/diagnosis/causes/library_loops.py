@@ -13,7 +13,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.stopped_by import Stop, stops_of
+from hangdoc.diagnosis.source.stopped_by import Stop, stops_of, stops_of_trainers
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -58,6 +58,7 @@ def library_loop_ended(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [_fix(stops, library), other.fix],
         other.doubt,
+        _decided_at(loop.guard, stops),
     )
 
 
@@ -96,7 +97,21 @@ def library_loop_ended_the_program(case: Case, blame: Blame[Diverged]) -> Findin
             _stopped(culprits, stops),
         ),
         _fix(stops, library),
+        decided_at=_decided_at(loop, stops),
     )
+
+
+def _decided_at(loop: Guard, stops: list[Stop]) -> Condition | None:
+    """The user's only condition that stops the loop, where the loop's own line does not test what it sets: that line
+    is the same on every rank, and nobody can change it.
+
+    Example: `for i, batch in enumerate(loader):` that a callback's `if late(): control.should_stop = True` ends → that
+    `if`.
+    """
+    known = {name.rpartition(".")[2] for name in loop.names}
+    if len(stops) != 1 or stops[0].guard is None or stops[0].name in known:
+        return None
+    return Condition(stops[0].guard.condition, stops[0].file, stops[0].guard.line)
 
 
 def _stopped_loop(case: Case, stack: Stack, before: Stack) -> tuple[Frame, Guard, list[Stop]] | None:
@@ -118,6 +133,11 @@ def _guarded_stops(case: Case, loop: Frame) -> list[Stop]:
     return [stop for stop in stops_of(case.sources, loop) if stop.guard is not None][:_MOST_STOPS]
 
 
+def stops_of_stages(case: Case) -> list[Stop]:
+    """The user's lines, each under a condition, that set a flag of a known trainer."""
+    return [stop for stop in stops_of_trainers(case.sources) if stop.guard is not None][:_MOST_STOPS]
+
+
 def _frame(loop: BranchPoint) -> Frame:
     return Frame(loop.file, loop.guard.line, loop.function)
 
@@ -131,12 +151,17 @@ def _run_at(stack: Stack, loop: BranchPoint) -> Frame | None:
 
 def _stopped(left: tuple[int, ...], stops: list[Stop]) -> Message:
     """'rank 1 may have ended it at `if loss < best:` (hooks.py:9), which calls `stop()`'; '' where nothing does."""
+    return [Ranks(left), " may have ended it at ", stopped_at(stops)] if stops else ""
+
+
+def stopped_at(stops: list[Stop]) -> Message:
+    """'`if loss < best:` (hooks.py:9), which calls `stop()`'."""
     said: list[Message] = []
     for stop in stops:
         assert stop.guard is not None
         how = f"calls `{stop.name}()`" if stop.calls else f"sets `{stop.name}`"
         said.append([Condition(stop.guard.condition, stop.file, stop.guard.line), ", which ", how])
-    return [Ranks(left), " may have ended it at ", Joined(said, " or ")] if said else ""
+    return Joined(said, " or ")
 
 
 def _fix(stops: list[Stop], library: str) -> str:

@@ -32,6 +32,8 @@ def describe(
     """
     guard = point.guard
     shown = _values_now(point, sources, values, past=past)
+    for name, given in point.given if not past else ():
+        shown = [each for each in shown if each.name != name] + _by_value(name, dict(given))
     for name, per_rank in values_of_methods(values, point, ranks).items() if not past else ():
         shown += _by_value(name, per_rank)
     if guard.kind in CONDITIONS and not doubted:

@@ -25,6 +25,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from hangdoc.diagnosis.condition.as_called import values_as_called
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
@@ -39,7 +40,8 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard
+from hangdoc.diagnosis.source.queries import contexts_around, set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.process import Frame, Stack
@@ -78,6 +80,10 @@ class BranchPoint:
     """It is a library's, which the user's code only runs."""
     made: str = ""
     """The class of the object that is made under it, where the call is in a method of that object."""
+    quiet: bool = False
+    """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
+    given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
+    """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
 
 
 def diverging_guards(
@@ -98,9 +104,12 @@ def diverging_guards(
         passed = has_returned(sources, other, way, at)
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
-        for level, frame in enumerate(way[at + 1 if together is not None else at :], at + 1):
-            found += _in_own_calls(sources, values, frame, side, ranks, callees, level=level, outside=passed)
+        first = at + 1 if together is not None else at
+        for place in range(first, len(way)):
+            points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
+            found += [replace(point, level=at + 1 + place - first) for point in points]
     found += _around_makers(sources, values, ways, at, ranks)
+    found += _of_contexts(sources, ways, at)
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -200,21 +209,26 @@ def _in_common_function(
 def _in_own_calls(
     sources: Sources,
     values: Values,
-    frame: Frame,
+    way: Stack,
+    place: int,
     side: int,
     ranks: SideRanks,
     callees: Callees,
     *,
-    level: int,
     outside: bool,
 ) -> list[BranchPoint]:
-    """The guards around a frame that only ``side`` is in. ``outside``: the other side has left every loop there."""
+    """The guards around ``way[place]``, a frame that only ``side`` is in. ``outside``: the other side has left every
+    loop there."""
+    frame = way[place]
     # A `finally` is left out, because every way leads there.
     guards = [guard for guard in guards_of(sources, frame, callees) if guard.condition != "finally:"]
     if is_library(frame):
         guards = [guard for guard in guards if guard.kind == "loop"]  # what it tests, the other side may never have
-    points = (_scored(sources, values, guard, frame, side, ranks, outside=outside) for guard in guards)
-    return [replace(point, level=level) for point in points if point is not None]
+    points = []
+    for guard in guards:
+        given = {} if is_library(frame) else values_as_called(sources, values, guard, way, place, callees, ranks)
+        points.append(_scored(sources, values, guard, frame, side, ranks, outside=outside, given=given))
+    return [point for point in points if point is not None]
 
 
 def _around_makers(
@@ -232,6 +246,27 @@ def _around_makers(
             found += known
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
+
+
+def _of_contexts(sources: Sources, ways: tuple[Stack, Stack], at: int) -> list[BranchPoint]:
+    """The conditions that choose whether the context around a call keeps a library from communicating, where a function
+    of the user's makes that context.
+
+    Example: `with self.context(model): loss.backward()`, and context() returns `nullcontext() if self.last else
+    model.no_sync()` → 'if self.last'. One that only counts rounds is left out: it is alike in each round.
+    """
+    found: list[BranchPoint] = []
+    for side in (0, 1):
+        for level, frame in enumerate(ways[side][at:], at):
+            tree = sources.function(frame.file, frame.line) if not is_library(frame) else None
+            for name in contexts_around(tree, frame.line) if tree is not None else ():
+                for file, made in sources.functions(name):
+                    guard = quiet_guard(made)
+                    if guard is not None and not is_library(Frame(file, 0, "")):
+                        found.append(
+                            replace(_branch_point(guard, frame, side, 1.0, level=level), file=file, quiet=True)
+                        )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,27 +324,56 @@ def _is_among(guards: list[Guard], guard: Guard, *, taken: bool) -> bool:
 
 # One branch for each reason why a guard decides nothing, or is scored elsewhere.
 def _scored(
-    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks, *, outside: bool
+    sources: Sources,
+    values: Values,
+    guard: Guard,
+    frame: Frame,
+    side: int,
+    ranks: SideRanks,
+    *,
+    outside: bool,
+    given: dict[str, dict[int, str]] | None = None,
 ) -> BranchPoint | None:
     """The guard as a branch point with its score; None where its values show that the sides can't have diverged at it.
 
-    ``side`` is under the guard, at ``frame``; ``outside``: the other side has left the statement. Example: `if rank ==
-    0:` on side 0 → a branch point that is ``rank_like``, of score 6.
+    ``side`` is under the guard, at ``frame``; ``outside``: the other side has left the statement; ``given``: the values
+    of names that both sides' callers show. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``,
+    of score 6.
     """
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
     if is_library(frame):
-        return _scored_in_library(values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        return (
+            _scored_in_library(sources, values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        )
     if guard.kind == "loop":
-        return _scored_loop(values, guard, frame, side, ranks) if outside else None  # else both may be inside
+        return _scored_loop(sources, values, guard, frame, side, ranks) if outside else None  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
-    differ = [_name_differs(sources, values, guard, frame, name, ranks) for name in guard.names]
-    if differ and all(each is False for each in differ):
+    own = {name: _name_differs(sources, values, guard, frame, name, ranks) for name in guard.names}
+    shown = {name: each for name, each in (given or {}).items() if own[name] is None}
+    differ = [sides_differ(shown[name], ranks) if name in shown else own[name] for name in guard.names]
+    if own and all(each is False for each in own.values()):
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
-    score = score_of_condition(guard, rank_like=rank_like, differs=differs)
+    alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
+    of_item = given is not None and _tests_item(sources, guard, frame)
+    score = score_of_condition(guard, rank_like=rank_like, differs=differs, alike=alike, of_item=of_item)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
-    return replace(_branch_point(guard, frame, side, score), rank_like=rank_like, always=always, differs=differs)
+    telling = tuple(
+        (name, tuple(sorted(each.items())))
+        for name, each in shown.items()
+        if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
+    )
+    point = _branch_point(guard, frame, side, score)
+    return replace(point, rank_like=rank_like, always=always, differs=differs, given=telling)
+
+
+def _tests_item(sources: Sources, guard: Guard, frame: Frame) -> bool:
+    """True if the guard tests what a loop around it goes over. Example: `if p.grad is None:` in `for p in params:`."""
+    tree = sources.function(frame.file, guard.line)
+    tested = {name.partition(".")[0] for name in guard.names}
+    loops = guards(tree, guard.line) if tree is not None else []
+    return any(tested & (set(g.counters) - set(g.rounds)) for g in loops if g.kind == "loop")
 
 
 def _name_differs(
@@ -322,19 +386,26 @@ def _name_differs(
     return sides_differ(values.tested(sources, frame.file, frame.function, guard, name), ranks)
 
 
-def _scored_loop(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+def _scored_loop(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
     """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it."""
-    counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.counters]
+    tree = sources.function(frame.file, frame.line)
+    later = set_after(tree, guard, frame.line) if tree is not None else set()
+    counting = (name for name in guard.counters if name not in later)
+    counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in counting]
     counts_differ = any(counters)
     if False in counters and not counts_differ:
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
 
 
-def _scored_in_library(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+def _scored_in_library(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
     """A loop or condition of a library. Its conditions on the rank hang nobody, as everybody runs them."""
     if guard.kind == "loop":
-        loop = _scored_loop(values, guard, frame, side, ranks)
+        loop = _scored_loop(sources, values, guard, frame, side, ranks)
         return replace(loop, score=loop.score + OF_LIBRARY, of_library=True) if loop is not None else None
     if guard.kind not in CONDITIONS:
         return None

@@ -43,6 +43,8 @@ from hangdoc.model.process import Stack
 
 _MOST_CONDITIONS = 3
 """In one report, the first included; chosen by hand: a longer list helps nobody."""
+_DECIDE = (*CONDITIONS, "match")
+"""Kinds of guards of which one alone, or any of several, may have decided."""
 _SKIPS = ("if", "return", "try", "expression", "decorator")
 """Kinds of guards that can skip a call without ending the loop around it."""
 
@@ -93,11 +95,11 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     if not points:
         return []
     first, *more = points
-    if first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
+    if first.guard.kind not in _DECIDE or first.rank_like or first.differs or first.both_arms:
         return []
     shown = {(first.file, first.guard.place): first}
     for other in more:
-        if other.guarded == first.guarded and other.guard.kind in CONDITIONS:
+        if other.guarded == first.guarded and other.guard.kind in _DECIDE:
             shown.setdefault((other.file, other.guard.place), other)
     return list(shown.values())[1:_MOST_CONDITIONS]
 
@@ -309,12 +311,16 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
     Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
     `if` first.
     """
+    ranks = (alignment.culprits, others_in(alignment))
     skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
     if skipped is None:
         return possible
     better = (
         (gap.past and _came_back(case, gap, possible[0]))
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
+        or skipped.quiet
+        or (possible[0].guarded == 0 and never_called_there(case, gap, ranks[1]))
+        or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
         or _is_over_parts(case, gap, possible[0], alignment)
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
@@ -326,6 +332,19 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
     ranks = (alignment.culprits, others_in(alignment))
     return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
+
+
+def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:
+    """True if these ranks have never made the gap's call from its line: they may go round its loop as often, and a
+    condition in it keeps them from the call."""
+    programs = distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})
+    return bool(programs) and not any(t.site == gap.token.site for program, _ in programs for t in program.tokens)
+
+
+def _tests_by_calling(loop: BranchPoint, skipped: BranchPoint) -> bool:
+    """True if the loop's own test makes the call, below the condition: who asks together whether to go on, goes on
+    together, and both sides have asked. Example: `while not done():`, where done() begins with `if local: return`."""
+    return loop.guard.in_header and loop.guard.condition.startswith("while ") and skipped.level > loop.level
 
 
 def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:

@@ -27,7 +27,15 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import calls_its_items, ends_alike, fixed_rounds, last_of_range, ways_out
+from hangdoc.diagnosis.source.queries import (
+    calls_its_items,
+    ends_alike,
+    fixed_rounds,
+    goes_over_layers,
+    last_of_range,
+    set_after,
+    ways_out,
+)
 from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
@@ -88,8 +96,14 @@ def left_early(case: Case, point: BranchPoint, ranks: SideRanks, tokens: tuple[T
 
 def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: tuple[int, ...]) -> bool:
     """True if the loop's counters show the ranks that left as far as, or further than, those inside."""
-    counted = _counted(case, loop, loop.guard.counters, inside, left)
-    return bool(counted) and all(min(there) >= max(here) for here, there in counted)
+    tree = case.sources.function(loop.file, loop.line)
+    later = set_after(tree, loop.guard, loop.line) if tree is not None else set()
+    counted = _counted(case, loop, tuple(name for name in loop.guard.counters if name not in later), inside, left)
+    beyond = _counted(case, loop, tuple(later), inside, left)
+    return bool(counted or beyond) and (
+        all(min(there) >= max(here) for here, there in counted)
+        and all(min(there) > max(here) for here, there in beyond)
+    )
 
 
 def _are_a_round_further(
@@ -230,9 +244,16 @@ def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> 
 
 
 def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
-    """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
+    """True if the loop goes round equally often on every rank: fixed bounds, or a model's layers; no `break` or
+    `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
-    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
+    if tree is None or ways_out(tree, loop.guard.line):
+        return False
+    if ends_alike(tree, loop.guard.line):
+        return True
+    # Models that were built unlike differ in their first round already.
+    again = any(len(runs(program.tokens, loop)) > 1 for program in _programs(case, tuple(case.programs)))
+    return again and goes_over_layers(tree, loop.guard.line)
 
 
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:

@@ -1,7 +1,7 @@
 """Where the object was made whose method only one side is in: a callback, a hook or a handler of some ranks only.
 
 Such a method is called from a library's loop, or from a list, without a condition around the call: the condition is
-around the line that made the object. Example:
+around the line that made the object, or around the call of the function that did. Example:
 
     if rank == 0:
         callbacks.append(Saver(path))    # rank 0 waits in Saver.on_step_end(), below fit()
@@ -57,19 +57,47 @@ def class_of(frame: Frame) -> str:
     return "" if owner.startswith("<") else owner
 
 
-def _makers(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
-    """(the line, the conditions around it) of each call of the class in the user's code."""
+_MOST_CALLERS = 3
+"""Functions through which the line that makes an object is followed outwards; chosen by hand."""
+
+
+def _makers(
+    sources: Sources, name: str, seen: frozenset[str] = frozenset()
+) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
+    """(the line, the conditions around it) of each call of the class in the user's code; of a line under none, what
+    calls its function.
+
+    Example: `def attach(engine): Average().attach(engine)`, and `if rank == 0: attach(trainer)` → that `if`.
+    """
+    for frame, around in list(_calls(sources, name)):
+        function = frame.function
+        outer = []
+        if not around and not function.startswith("<") and function not in seen and len(seen) < _MOST_CALLERS:
+            outer = list(_makers(sources, function, seen | {function, name}))
+        yield from outer or [(frame, around)]
+
+
+def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...]]]:
+    """(the line, the conditions around it) of each call of that name in the user's code, but for those of the function
+    of that name itself."""
     seen: set[tuple[str, int]] = set()
     for file in sources.files():
         if is_library(Frame(file, 0, "")):
             continue
         for _, tree in sources.trees(file):
             for node in ast.walk(tree):
-                if not isinstance(node, ast.Call) or dotted(node.func).rpartition(".")[2] != name:
+                if not isinstance(node, ast.Call) or _end(node.func) != name:
                     continue
                 if (file, node.lineno) in seen:
                     continue
                 seen.add((file, node.lineno))
                 function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
+                if function == name:
+                    continue
                 around = guards(tree, node.lineno)
                 yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)
+
+
+def _end(node: ast.expr) -> str:
+    """'attach' of `attach` and of `Average().attach`."""
+    return node.attr if isinstance(node, ast.Attribute) else dotted(node)

@@ -37,21 +37,32 @@ _FINALLY = 1.2
 _EARLY_RETURN = -0.2
 """Less for an earlier `if …: return` than for a condition around the line itself."""
 _REMAINDER = 0.3
-"""More for a test of a remainder (`step % every`): a condition that is seldom true is likelier to differ between the
-sides than one that is nearly always true."""
+"""More for a test of a remainder (`step % every`), and for a `case`: a condition that is seldom true is likelier to
+differ between the sides than one that is nearly always true."""
+_OF_AN_ITEM = -0.5
+"""Less for a test of an inner loop's item: it keeps a rank from the call only if every item fails it."""
+_PARTLY_ALIKE = -0.5
+"""Less where one of the values is known to be alike, as the count of a loop's rounds: the others have to differ. A test
+of a remainder then has no more for being seldom true."""
 _SAME_EVERYWHERE = -2.0
 """A condition that is the same on every rank by its words (`world_size > 1`), whose values do not differ."""
 
 
-def score_of_condition(guard: Guard, *, rank_like: bool, differs: bool) -> float:
+def score_of_condition(
+    guard: Guard, *, rank_like: bool, differs: bool, alike: bool = False, of_item: bool = False
+) -> float:
     """The score of a guard that is no loop.
 
-    ``rank_like``: it depends on the rank; ``differs``: a value in it differs between the sides. Example: `if rank ==
-    0:`, whose values were not seen → 6.
+    ``rank_like``: it depends on the rank; ``differs``: a value in it differs between the sides; ``alike``: one is known
+    to be the same; ``of_item``: it tests what an inner loop goes over. Example: `if rank == 0:`, whose values were not
+    seen → 6.
     """
     score = _score_of_kind(guard)
     if differs:
         score += _VALUES_DIFFER
+    elif not rank_like:
+        score += _OF_AN_ITEM if of_item else 0.0
+        score += _PARTLY_ALIKE - (_REMAINDER if _is_remainder(guard) else 0.0) if alike else 0.0
     if rank_like and guard.kind != "try":
         score += _ON_RANK
     elif _is_same_everywhere(guard) and not differs:
@@ -71,8 +82,12 @@ def _score_of_kind(guard: Guard) -> float:
             return TRY_BODY
         return _FINALLY if guard.condition == "finally:" else _EXCEPT_SUITE if guard.taken else _SKIPPED_HANDLER
     score = _CONDITION + guard.depth * PER_LEVEL
-    score += _EARLY_RETURN if guard.kind == "return" else 0.0
-    return score + (_REMAINDER if guard.kind in CONDITIONS and " % " in guard.condition else 0.0)
+    score += _EARLY_RETURN if guard.kind == "return" else _REMAINDER if guard.kind == "match" else 0.0
+    return score + (_REMAINDER if _is_remainder(guard) else 0.0)
+
+
+def _is_remainder(guard: Guard) -> bool:
+    return guard.kind in CONDITIONS and " % " in guard.condition
 
 
 def _is_same_everywhere(guard: Guard) -> bool:

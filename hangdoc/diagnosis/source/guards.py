@@ -116,6 +116,28 @@ def way_out_guards(tree: ast.AST, line: int) -> list[Guard]:
     return found
 
 
+def quiet_guard(tree: ast.AST) -> Guard | None:
+    """The first condition that turns the synchronisation of gradients off in one arm alone, taken where it stays on.
+
+    Example: `nullcontext() if last else model.no_sync()` → 'if last', taken.
+    """
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.If | ast.IfExp):
+            continue
+        arms = [[node.body], [node.orelse]] if isinstance(node, ast.IfExp) else [node.body, node.orelse]
+        off = [any(_is_quiet(n) for each in arm for n in ast.walk(each)) for arm in arms]
+        if off[0] != off[1]:
+            colon = ":" if isinstance(node, ast.If) else ""
+            kind = "if" if colon else "expression"
+            return _guard(kind, node, f"if {text_of(node.test)}{colon}", off[1], node.test, 0)
+    return None
+
+
+def _is_quiet(node: ast.AST) -> bool:
+    name = getattr(node, "attr", getattr(node, "id", ""))
+    return name in names("quiet_round") and name != "nullcontext"
+
+
 def _of_header(node: ast.AST, line: int, called: frozenset[str], depth: int, *, iterating: bool) -> list[Guard]:
     """The guards of a line in the header of a statement: the loop that it begins a round of, conditions in its test.
 
@@ -204,10 +226,18 @@ def _own(node: ast.AST, name: str, child: ast.AST, depth: int) -> Guard | None:
     if isinstance(node, ast.ExceptHandler):
         what = f"except {text_of(node.type)}:" if node.type else "except:"
         return _guard("try", node, what, True, None, depth)
-    if isinstance(node, ast.match_case):
-        what, first = f"case {text_of(node.pattern)}:", getattr(child, "lineno", 0)
-        return Guard("match", first, what, True, names_in(node.guard), (first, first), depth)
+    if isinstance(node, ast.Match) and isinstance(child, ast.match_case):
+        tested = (*names_in(node.subject), *names_in(child.guard))
+        return Guard(
+            "match", child.pattern.lineno, f"case {text_of(child.pattern)}:", True, tested, _span(child), depth
+        )
     return None
+
+
+def _span(case: ast.match_case) -> tuple[int, int]:
+    """(first, last) line of a `case`, which has none of its own."""
+    last = case.body[-1]
+    return case.pattern.lineno, last.end_lineno or last.lineno
 
 
 def _loop(node: ast.AST, depth: int) -> Guard:

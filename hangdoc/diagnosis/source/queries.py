@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from types import UnionType
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import guards, way_out_guards
+from hangdoc.diagnosis.source.guards import Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     LOOPS,
     dotted,
     enclosing_function,
+    function_name,
     has_blocks,
     holds,
     target_text,
@@ -53,6 +54,21 @@ def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
 def turns_quiet(tree: ast.AST) -> bool:
     """True if the code names what turns the synchronisation of gradients off."""
     return any(getattr(n, "attr", getattr(n, "id", "")) in names("quiet_round") for n in ast.walk(tree))
+
+
+def contexts_around(tree: ast.AST, line: int) -> list[str]:
+    """The names of the functions that make the contexts of the `with` statements around the line.
+
+    Example: in the body of `with self.context(model):` → ['context'].
+    """
+    items = [
+        item.context_expr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.With | ast.AsyncWith) and any(holds(each, line) for each in node.body)
+        for item in node.items
+    ]
+    called = [dotted(each.func).rpartition(".")[2] for each in items if isinstance(each, ast.Call)]
+    return [name for name in called if name]
 
 
 def quiet_condition(tree: ast.AST) -> tuple[int, str] | None:
@@ -168,6 +184,20 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def goes_over_layers(tree: ast.AST, line: int) -> bool:
+    """True if the loop at that line is in a module's forward() and calls each part of the module that it goes over:
+    every rank has the same model.
+
+    Example: `for layer in self.layers: ⏎ x = layer(x)`; not of `self.callbacks` in another function.
+    """
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, ast.For) or function_name(tree, line) not in names("module_forward"):
+        return False
+    items, parts = _simple_names(loop.target), {dotted(n) for n in ast.walk(loop.iter)}
+    called = {dotted(n.func).partition(".")[0] for n in ast.walk(loop) if isinstance(n, ast.Call)}
+    return bool(items & called) and any(part.startswith("self.") for part in parts)
 
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:
@@ -368,6 +398,19 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
     given = {n.arg for n in ast.walk(here.args) if isinstance(n, ast.arg)}
     stored = (n.id for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
     return name in given or name in stored
+
+
+def set_after(tree: ast.AST, guard: Guard, line: int) -> set[str]:
+    """The counters of a `while` that its body sets only after the line: a side that left at the loop's test has the
+    same count there as one that is at the line, in the round that the first did not begin.
+
+    Example: of `while go(): ⏎ sync() ⏎ step += 1`, line 2 → {'step'}.
+    """
+    if not guard.condition.startswith("while "):
+        return set()
+    first, last = guard.span
+    places = {name: [at for at in assignments(tree, name) if first <= at <= last] for name in guard.counters}
+    return {name for name, lines in places.items() if lines and min(lines) > line}
 
 
 def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:

@@ -64,6 +64,16 @@ class Sources:
             }
         )
 
+    def functions(self, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+        """(file, definition) of each captured function or method of that name."""
+        found: set[tuple[str, int]] = set()
+        for file in self._by_file:
+            for _, tree in self.trees(file):
+                for node in ast.walk(tree):
+                    if isinstance(node, ast.FunctionDef) and node.name == name and (file, node.lineno) not in found:
+                        found.add((file, node.lineno))
+                        yield file, node
+
     def files(self) -> list[str]:
         """The files of which any source was captured."""
         return list(self._by_file)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names as known_names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function
@@ -37,6 +39,16 @@ def stops_of(sources: Sources, loop: Frame) -> list[Stop]:
     library = ast.Module([statement for body in pieces for statement in body], [])
     names = flags(leaving_tests(enclosing_function(tree, loop.line)), library)
     methods = setters(library, names)
+    return _setting(sources, names, methods)
+
+
+def stops_of_trainers(sources: Sources) -> list[Stop]:
+    """The user's lines that set a flag by which a known trainer stops, whatever of its source was read."""
+    return _setting(sources, known_names("trainer_stop_flag"), ())
+
+
+def _setting(sources: Sources, names: Collection[str], methods: Collection[str]) -> list[Stop]:
+    """The user's lines that set one of these flags, or call one of these methods, by file and line."""
     found: dict[tuple[str, int], Stop] = {}
     for file in sources.files():
         if is_library(Frame(file, 0, "")):

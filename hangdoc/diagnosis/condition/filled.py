@@ -1,0 +1,59 @@
+"""What decides how much a library's object has to communicate: the conditions under which the user's code fills it.
+
+Example: `metric.compute()` gathers each of the boxes that the metric holds, so a rank that skipped one gathers less:
+
+    for image, boxes in pictures:
+        if boxes.numel() == 0:
+            continue
+        metric.update(boxes)
+"""
+
+from __future__ import annotations
+
+import ast
+
+from hangdoc.diagnosis.condition.candidates import is_rank_name
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+
+_MOST = 2
+"""Conditions; more of them say nothing. Chosen by hand."""
+
+
+def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
+    """The conditions under which the object that the line calls a method of is filled; [] where it is filled under
+    none, or under too many to tell. A condition on the rank is none of them: it would differ from the beginning."""
+    tree = sources.function(where.file, where.line) if where is not None else None
+    if tree is None or where is None:
+        return []
+    owners = {
+        dotted(node.func.value): node.func.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and holds(node, where.line)
+    }
+    owners = {name: method for name, method in owners.items() if "." in name or name in _assigned(tree)}
+    found: dict[Condition, None] = {}
+    for file in sources.files():
+        for _, each in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
+            for node in ast.walk(each):
+                if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+                    continue
+                function = node.value.func
+                owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
+                if not node.value.args or owner not in owners or getattr(function, "attr", "") == owners[owner]:
+                    continue
+                around = [g for g in guards(each, node.lineno) if g.kind in CONDITIONS]
+                if file == where.file and around and not any(is_rank_name(n) for n in around[-1].names):
+                    found[Condition(around[-1].condition, file, around[-1].line)] = None
+    found = {each: None for each in found if not pattern("same_everywhere").search(each.source)}
+    return list(found) if len(found) <= _MOST else []
+
+
+def _assigned(tree: ast.AST) -> set[str]:
+    """The names that the function sets: those of its own objects, and not of modules."""
+    return {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
