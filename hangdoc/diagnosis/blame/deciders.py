@@ -27,6 +27,7 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
@@ -206,6 +207,12 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     ranks = case.times.ended_first
     sure = "the times of the dump files, and of the last calls in them"
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
+
+
+def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
+    """Stages of a pipeline that count their micro-batches differently. Before the graph, in which neighbors that wait
+    for each other's messages are a circle."""
+    return uneven_micro_batches(inquiry.case)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[ThreadWait] | None:
@@ -392,6 +399,7 @@ DECIDERS: tuple[Decider, ...] = (
     stopped_store,
     differing_arguments,
     ended_first,
+    other_micro_batches,
     waiting_threads,
     other_than_siblings,
     stuck_ranks,

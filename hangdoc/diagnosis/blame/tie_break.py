@@ -54,6 +54,8 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         if found is not None:
             option, reason = found
             return option.alignment, reason, option.guards
+    if not case.programs and not any(option.guards for option in options):
+        options.sort(key=lambda o: 0 not in o.alignment.culprits)  # who is special in a program is mostly rank 0
     first = max(options, key=lambda o: (_weak_preference(o.alignment, o.guards), _strayed(case, o.alignment.first)))
     return first.alignment, "unbroken", first.guards
 

@@ -16,7 +16,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_place, user_stack
 from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -98,6 +98,8 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs):
         return None
+    if any(same_place(gap.mine.frame, frame) for frame in user_stack(gap.theirs.stack) if gap.mine.frame):
+        return None  # the others are below that very line, in what a library runs there
     culprits = blame.culprits
     return Finding(
         "HD702",

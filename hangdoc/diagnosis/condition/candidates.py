@@ -35,13 +35,14 @@ from hangdoc.diagnosis.condition.scores import (
     score_of_loop,
 )
 from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import landmark, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
 
@@ -98,10 +99,27 @@ def diverging_guards(
         passed = has_returned(sources, other, way, at)
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
+        communicating = _within_communication(sides[side])
         for level, frame in enumerate(way[at + 1 if together is not None else at :], at + 1):
+            if id(frame) in communicating:
+                continue
             found += _in_own_calls(sources, values, frame, side, ranks, callees, level=level, outside=passed)
     found += _around_makers(sources, values, ways, at, ranks)
     return sorted(found, key=lambda p: -p.score)
+
+
+def _within_communication(stack: Stack) -> frozenset[int]:
+    """The identities of a library's frames in which it communicates, and of those that they call: what goes round there
+    is part of one communication.
+
+    Example: of train → backward → `for handle in self.handles: handle.wait()`, the frames from backward on.
+    """
+    found, within = set(), False
+    for frame in reversed(stack):
+        mark = landmark(frame)
+        within = is_library(frame) and (within or (mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE))
+        found.update({id(frame)} if within else ())
+    return frozenset(found)
 
 
 def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:
