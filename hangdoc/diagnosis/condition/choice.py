@@ -285,11 +285,20 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         return possible
     better = (
         (gap.past and _came_back(case, gap, possible[0]))
+        or _decides_whether_test_calls(possible[0], skipped)
         or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
         or goes_round_alike(case, possible[0])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _decides_whether_test_calls(loop: BranchPoint, skipped: BranchPoint) -> bool:
+    """True if the call is made by the test of a `while`, which every rank runs, and the condition is in what it calls.
+
+    Example: `while not poll():`, and in poll() `if idle: return True` in front of the call → the `if`.
+    """
+    return loop.guard.in_header and loop.guard.condition.startswith("while") and skipped.level > loop.level
 
 
 def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:
