@@ -255,11 +255,18 @@ def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explai
     found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
     if not found and not tied:
         found = others_if_rooted(history, culprits)
-    if not found and len(history.members) == len(case.activities):
+    if not found and len(history.members) == len(case.activities) and not _all_groups_are_whole(case):
         found = others_if_of_other_groups(history, culprits)
     if not found and not explained and _others_passed_it(case, chosen):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
+
+
+def _all_groups_are_whole(case: Case) -> bool:
+    """True if the store lists no group, of those that communicate, that leaves a rank out: then whichever group a call
+    was given, it is one of all ranks."""
+    made = case.job.store.groups if case.job.store is not None else ()
+    return bool(made) and all(set(case.activities) <= set(group.members) for group in made if len(group.members) > 1)
 
 
 def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
