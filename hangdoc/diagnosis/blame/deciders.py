@@ -13,7 +13,14 @@ from functools import cached_property
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
-from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
+from hangdoc.diagnosis.blame.divergences import (
+    best_repair,
+    compare_places,
+    decide,
+    differing_call,
+    order_across_groups,
+    outside_the_schedule,
+)
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
@@ -215,6 +222,12 @@ def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
     return uneven_micro_batches(inquiry.case)
 
 
+def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Ranks that left the steps of a pipeline. Before the graph, in which a neighbor waits for a message of theirs, or
+    no source shows whose."""
+    return outside_the_schedule(inquiry.case)
+
+
 def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[ThreadWait] | None:
     """A thread of a rank that keeps others waiting beside its main thread. Before the graph of ranks, in which that
     rank waits itself: a circle, or no root."""
@@ -400,6 +413,7 @@ DECIDERS: tuple[Decider, ...] = (
     differing_arguments,
     ended_first,
     other_micro_batches,
+    outside_schedule,
     waiting_threads,
     other_than_siblings,
     stuck_ranks,

@@ -54,6 +54,8 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
     others = tuple((rank,) for rank, _ in often.most_common() if rank != first)
     if not others and sum(rank == first for rank, _ in found) == 1:
         return replace(blamed, sure=f"{blamed.sure}; the groups are those in the store")
+    if not others:
+        return replace(blamed, sure=f"{blamed.sure}; whichever of its groups each call is of")
     sure = f"{blamed.sure}; which of its groups each call is of could not be seen"
     return replace(blamed, alternatives=others[:_MOST_NAMED], confidence=Confidence.POSSIBLE, sure=sure)
 

@@ -15,6 +15,11 @@ _OPENING, _CLOSING = "([{<", ")]}>"
 _CUT_SHORT = ("...", "…")
 
 
+def is_in_schedule(stack: Stack) -> bool:
+    """True if the user's line is in a step of torch.distributed.pipelining."""
+    return any(frame.file.endswith(names("pipeline_schedule_file")) for frame in below_user(stack))
+
+
 def peer_in_schedule(stack: Stack) -> int | None:
     """The rank whose message the schedule waits for: its works are kept by peer; None where several are, or none is.
 
