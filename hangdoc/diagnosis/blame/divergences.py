@@ -62,7 +62,9 @@ def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
         return None
     shared = _shared_part(stacks)
     steps = {
-        rank: replace(case.activities[rank], kind=ActivityKind.IN_COLLECTIVE, op=_STEP, stack=(*below_user(stack), *shared))
+        rank: replace(
+            case.activities[rank], kind=ActivityKind.IN_COLLECTIVE, op=_STEP, stack=(*below_user(stack), *shared)
+        )
         for rank, stack in zip(inside, stacks, strict=True)
     }
     for history in from_stacks({**case.activities, **steps}) if shared else ():

@@ -219,7 +219,13 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     more: Message = ""
     if not case.programs:
-        more = [". Or ", Ranks(culprits), " ", Verb(culprits, "makes", "make"), " one call more in a stage that all of "]
+        more = [
+            ". Or ",
+            Ranks(culprits),
+            " ",
+            Verb(culprits, "makes", "make"),
+            " one call more in a stage that all of ",
+        ]
         more = [more, "them go through: one value more that is logged or gathered there"]
     return Finding(
         "HD109",

@@ -141,7 +141,12 @@ def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         "HD305",
         sentence(
             [
-                [Does(waiting, "waits", "wait"), " for a store key that ", "is not set" if free else "nobody sets", ": "],
+                [
+                    Does(waiting, "waits", "wait"),
+                    " for a store key that ",
+                    "is not set" if free else "nobody sets",
+                    ": ",
+                ],
                 [first.text, " at ", place(first.where)],
             ],
             where_they_wait(case, others_of(case, blame)),

@@ -39,7 +39,7 @@ from hangdoc.diagnosis.frames.landmarks import landmark, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.kinds import ActivityKind
@@ -317,9 +317,11 @@ def _scored(
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
     if is_library(frame):
-        return _scored_in_library(values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        return (
+            _scored_in_library(sources, values, guard, frame, side, ranks) if outside or guard.kind != "loop" else None
+        )
     if guard.kind == "loop":
-        return _scored_loop(values, guard, frame, side, ranks) if outside else None  # else both may be inside
+        return _scored_loop(sources, values, guard, frame, side, ranks) if outside else None  # else both may be inside
     seen = {name: values.of(frame.file, frame.function, name) for name in guard.names}
     differ = [_name_differs(sources, values, guard, frame, name, ranks) for name in guard.names]
     if differ and all(each is False for each in differ):
@@ -340,19 +342,32 @@ def _name_differs(
     return sides_differ(values.tested(sources, frame.file, frame.function, guard, name), ranks)
 
 
-def _scored_loop(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
-    """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it."""
+def _scored_loop(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
+    """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it.
+
+    Not so for a `while` with a way out: who leaves it there has counted the round that the other side begins.
+    """
     counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in guard.counters]
     counts_differ = any(counters)
-    if False in counters and not counts_differ:
+    if False in counters and not counts_differ and not _can_be_left(sources, guard, frame):
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
 
 
-def _scored_in_library(values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks) -> BranchPoint | None:
+def _can_be_left(sources: Sources, loop: Guard, frame: Frame) -> bool:
+    """True for a `while` with a `break` or `return` under a condition."""
+    tree = sources.function(frame.file, loop.line)
+    return loop.condition.startswith("while ") and tree is not None and bool(way_out_guards(tree, loop.line))
+
+
+def _scored_in_library(
+    sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
+) -> BranchPoint | None:
     """A loop or condition of a library. Its conditions on the rank hang nobody, as everybody runs them."""
     if guard.kind == "loop":
-        loop = _scored_loop(values, guard, frame, side, ranks)
+        loop = _scored_loop(sources, values, guard, frame, side, ranks)
         return replace(loop, score=loop.score + OF_LIBRARY, of_library=True) if loop is not None else None
     if guard.kind not in CONDITIONS:
         return None

@@ -74,7 +74,9 @@ def build(
     store key that it waits for. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps
     → 0 and 1 wait for 2, which is a root.
     """
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {}, setters or {})
+    builder = _Builder(
+        job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {}, setters or {}
+    )
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     return graph_of(found, frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE))
