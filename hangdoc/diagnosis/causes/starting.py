@@ -17,8 +17,8 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
-from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame

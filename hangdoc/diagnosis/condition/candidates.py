@@ -114,7 +114,8 @@ def _within_communication(stack: Stack) -> frozenset[int]:
 
     Example: of train → backward → `for handle in self.handles: handle.wait()`, the frames from backward on.
     """
-    found, within = set(), False
+    found: set[int] = set()
+    within = False
     for frame in reversed(stack):
         mark = landmark(frame)
         within = is_library(frame) and (within or (mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE))
