@@ -14,6 +14,7 @@ from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
+    is_given_group,
     others_if_of_other_groups,
     others_if_rooted,
     others_if_unnamed,
@@ -300,7 +301,8 @@ def _alternatives_of_stacks(
     theirs_alone = bool(points) and points[0].rank_like and points[0].guarded == 0
     if not found and not tied and not theirs_alone:
         found = others_if_rooted(history, culprits)
-    if not found and len(history.members) == len(case.activities) and not _all_groups_are_whole(case):
+    of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
+    if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
     if not found and not points and _others_passed_it(case, chosen):
         found = [tuple(r for r in history.members if r not in culprits)]
@@ -310,8 +312,24 @@ def _alternatives_of_stacks(
 def _all_groups_are_whole(case: Case) -> bool:
     """True if the store lists no group, of those that communicate, that leaves a rank out: then whichever group a call
     was given, it is one of all ranks."""
+    made = _groups_made(case)
+    return bool(made) and all(set(case.activities) <= members for members in made)
+
+
+def _are_in_whole_group(case: Case, history: GroupHistory) -> bool:
+    """True if the calls that were given a group are at one line, and one of their ranks is in no group but those of all
+    ranks: the ranks of one line call on groups of one kind."""
+    given = [tokens[0] for tokens in history.tokens.values() if tokens and is_given_group(tokens[0].stack)]
+    made = _groups_made(case)
+    return len({token.site for token in given}) == 1 and any(
+        all(set(case.activities) <= members for members in made if token.rank in members) for token in given if made
+    )
+
+
+def _groups_made(case: Case) -> list[set[int]]:
+    """The members of each group that the store lists, without those of one rank."""
     made = case.job.store.groups if case.job.store is not None else ()
-    return bool(made) and all(set(case.activities) <= set(group.members) for group in made if len(group.members) > 1)
+    return [set(group.members) for group in made if len(group.members) > 1]
 
 
 def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:
