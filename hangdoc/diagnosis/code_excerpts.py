@@ -146,9 +146,11 @@ def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     may be one, where all of them are."""
     if blame.diverged is not None:
         return
-    for call in blame.found.calls if isinstance(blame.found, MixedThreads) else ():
-        if call.frame is not None:
-            yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
+    if isinstance(blame.found, MixedThreads):
+        for call in blame.found.calls:
+            if call.frame is not None:
+                yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
+        return
     alike = tuple(case.seen) if isinstance(blame.found, AllArrived) and not case.programs else ()
     there: dict[tuple[str, int, str], list[int]] = {}
     for rank in sorted(blame.culprits or alike):

@@ -25,6 +25,7 @@ from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_c
 from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_entered, holds_for_all
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import blocking_thread
+from hangdoc.diagnosis.state.store_keys import setters
 from hangdoc.diagnosis.state.threads import FOLLOWED, Chain, End, Threads
 from hangdoc.diagnosis.state.unseen import activity_of_hidden, hidden_ranks, whereabouts
 from hangdoc.diagnosis.state.wait_graph import Graph, build
@@ -238,7 +239,14 @@ class Case:
         calls = {rank: held.call for rank, held in self.held.items()}
         calls |= {rank: call for rank, chain in self.chains.items() if (call := self._call_of(chain)) is not None}
         return build(
-            self.job, self.activities, self.histories, calls, self.shared_locks, self.streams, chains=self.chains
+            self.job,
+            self.activities,
+            self.histories,
+            calls,
+            self.shared_locks,
+            self.streams,
+            chains=self.chains,
+            setters=setters(self.activities, self.sources),
         )
 
     @cached_property

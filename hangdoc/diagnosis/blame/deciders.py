@@ -13,7 +13,14 @@ from functools import cached_property
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
-from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
+from hangdoc.diagnosis.blame.divergences import (
+    best_repair,
+    compare_places,
+    decide,
+    differing_call,
+    order_across_groups,
+    outside_the_schedule,
+)
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
@@ -27,6 +34,7 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_request
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
@@ -207,6 +215,18 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     ranks = case.times.ended_first
     sure = "the times of the dump files, and of the last calls in them"
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
+
+
+def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
+    """Stages of a pipeline that count their micro-batches differently. Before the graph, in which neighbors that wait
+    for each other's messages are a circle."""
+    return uneven_micro_batches(inquiry.case)
+
+
+def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
+    """Ranks that left the steps of a pipeline. Before the graph, in which a neighbor waits for a message of theirs, or
+    no source shows whose."""
+    return outside_the_schedule(inquiry.case)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[ThreadWait] | None:
@@ -393,6 +413,8 @@ DECIDERS: tuple[Decider, ...] = (
     stopped_store,
     differing_arguments,
     ended_first,
+    other_micro_batches,
+    outside_schedule,
     waiting_threads,
     other_than_siblings,
     stuck_ranks,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations, product
+from itertools import combinations, product, takewhile
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
@@ -15,18 +15,23 @@ from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
+    is_given_group,
     others_if_of_other_groups,
     others_if_rooted,
     others_if_unnamed,
     ranks_at_other_sites,
 )
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
+from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
-from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.diagnosis.frames.stacks import same_place, user_stack
+from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.process import Stack
 
 _MOST_GROUPS = 8
 """Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
@@ -42,6 +47,44 @@ def differing_call(case: Case) -> Blame[Disagreement] | None:
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blamed_by_precedent(case, found) if found is not None else None
+
+
+def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
+    """The ranks that are in a collective while the others wait in the schedule of the pipeline that all of them are
+    stages of; None where histories tell more.
+
+    Example: ranks 0 and 1 are in `schedule.step()`, rank 2 in the barrier after the loop of steps → rank 2.
+    """
+    kinds = {rank: activity.kind for rank, activity in case.activities.items()}
+    inside = [rank for rank, kind in kinds.items() if kind in MESSAGES]
+    if case.programs or len(inside) < 2 or set(kinds.values()) - MESSAGES != {ActivityKind.IN_COLLECTIVE}:
+        return None
+    stacks = [case.activities[rank].stack for rank in inside]
+    if not _all_groups_are_whole(case) or not all(map(is_in_schedule, stacks)):
+        return None
+    shared = _shared_part(stacks)
+    steps = {
+        rank: replace(
+            case.activities[rank], kind=ActivityKind.IN_COLLECTIVE, op=_STEP, stack=(*below_user(stack), *shared)
+        )
+        for rank, stack in zip(inside, stacks, strict=True)
+    }
+    for history in from_stacks({**case.activities, **steps}) if shared else ():
+        candidates = repairs(history)
+        if candidates:
+            return decide(case, candidates, proved=True)
+    return None
+
+
+_STEP = "schedule.step"
+
+
+def _shared_part(stacks: list[Stack]) -> Stack:
+    """The user's frames that all these stacks have in common, from the outermost on: further in, each stage has a line
+    of its own."""
+    ways = [tuple(reversed(user_stack(stack))) for stack in stacks]
+    shared = takewhile(lambda frames: all(same_place(frames[0], each) for each in frames), zip(*ways, strict=False))
+    return tuple(reversed([frames[0] for frames in shared]))
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
@@ -247,7 +290,7 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     late, points = made_later(case, chosen, points)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred:
-        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), explained=bool(points))
+        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), points=points)
         tie, others = ("unbroken" if further else tie), tuple(dict.fromkeys((*others, *further)))
     without = {*chosen.culprits, *history.blind}
     rest = tuple(r for r in history.members if r not in without)
@@ -261,20 +304,47 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     return Blame(Diverged(chosen, tuple(points), late), chosen.culprits, alternatives, proved, confidence, sure)
 
 
-def _alternatives_of_stacks(case: Case, chosen: Alignment, *, tied: bool, explained: bool) -> list[tuple[int, ...]]:
+def _alternatives_of_stacks(
+    case: Case, chosen: Alignment, *, tied: bool, points: list[BranchPoint]
+) -> list[tuple[int, ...]]:
     """Other sets of ranks that may be to blame, where stacks alone show one call of each rank.
 
-    ``tied``: other repairs are as good; ``explained``: a condition was found at which the culprits diverged.
+    ``tied``: other repairs are as good; ``points``: the conditions at which the culprits can have diverged.
     """
     history, culprits = chosen.history, chosen.culprits
     found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
-    if not found and not tied:
+    theirs_alone = bool(points) and points[0].rank_like and points[0].guarded == 0
+    if not found and not tied and not theirs_alone:
         found = others_if_rooted(history, culprits)
-    if not found and len(history.members) == len(case.activities):
+    of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
+    if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
-    if not found and not explained and _others_passed_it(case, chosen):
+    if not found and not points and _others_passed_it(case, chosen):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
+
+
+def _all_groups_are_whole(case: Case) -> bool:
+    """True if the store lists no group, of those that communicate, that leaves a rank out: then whichever group a call
+    was given, it is one of all ranks."""
+    made = _groups_made(case)
+    return bool(made) and all(set(case.activities) <= members for members in made)
+
+
+def _are_in_whole_group(case: Case, history: GroupHistory) -> bool:
+    """True if the calls that were given a group are at one line, and one of their ranks is in no group but those of all
+    ranks: the ranks of one line call on groups of one kind."""
+    given = [tokens[0] for tokens in history.tokens.values() if tokens and is_given_group(tokens[0].stack)]
+    made = _groups_made(case)
+    return len({token.site for token in given}) == 1 and any(
+        all(set(case.activities) <= members for members in made if token.rank in members) for token in given if made
+    )
+
+
+def _groups_made(case: Case) -> list[set[int]]:
+    """The members of each group that the store lists, without those of one rank."""
+    made = case.job.store.groups if case.job.store is not None else ()
+    return [set(group.members) for group in made if len(group.members) > 1]
 
 
 def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest: tuple[int, ...]) -> bool:

@@ -56,7 +56,8 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
         return None
     sure = "stacks of all threads seen, the order of their calls not"
     calls = tuple(found[0][site] for site in sorted(found[0]))
-    return Blame(MixedThreads(calls), confidence=Confidence.LIKELY, sure=sure)
+    ranks = tuple(sorted(case.activities))
+    return Blame(MixedThreads(calls), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:

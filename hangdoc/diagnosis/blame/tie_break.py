@@ -63,8 +63,15 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
         if found is not None:
             option, reason = found
             return option.alignment, reason, option.guards
+    if not case.programs and all(not option.guards and _is_one_line(option.alignment.first) for option in options):
+        options.sort(key=lambda o: 0 not in o.alignment.culprits)  # who is special in a program is mostly rank 0
     first = max(options, key=lambda o: (_weak_preference(o.alignment, o.guards), _strayed(case, o.alignment.first)))
     return first.alignment, "unbroken", first.guards
+
+
+def _is_one_line(gap: Gap | None) -> bool:
+    """True if both sides are below one line of the user's, at which nothing shows what sets them apart."""
+    return gap is not None and gap.mine is not None and gap.theirs is not None and gap.mine.site == gap.theirs.site
 
 
 def _option(case: Case, candidate: Alignment) -> _Option:

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, is_given_group
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.state.wait_graph import Graph, graph_of
 from hangdoc.model.diagnosis import Activity, Wait
@@ -50,12 +50,29 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
     found = [(rank, blamed) for rank in often for blamed in _blames(case, readings, rank)]
     if not found:
         return None
-    first, blamed = max(found, key=lambda each: (*_how_likely(case, each[1]), often[each[0]]))
+    first, blamed = max(
+        found, key=lambda each: (*_how_likely(case, each[1]), -len(_at_its_line(case, each[0])), often[each[0]])
+    )
     others = tuple((rank,) for rank, _ in often.most_common() if rank != first)
     if not others and sum(rank == first for rank, _ in found) == 1:
         return replace(blamed, sure=f"{blamed.sure}; the groups are those in the store")
+    point = blamed.found.branch_point
+    if point is not None and point.rank_like and point.guarded == 0 and _at_its_line(case, first) == (first,):
+        sure = f"{blamed.sure}; only the call of rank {first} is under a condition on the rank"
+        return replace(blamed, alternatives=(), sure=sure)
+    if not others:
+        return replace(blamed, sure=f"{blamed.sure}; whichever of its groups each call is of")
     sure = f"{blamed.sure}; which of its groups each call is of could not be seen"
     return replace(blamed, alternatives=others[:_MOST_NAMED], confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _at_its_line(case: Case, rank: int) -> tuple[int, ...]:
+    """The ranks that wait at the line that this one waits at."""
+    where = case.activities[rank].where
+    alike = (
+        r for r, a in case.activities.items() if a.where is not None and where is not None and same_line(a.where, where)
+    )
+    return tuple(sorted(alike)) or (rank,)
 
 
 def _how_likely(case: Case, blamed: Blame[Diverged]) -> tuple[bool, bool]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.landmarks import below_user, stage
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
@@ -72,10 +72,31 @@ def rounds_joined(history: GroupHistory, sources: Sources) -> GroupHistory:
         first = inside[0].stack
         alike = all(_in_one_loop(sources, first, call.stack) for call in inside)
         if alike and not _in_one_loop(sources, first, outside.stack):
-            usual = Counter(call.op for call in inside).most_common(1)[0][0]
-            joined = {call.rank: [replace(call, op=usual)] for call in inside}
-            return replace(history, tokens={**history.tokens, **joined})
-    return history
+            return _joined(history, inside)
+    return _stages_joined(history, calls)
+
+
+def _stages_joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
+    """The history in which the ranks in one stage of a trainer's loop make one call, where the others are in another.
+
+    Example: below fit(), ranks 0 and 2 train, in a broadcast and in backward(), and rank 1 validates → ranks 0 and 2
+    make one call.
+    """
+    stages: dict[str, list[Token]] = {}
+    for call in calls:
+        mark = stage(call.stack)
+        stages.setdefault(mark.stage if mark is not None else "", []).append(call)
+    if len(stages) != 2 or "" in stages:
+        return history
+    first, second = stages.values()
+    return _joined(_joined(history, first), second)
+
+
+def _joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
+    """The history in which these ranks make the call that most of them make."""
+    usual = Counter(call.op for call in calls).most_common(1)[0][0]
+    joined = {call.rank: [replace(call, op=usual)] for call in calls}
+    return replace(history, tokens={**history.tokens, **joined})
 
 
 def _in_one_loop(sources: Sources, stack: Stack, other: Stack) -> bool:

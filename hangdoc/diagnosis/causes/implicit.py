@@ -23,7 +23,7 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Joined, Message, Ranks, Sentences, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_CHOICES = 3
@@ -231,6 +231,16 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     culprits, others = blame.culprits, others_of(case, blame)
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     stops = stops_of_stages(case)
+    more: Message = ""
+    if not case.programs:
+        more = [
+            ". Or ",
+            Ranks(culprits),
+            " ",
+            Verb(culprits, "makes", "make"),
+            " one call more in a stage that all of ",
+        ]
+        more = [more, "them go through: one value more that is logged or gathered there"]
     return Finding(
         "HD109",
         sentence(
@@ -245,12 +255,13 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 "each stage of the loop that the library runs communicates by itself: ",
                 [words(gap.mine.stack) or gap.mine.op, " on ", Ranks(culprits), " is paired with "],
                 [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}".removesuffix(". ")],
+                more,
             ],
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
         ),
         "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
-        "(all_reduce it)",
-        "one more call of the stage before looks the same" if _goes_on_alike(case, gap) else "",
+        "(all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
+        "one more call of the stage before looks the same" if not case.programs or _goes_on_alike(case, gap) else "",
     )
 
 

@@ -100,8 +100,8 @@ def shut_down_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     if not _shuts_down(case, gap.mine) or _shuts_down(case, gap.theirs) or _is_on_the_way(gap.mine, gap.theirs):
         return None
-    if gap.mine.frame in user_stack(gap.theirs.stack):
-        return None  # both run what comes before the shutdown
+    if any(same_place(gap.mine.frame, frame) for frame in user_stack(gap.theirs.stack) if gap.mine.frame):
+        return None  # the others are below that very line, in what a library runs there
     culprits = blame.culprits
     return Finding(
         "HD702",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.message_blame import MissingPartner
+from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
@@ -79,6 +80,32 @@ def wrong_tag(case: Case, blame: Blame[TagMismatch]) -> Finding | None:
         f"a message is delivered to a recv of its own tag only: {found.sent} was sent, {found.wanted} is expected",
         "use one tag for the message on both sides",
     )
+
+
+@cause("HD202", explains=UnevenMicroBatches, order=285)
+def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding:
+    """HD202: neighbor stages of a pipeline run different numbers of micro-batches."""
+    counts, culprits = blame.found.counts, blame.culprits
+    others = tuple(sorted(set(counts) - set(culprits)))
+    where = case.activities[culprits[0]].where
+    return Finding(
+        "HD202",
+        sentence(
+            [
+                [Does(culprits, "runs", "run"), f" {_numbers(counts, culprits)} micro-batches", at(where), ", and "],
+                [Does(others, "runs", "run"), f" {_numbers(counts, others)}"],
+            ],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        "each stage of a pipeline sends and receives one message for each micro-batch, so the further ones have no "
+        "partner",
+        "give every stage the same number of micro-batches (n_microbatches): compute it from what all of them share",
+    )
+
+
+def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> str:
+    """'4', '2 or 8'."""
+    return " or ".join(str(count) for count in sorted({counts[rank] for rank in ranks}))
 
 
 @cause("HD202", explains=MissingPartner, order=290)

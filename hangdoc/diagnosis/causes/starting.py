@@ -18,6 +18,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
 from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame
@@ -132,16 +133,25 @@ def key_never_set(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     if not waiting:
         return None
     first = case.activities[waiting[0]]
+    free = free_ranks(case.activities)
+    nobody: Message = (
+        [Does(free, "waits", "wait"), " for no rank, and may yet set it"] if free else "no rank is on its way to set it"
+    )
     return Finding(
         "HD305",
         sentence(
             [
-                [Does(waiting, "waits", "wait"), " for a store key that nobody sets: "],
+                [
+                    Does(waiting, "waits", "wait"),
+                    " for a store key that ",
+                    "is not set" if free else "nobody sets",
+                    ": ",
+                ],
                 [first.text, " at ", place(first.where)],
             ],
             where_they_wait(case, others_of(case, blame)),
         ),
-        Joined(["no rank is on its way to set it", _on_the_way_to_set(case, first.where)]),
+        Joined([nobody, _on_the_way_to_set(case, first.where)]),
         "set the key before anybody waits for it, under the same prefix, and give the wait a timeout",
     )
 

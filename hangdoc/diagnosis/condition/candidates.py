@@ -36,14 +36,15 @@ from hangdoc.diagnosis.condition.scores import (
     score_of_loop,
 )
 from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
-from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.landmarks import landmark, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard, way_out_guards
 from hangdoc.diagnosis.source.queries import contexts_around, set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
+from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
 
 
@@ -104,13 +105,31 @@ def diverging_guards(
         passed = has_returned(sources, other, way, at)
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
+        communicating = _within_communication(sides[side])
         first = at + 1 if together is not None else at
         for place in range(first, len(way)):
+            if id(way[place]) in communicating:
+                continue
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
     found += _around_makers(sources, values, ways, at, ranks)
     found += _of_contexts(sources, ways, at)
     return sorted(found, key=lambda p: -p.score)
+
+
+def _within_communication(stack: Stack) -> frozenset[int]:
+    """The identities of a library's frames in which it communicates, and of those that they call: what goes round there
+    is part of one communication.
+
+    Example: of train → backward → `for handle in self.handles: handle.wait()`, the frames from backward on.
+    """
+    found: set[int] = set()
+    within = False
+    for frame in reversed(stack):
+        mark = landmark(frame)
+        within = is_library(frame) and (within or (mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE))
+        found.update({id(frame)} if within else ())
+    return frozenset(found)
 
 
 def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:
@@ -389,15 +408,24 @@ def _name_differs(
 def _scored_loop(
     sources: Sources, values: Values, guard: Guard, frame: Frame, side: int, ranks: SideRanks
 ) -> BranchPoint | None:
-    """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it."""
+    """A loop that one side has left; None if both sides counted the same rounds: they diverged inside of it.
+
+    Not so for a `while` with a way out: who leaves it there has counted the round that the other side begins.
+    """
     tree = sources.function(frame.file, frame.line)
     later = set_after(tree, guard, frame.line) if tree is not None else set()
     counting = (name for name in guard.counters if name not in later)
     counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in counting]
     counts_differ = any(counters)
-    if False in counters and not counts_differ:
+    if False in counters and not counts_differ and not _can_be_left(sources, guard, frame):
         return None
     return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
+
+
+def _can_be_left(sources: Sources, loop: Guard, frame: Frame) -> bool:
+    """True for a `while` with a `break` or `return` under a condition."""
+    tree = sources.function(frame.file, loop.line)
+    return loop.condition.startswith("while ") and tree is not None and bool(way_out_guards(tree, loop.line))
 
 
 def _scored_in_library(

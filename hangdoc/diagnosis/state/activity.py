@@ -10,14 +10,15 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, group_label
 from hangdoc.diagnosis.calls.streams import Front
-from hangdoc.diagnosis.frames.landmarks import below_user, number_below_user, plain, words, words_of_thread
+from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, number_below_user, plain, words, words_of_thread
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.endings import ended_with, origin
+from hangdoc.diagnosis.state.pipeline_schedule import peer_in_schedule
 from hangdoc.diagnosis.state.process import Wait, at_rest, blocking_thread, descendants, is_moving, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint, StoreWait
-from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
@@ -208,6 +209,8 @@ def _what(
     found: _Doing | None = None
     if kind is None:
         found = _in_recorded_message(rank, stack, pending) or _in_recorded_store_wait(rank, thread)
+    elif kind in MESSAGES:
+        found = _in_recorded_message(rank, stack, pending) or _in_schedule(thread, mark, moving)
     elif kind == ActivityKind.IN_COLLECTIVE:
         own = pending if pending is not None and not _of_another(pending, process, thread) else None
         found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, own, moving)
@@ -264,6 +267,13 @@ def _in_collective(
     if thread.state == "R":
         return None
     return Wait(ActivityKind.IN_COLLECTIVE, op or words(thread.frames) or "a collective"), None, None
+
+
+def _in_schedule(thread: Thread | None, mark: Landmark | None, moving: bool) -> _Doing | None:
+    """The wait of a pipeline's schedule for a message, as the stack alone shows it; None for a thread that works."""
+    if moving or thread is None or mark is None or mark.kind is None or thread.state == "R":
+        return None
+    return Wait(mark.kind, "a message of its pipeline"), None, peer_in_schedule(thread.frames)
 
 
 def _verb(op: str) -> ActivityKind:

@@ -8,7 +8,7 @@ from hangdoc.diagnosis.frames.landmarks import Landmark, below_user, landmark, p
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.native_frames import native_function, native_wait
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.kinds import MESSAGES, ActivityKind, WaitReason
 from hangdoc.model.process import OpenFile, Process, Stack, Thread
 
 _NATIVE_CALL = "blocked in a native call (a lock, a socket or a library)"
@@ -238,10 +238,13 @@ def at_rest(process: Process, thread: Thread | None, stack: Stack) -> Wait:
     return _in_native_code(thread)
 
 
+_COMMUNICATED = MESSAGES | {ActivityKind.IN_COLLECTIVE}
+
+
 def _in_library(stack: Stack) -> Wait | None:
-    """The wait that a library's frames name; None for a collective, of which a journal knows more."""
+    """The wait that a library's frames name; None for a collective or a message, of which a journal knows more."""
     mark = kind_mark(stack)
-    if mark is None or mark.kind is None or mark.kind == ActivityKind.IN_COLLECTIVE:
+    if mark is None or mark.kind is None or mark.kind in _COMMUNICATED:
         return None
     worded = mark_with_words(stack, mark.kind)
     return Wait(mark.kind, worded.words, worded.reason) if worded is not None else Wait(mark.kind, mark.kind)

@@ -64,15 +64,18 @@ def build(
     streams: Streams = _NO_DEVICES,
     *,
     chains: Mapping[int, Chain] | None = None,
+    setters: Mapping[int, tuple[int, ...]] | None = None,
 ) -> Graph:
     """Join activities and journals into the graph.
 
     ``held``: rank → the call that a thread is in which its main thread waits for, or which holds its lock.
     ``shared_locks``: rank → the ranks that hold the lock that it waits for. ``streams``: where devices are.
-    ``chains``: rank → the threads that its wait leads to. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps
-    → 0 and 1 wait for 2, which is a root.
+    ``chains``: rank → the threads that its wait leads to. ``setters``: rank → the ranks on their way to set the store
+    key that it waits for. Example: ranks 0 and 1 are in all_reduce #7, rank 2 sleeps → 0 and 1 wait for 2, a root.
     """
-    builder = _Builder(job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {})
+    builder = _Builder(
+        job, activities, {g.key: g for g in groups}, held, shared_locks, streams, chains or {}, setters or {}
+    )
     waits = (builder.wait_of(rank, activity) for rank, activity in activities.items())
     found = tuple(wait for wait in waits if wait is not None and wait.on)
     return graph_of(found, frozenset(r for r, a in activities.items() if a.kind not in IMMOVABLE))
@@ -95,6 +98,7 @@ class _Builder:
     shared_locks: Mapping[int, frozenset[int]]
     streams: Streams
     chains: Mapping[int, Chain]
+    setters: Mapping[int, tuple[int, ...]]
     _in_calls: dict[tuple[int, int], tuple[tuple[int, ...], dict[Hashable, tuple[int, ...]]]] = field(
         default_factory=dict
     )
@@ -130,6 +134,8 @@ class _Builder:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
+        if rank in self.setters:
+            return Wait(rank, self.setters[rank], activity.text, "stack")
         if kind in _ON_FILES and activity.reason != WaitReason.QUEUE:
             return self._on_files(rank, activity)
         return None

@@ -1,0 +1,64 @@
+"""What the locals of a pipeline's schedule show: which stage a rank waits for, and into how many micro-batches it cuts.
+
+A schedule waits for messages that were issued before, so no frame is in a send or a recv.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.model.process import Stack
+
+_OPENING, _CLOSING = "([{<", ")]}>"
+_CUT_SHORT = ("...", "…")
+
+
+def is_in_schedule(stack: Stack) -> bool:
+    """True if the user's line is in a step of torch.distributed.pipelining."""
+    return any(frame.file.endswith(names("pipeline_schedule_file")) for frame in below_user(stack))
+
+
+def peer_in_schedule(stack: Stack) -> int | None:
+    """The rank whose message the schedule waits for: its works are kept by peer; None where several are, or none is.
+
+    Example: `works` is `{1: [<Work>]}` → 1.
+    """
+    for value in _locals_of_schedule(stack, "works_by_peer"):
+        peers = re.findall(r"(?:\{|, )(\d+): \[", value)
+        return int(peers[0]) if len(peers) == 1 and not any(mark in value for mark in _CUT_SHORT) else None
+    return None
+
+
+def micro_batches(stack: Stack) -> int | None:
+    """Into how many micro-batches the rank has cut its batch; None where the stack does not show it.
+
+    Example: `arg_mbs` is `[(), (), (), ()]` → 4.
+    """
+    found = (items(value) for value in _locals_of_schedule(stack, "micro_batches_local"))
+    return next((count for count in found if count is not None), None)
+
+
+def _locals_of_schedule(stack: Stack, table: str) -> list[str]:
+    """The values of the locals of these names, in the schedule's frames."""
+    frames = (frame for frame in below_user(stack) if frame.file.endswith(names("pipeline_schedule_file")))
+    return [local.value for frame in frames for local in frame.locals if local.name in names(table)]
+
+
+def items(value: str) -> int | None:
+    """How many items a list has, by its text; None for anything else, and for one that was cut short.
+
+    Examples: '[(<Tensor>), ()]' → 2, '[]' → 0, '[(), ...]' → None.
+    """
+    if not (value.startswith("[") and value.endswith("]")):
+        return None
+    depth, commas, inside = 0, 0, value[1:-1]
+    top = []
+    for char in inside:
+        depth += (char in _OPENING) - (char in _CLOSING)
+        commas += char == "," and depth == 0
+        top.append(char if depth == 0 else "")
+    if depth or any(mark in "".join(top) for mark in _CUT_SHORT):
+        return None
+    return commas + 1 if inside.strip() else 0

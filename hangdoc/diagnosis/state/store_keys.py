@@ -1,0 +1,50 @@
+"""Who may still set the store key that a rank waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.queries import store_sets
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
+from hangdoc.model.process import Frame
+
+_HELD = COMMUNICATING | GONE | {ActivityKind.STOPPED, ActivityKind.NOT_VISIBLE}
+
+
+def free_ranks(activities: Mapping[int, Activity]) -> tuple[int, ...]:
+    """The ranks that wait for no other, so that they may yet set a key."""
+    return tuple(sorted(rank for rank, activity in activities.items() if activity.kind not in _HELD))
+
+
+def setters(activities: Mapping[int, Activity], sources: Sources) -> dict[int, tuple[int, ...]]:
+    """Rank that waits for a key → the ranks that wait for no other and have a line ahead of them that sets one.
+
+    Example: rank 1 is in `store.wait(["done"])`, rank 0 in `tool.run()`, one line above `store.set("done", "1")` → {1:
+    (0,)}.
+    """
+    waiting = [rank for rank, activity in activities.items() if waits_for_a_key(activity)]
+    coming = [r for r in free_ranks(activities) if waiting and _will_set(activities[r], sources)]
+    return dict.fromkeys(waiting, tuple(coming)) if coming else {}
+
+
+def _will_set(activity: Activity, sources: Sources) -> bool:
+    return any(_sets_ahead(frame, sources) for frame in user_stack(activity.stack))
+
+
+def _sets_ahead(frame: Frame, sources: Sources) -> bool:
+    """True if the frame's function sets a key after the frame's line, under no further condition."""
+    tree = sources.function(frame.file, frame.line)
+    if tree is None:
+        return False
+    here = enclosing_function(tree, frame.line)
+    ahead = (line for line in store_sets(tree) if line >= frame.line and enclosing_function(tree, line) is here)
+    met = {guard.place for guard in guards(tree, frame.line)}
+    return any(
+        all(guard.kind not in CONDITIONS or guard.place in met for guard in guards(tree, line)) for line in ahead
+    )
