@@ -104,7 +104,12 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
     Example: the guard is in ``Tower.forward``, and ``Head.forward`` exists as well.
     """
-    return point is not None and point.level > 0 and not (point.made or point.given) and case.sources.methods(point.function) > 1
+    return (
+        point is not None
+        and point.level > 0
+        and not (point.made or point.given)
+        and case.sources.methods(point.function) > 1
+    )
 
 
 def item_of(case: Case, point: BranchPoint | None, gap: Gap | None) -> Condition | None:
