@@ -7,9 +7,10 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
 from hangdoc.diagnosis.source.queries import contexts_around, goes_over_layers, set_after
 from hangdoc.diagnosis.source.sources import Sources
@@ -160,3 +161,30 @@ def test_an_object_made_by_a_callee_is_told_by_the_condition_around_the_call() -
     )
     found = diverging_guards(sources, seen(), stacks, ((0,), (1,)))
     assert [(p.guard.condition, p.made) for p in found] == [("if is_main():", "Average")]
+
+
+def test_what_makes_an_iterator_leave_items_out() -> None:
+    sources, at = source("""
+    class Source:
+        def __iter__(self):
+            for i in range(9):
+                if self.short(i):
+                    continue
+                yield i
+    def pairs(xs):
+        for x in xs:
+            yield x, x
+    def epoch(source, xs):
+        for i, x in enumerate(source):  # source
+            dist.all_reduce(x)
+        for x in pairs(xs):  # pairs
+            dist.all_reduce(x)
+    """)
+    found = {}
+    for name in ("source", "pairs"):
+        tree = sources.function("/job/train.py", at[name])
+        assert tree is not None
+        loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
+        point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
+        found[name] = [each.source for each in items_left_out(sources, point)]
+    assert found == {"source": ["if self.short(i):"], "pairs": []}
