@@ -14,6 +14,7 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import skipped_round
+from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loop_exit import is_after_loop
 from hangdoc.diagnosis.context import Case
@@ -79,6 +80,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     left, inside = (culprits, others) if early else (others, culprits)
     other = round_without_call(case, blame, loop, gap)
     out = _way_out(case, loop, left)
+    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
     token = gap.theirs if early else gap.mine
     doubt = other.doubt or (
         _ITS_ITERATOR if out and token is not None and _asks_own_iterator(loop, token.stack) else ""
@@ -92,10 +94,20 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             ],
             where_they_wait(case, others),
         ),
-        joined([_ended(loop, left, inside), _compared(counts), _counters(case, loop)], other.why, out),
+        joined(
+            [_ended(loop, left, inside), _compared(counts), _counters(case, loop)], other.why, out, _dropped(dropped)
+        ),
         [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
         doubt,
     )
+
+
+_MOST_DROPPED = 2
+"""Conditions by which an iterator leaves items out; chosen by hand."""
+
+
+def _dropped(conditions: list[Condition]) -> Message:
+    return ["what it goes over may leave items out by ", Joined(conditions, " and ")] if conditions else ""
 
 
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"

@@ -3,6 +3,10 @@
 ``divergence_point``  which of several equal calls is the one that is missing, or one too many
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``candidates``        every guard at which the two stacks can have diverged
+``as_called``         the values of a callee's condition, by what both sides' callers show of it
+``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``raised``
+                      conditions elsewhere: around what made an object, a context, a model's way, what a metric holds,
+                      an exception
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first

@@ -20,7 +20,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import assignments
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
 from hangdoc.diagnosis.source.values import SideRanks, Values, sides_differ
 from hangdoc.model.process import Frame, Stack
 
@@ -125,14 +125,9 @@ def _call_of(tree: ast.AST, line: int, function: str) -> ast.Call | None:
     found = [
         node
         for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and holds(node, line) and dotted_end(node.func) == function
+        if isinstance(node, ast.Call) and holds(node, line) and last_name(node.func) == function
     ]
     return found[0] if len(found) == 1 else None
-
-
-def dotted_end(node: ast.AST) -> str:
-    """'write' of `write` and of `boards[0].write`."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _argument(call: ast.Call, names: list[str], name: str) -> ast.expr | None:

@@ -26,11 +26,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hangdoc.diagnosis.condition.as_called import values_as_called
+from hangdoc.diagnosis.condition.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
     OF_LIBRARY,
     PER_LEVEL,
+    PLAIN,
     TRY_BODY,
     score_of_condition,
     score_of_loop,
@@ -40,8 +42,8 @@ from hangdoc.diagnosis.frames.landmarks import landmark, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, quiet_guard, way_out_guards
-from hangdoc.diagnosis.source.queries import contexts_around, set_after
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
+from hangdoc.diagnosis.source.queries import set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.kinds import ActivityKind
@@ -113,7 +115,9 @@ def diverging_guards(
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
     found += _around_makers(sources, values, ways, at, ranks)
-    found += _of_contexts(sources, ways, at)
+    for side, way in enumerate(ways):
+        chosen = contexts_chosen(sources, way, at)
+        found += [replace(_branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -265,27 +269,6 @@ def _around_makers(
             found += known
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
-
-
-def _of_contexts(sources: Sources, ways: tuple[Stack, Stack], at: int) -> list[BranchPoint]:
-    """The conditions that choose whether the context around a call keeps a library from communicating, where a function
-    of the user's makes that context.
-
-    Example: `with self.context(model): loss.backward()`, and context() returns `nullcontext() if self.last else
-    model.no_sync()` → 'if self.last'. One that only counts rounds is left out: it is alike in each round.
-    """
-    found: list[BranchPoint] = []
-    for side in (0, 1):
-        for level, frame in enumerate(ways[side][at:], at):
-            tree = sources.function(frame.file, frame.line) if not is_library(frame) else None
-            for name in contexts_around(tree, frame.line) if tree is not None else ():
-                for file, made in sources.functions(name):
-                    guard = quiet_guard(made)
-                    if guard is not None and not is_library(Frame(file, 0, "")):
-                        found.append(
-                            replace(_branch_point(guard, frame, side, 1.0, level=level), file=file, quiet=True)
-                        )
-    return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
 from hangdoc.model.process import Frame, Stack
 
 
@@ -86,7 +86,7 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
             continue
         for _, tree in sources.trees(file):
             for node in ast.walk(tree):
-                if not isinstance(node, ast.Call) or _end(node.func) != name:
+                if not isinstance(node, ast.Call) or last_name(node.func) != name:
                     continue
                 if (file, node.lineno) in seen:
                     continue
@@ -96,8 +96,3 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
                     continue
                 around = guards(tree, node.lineno)
                 yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)
-
-
-def _end(node: ast.expr) -> str:
-    """'attach' of `attach` and of `Average().attach`."""
-    return node.attr if isinstance(node, ast.Attribute) else dotted(node)

@@ -20,7 +20,7 @@ PER_LEVEL = 0.01
 """More for each level further in."""
 OF_LIBRARY = -1.0
 """Less for what a library decides: its code is the same everywhere, and the user's own condition says more."""
-_CONDITION = 1.0
+PLAIN = 1.0
 """Any condition, to begin with."""
 _ON_RANK = 5.0
 """More for a condition on the rank."""
@@ -81,7 +81,7 @@ def _score_of_kind(guard: Guard) -> float:
         if guard.is_tried:
             return TRY_BODY
         return _FINALLY if guard.condition == "finally:" else _EXCEPT_SUITE if guard.taken else _SKIPPED_HANDLER
-    score = _CONDITION + guard.depth * PER_LEVEL
+    score = PLAIN + guard.depth * PER_LEVEL
     score += _EARLY_RETURN if guard.kind == "return" else _REMAINDER if guard.kind == "match" else 0.0
     return score + (_REMAINDER if _is_remainder(guard) else 0.0)
 

@@ -27,6 +27,7 @@ from hangdoc.diagnosis.source.syntax import (
     enclosing_function,
     has_blocks,
     holds,
+    last_name,
     names_in,
     target_text,
     text_of,
@@ -323,7 +324,7 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
     """
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
     # If a name picks some of them, only the conditions around these count.
-    calls = {n for n in calls if _dotted_end(n.func) in called} or calls
+    calls = {n for n in calls if last_name(n.func) in called} or calls
     found = []
     for node in ast.walk(statement):
         if isinstance(node, ast.IfExp):
@@ -351,11 +352,6 @@ def _before_operand(node: ast.BoolOp, calls: set[ast.Call], depth: int) -> list[
         return []
     before = node.values[0] if at == 1 else ast.BoolOp(node.op, node.values[:at])
     return [_guard("expression", node, text_of(before), isinstance(node.op, ast.And), before, depth)]
-
-
-def _dotted_end(node: ast.AST) -> str:
-    """'all_reduce' of `dist.all_reduce` and of `self.groups[0].all_reduce`."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _in_comprehension(

@@ -51,6 +51,11 @@ def dotted(node: ast.AST) -> str:
     return ""
 
 
+def last_name(node: ast.AST) -> str:
+    """'write' of `write`, of `self.write` and of `boards[0].write`; '' of anything else."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 def names_in(test: ast.AST | None) -> tuple[str, ...]:
     """Plain and dotted names in reading order: ('self.warm', 'rank')."""
     found: list[str] = []

@@ -1,0 +1,47 @@
+"""Where a user's iterator leaves items out: fewer of them end the loop over it early."""
+
+from __future__ import annotations
+
+import ast
+
+from hangdoc.diagnosis.condition.candidates import BranchPoint, is_rank_name
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import LOOPS, last_name
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+
+
+def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
+    """The conditions around the `yield` of the generator that the loop goes over, or of the only `__iter__` there is.
+
+    Example: `for batch in source:`, and Source.__iter__() has `if not self.usable(x): continue` before its `yield x` →
+    that `if`.
+    """
+    tree = sources.function(loop.file, loop.guard.line)
+    nodes = ast.walk(tree) if tree is not None else iter(())
+    at = next((n for n in nodes if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == loop.guard.line), None)
+    over = at.iter if at is not None else None
+    if isinstance(over, ast.Call) and last_name(over.func) in ("enumerate", "iter", "tqdm") and over.args:
+        over = over.args[0]
+    if over is None:
+        return []
+    called = last_name(over.func) if isinstance(over, ast.Call) else ""
+    made = [each for each in sources.functions(called) if not is_library(Frame(each[0], 0, ""))] if called else []
+    made = made or [each for each in sources.functions("__iter__") if not is_library(Frame(each[0], 0, ""))]
+    return _around_yields(*made[0]) if len(made) == 1 else []
+
+
+def _around_yields(file: str, function: ast.FunctionDef) -> list[Condition]:
+    """The conditions in the loops of a generator that its items have to pass, but for those on the rank."""
+    found: dict[Condition, None] = {}
+    loops = [node for node in ast.walk(function) if isinstance(node, LOOPS)]
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Yield):
+            continue
+        for guard in guards(function, node.lineno):
+            inside = any(each.lineno < guard.line <= (each.end_lineno or 0) for each in loops)
+            if inside and guard.kind in CONDITIONS and not any(is_rank_name(name) for name in guard.names):
+                found[Condition(guard.condition, file, guard.line)] = None
+    return list(found)

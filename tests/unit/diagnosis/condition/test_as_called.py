@@ -1,0 +1,190 @@
+"""Conditions away from the two innermost frames: by their callers' values, their makers, what they fill and choose."""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards
+from hangdoc.diagnosis.condition.filled import filled_under
+from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.left_out import items_left_out
+from hangdoc.diagnosis.source.guards import guards, quiet_guard
+from hangdoc.diagnosis.source.queries import contexts_around, goes_over_layers, set_after
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.values import Values
+from hangdoc.model.journal import Attribute, Journal
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, SourceText
+
+BOARD = """
+    class Board:
+        def write(self, step):
+            if not self.enabled:
+                return
+            if step % self.every == 0:
+                dist.barrier()  # inside
+    def train(board):
+        for step in range(1, 9):
+            dist.all_reduce(step)  # other
+            board.write(step)  # call
+"""
+
+
+def source(text: str, file: str = "/job/train.py") -> tuple[Sources, dict[str, int]]:
+    """The source, and the number of each line by the word after its ``# ``."""
+    text = textwrap.dedent(text).strip("\n")
+    lines = text.splitlines()
+    places = {line.rpartition("# ")[2]: at for at, line in enumerate(lines, 1) if "# " in line}
+    return Sources((SourceText(file, "<module>", 1, text),)), places
+
+
+def seen(**by_name: tuple[str, str]) -> Values:
+    """What train() shows of each name on ranks 0 and 1."""
+    ranks = []
+    for rank in (0, 1):
+        attributes = tuple(
+            Attribute("/job/train.py", 10, "train", name, values[rank], "board.write()")
+            for name, values in by_name.items()
+        )
+        ranks.append(RankSnapshot(rank, "h", "environment", journal=Journal("probe", attributes=attributes)))
+    return Values(JobSnapshot(taken=0.0, mode="watch", ranks=tuple(ranks)))
+
+
+def parted(**by_name: tuple[str, str]) -> list[str]:
+    """The conditions between a rank in Board.write() and one that is elsewhere in train(), the likeliest first."""
+    sources, at = source(BOARD)
+    inner = Frame("/job/train.py", at["inside"], "Board.write"), Frame("/job/train.py", at["call"], "train")
+    stacks = inner, (Frame("/job/train.py", at["other"], "train"),)
+    found = diverging_guards(sources, seen(**by_name), stacks, ((0,), (1,)))
+    return [point.guard.condition for point in found if not point.uneven]
+
+
+def test_the_condition_is_first_whose_values_its_callers_show_to_differ() -> None:
+    assert parted(enabled=("True", "False"), every=("4", "4"))[0] == "if not self.enabled:"
+    assert parted(enabled=("True", "True"), every=("4", "5"))[0] == "if step % self.every == 0:"
+
+
+def test_what_only_the_count_of_the_rounds_decides_is_not_the_likeliest() -> None:
+    assert parted()[0] == "if not self.enabled:"
+
+
+@pytest.mark.parametrize(
+    ("text", "conditions"),
+    [
+        ("if kind == 1:\n                return self.asr(x)\n            return self.tag(x)", ["if kind == 1:"]),
+        ("return self.asr(x) if kind else self.tag(x)", ["if kind"]),
+        ("if self.training:\n                x = self.drop(x)\n            return self.tag(x)", []),
+        ("if x.ndim > 2:\n                x = x + 1\n            return self.tag(x)", []),
+    ],
+)
+def test_what_decides_which_parts_of_a_model_are_used(text: str, conditions: list[str]) -> None:
+    sources, _ = source(f"""
+    class Net:
+        def forward(self, x, kind):
+            {text}
+    """)
+    assert [each.source for each in conditions_in_forward(sources)] == conditions
+
+
+@pytest.mark.parametrize(
+    ("body", "conditions"),
+    [
+        ("if x.numel() == 0:\n            continue\n        self.metric.update(x)", ["if x.numel() == 0:"]),
+        ("self.metric.update(x)", []),
+        ("if rank == 0:\n            self.metric.update(x)", []),
+    ],
+)
+def test_what_a_metric_is_filled_under(body: str, conditions: list[str]) -> None:
+    sources, at = source(f"""
+def collect(self, xs, rank):
+    for x in xs:
+        {body}
+def run(self):
+    return self.metric.compute()  # here
+    """)
+    found = filled_under(sources, Frame("/job/train.py", at["here"], "run"))
+    assert [each.source for each in found] == conditions
+
+
+def test_a_loop_over_layers_is_alike_and_one_over_callbacks_need_not_be() -> None:
+    for function, part, alike in (("forward", "layers", True), ("step", "callbacks", False)):
+        tree = ast.parse(f"def {function}(self, x):\n    for each in self.{part}:\n        x = each(x)")
+        assert goes_over_layers(tree, 2) is alike
+    assert not goes_over_layers(ast.parse("def forward(self, xs):\n    for x in xs:\n        f(x)"), 2)
+
+
+def test_a_while_counts_the_same_where_it_is_left_and_before_it_counts() -> None:
+    tree = ast.parse("def f():\n    while go():\n        sync()\n        step += 1\n        sync()")
+    loop = next(g for g in guards(tree, 3) if g.kind == "loop")
+    assert set_after(tree, loop, 3) == {"step"}
+    assert set_after(tree, loop, 5) == set()
+
+
+def test_the_condition_that_turns_the_synchronisation_off() -> None:
+    found = quiet_guard(ast.parse("def c(self, m):\n    return nullcontext() if self.last else m.no_sync()"))
+    assert found is not None
+    assert (found.condition, found.taken) == ("if self.last", True)
+    assert quiet_guard(ast.parse("x = nullcontext() if cpu else autocast()")) is None
+
+
+def test_the_functions_that_make_the_contexts_around_a_line() -> None:
+    tree = ast.parse("def f(self):\n    with self.context(m), open(p):\n        step()")
+    assert contexts_around(tree, 3) == ["context", "open"]
+
+
+def test_a_case_tests_its_subject() -> None:
+    tree = ast.parse("def f(c):\n    match c.kind:\n        case 'save':\n            sync()")
+    case = guards(tree, 4)[-1]
+    assert (case.kind, case.line, case.names) == ("match", 3, ("c.kind",))
+
+
+def test_an_object_made_by_a_callee_is_told_by_the_condition_around_the_call() -> None:
+    sources, at = source("""
+    class Average:
+        def update(self):
+            dist.all_reduce(x)  # inside
+    def attach(engine):
+        Average().attach(engine)
+    def build(engine):
+        if is_main():
+            attach(engine)
+    def main(engine):
+        engine.fire()  # fire
+        dist.barrier()  # other
+    """)
+    stacks = (
+        (Frame("/job/train.py", at["inside"], "Average.update"), Frame("/job/train.py", at["fire"], "main")),
+        (Frame("/job/train.py", at["other"], "main"),),
+    )
+    found = diverging_guards(sources, seen(), stacks, ((0,), (1,)))
+    assert [(p.guard.condition, p.made) for p in found] == [("if is_main():", "Average")]
+
+
+def test_what_makes_an_iterator_leave_items_out() -> None:
+    sources, at = source("""
+    class Source:
+        def __iter__(self):
+            for i in range(9):
+                if self.short(i):
+                    continue
+                yield i
+    def pairs(xs):
+        for x in xs:
+            yield x, x
+    def epoch(source, xs):
+        for i, x in enumerate(source):  # source
+            dist.all_reduce(x)
+        for x in pairs(xs):  # pairs
+            dist.all_reduce(x)
+    """)
+    found = {}
+    for name in ("source", "pairs"):
+        tree = sources.function("/job/train.py", at[name])
+        assert tree is not None
+        loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
+        point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
+        found[name] = [each.source for each in items_left_out(sources, point)]
+    assert found == {"source": ["if self.short(i):"], "pairs": []}
