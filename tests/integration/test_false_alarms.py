@@ -61,8 +61,12 @@ def told(diagnosis: Diagnosis) -> tuple[tuple[int, ...], str]:
 def test_a_slow_but_healthy_job_ends_by_itself(
     command: list[str], expected: tuple[tuple[int, ...], str], watch: Watch
 ) -> None:
-    # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody.
-    found = {told(diagnosis) for diagnosis in stalls(watch, command)}
+    # On a busy machine the start of the ranks may last long enough for a word of its own, which blames nobody, and the
+    # last look at a stall may come when its reason has just passed: then once more.
+    for _ in range(3):
+        found = {told(diagnosis) for diagnosis in stalls(watch, command)}
+        if expected in found:
+            break
     assert found - {((), "")} == {expected} - {((), "")}
     assert found
 

@@ -1,6 +1,6 @@
 """Uneven inputs under Join: rank 1 has far fewer batches and shadows the collectives of the other.
 
-Halfway rank 0 needs nine seconds for one batch, so that the job also stands still with rank 1 inside Join.
+Halfway rank 0 needs eight seconds for one batch, so that the job also stands still with rank 1 inside Join.
 """
 
 import time
@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 
-SLOW_SECONDS = 9
+SLOW_SECONDS = 8
 
 
 def slow_batch(seconds):

@@ -6,7 +6,7 @@ import threading
 import torch
 import torch.distributed as dist
 
-QUIET_SECONDS = 9
+QUIET_SECONDS = 8
 
 
 def serve(server):

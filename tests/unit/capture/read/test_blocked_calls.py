@@ -59,9 +59,12 @@ def test_no_call_with_wild_arguments_raises() -> None:
 def test_files_on_which_a_process_holds_a_lock(tmp_path):
     path = tmp_path / "cache.lock"
     with path.open("w") as file:
-        assert blocked_calls.locked_files([os.getpid()]) == {}
+        before = set(blocked_calls.locked_files([os.getpid()]).get(os.getpid(), ()))  # what other tests left open
         fcntl.flock(file, fcntl.LOCK_EX)
-        assert blocked_calls.locked_files([os.getpid()]) == {os.getpid(): (str(path),)}
+        (after,) = blocked_calls.locked_files([os.getpid()]).values()
+        assert {*after} - before == {str(path)}
+        fcntl.flock(file, fcntl.LOCK_UN)
+        assert set(blocked_calls.locked_files([os.getpid()]).get(os.getpid(), ())) == before
 
 
 def test_lock_files_that_locals_name(tmp_path):

@@ -35,6 +35,7 @@ def test_rules_of_one_explanation_have_an_order(story: type) -> None:
     assert orders, "no rule answers for it"
 
 
+@pytest.mark.timeout(900)
 def test_rules_answer_with_the_codes_that_they_declare(monkeypatch: pytest.MonkeyPatch) -> None:
     """Over all cases. A rule without codes gives a verdict without a cause."""
     answers: dict[str, set[str]] = {}
