@@ -43,7 +43,8 @@ def render(diagnosis: Diagnosis, job: JobSnapshot | None = None) -> str:
     most = max(1, _MOST_CALLS // max(1, len(told)))
     ranks = [_Tracks(rank, most) for rank in told]
     begun = min(itertools.chain.from_iterable(rank.begins for rank in ranks), default=0)
-    taken = max(_SHORTEST, (job.taken * 1e6 if job is not None else 0) - begun / 1e3)
+    seen = [job.taken * 1e9 if job is not None else 0.0, *(rank.until for rank in ranks)]
+    taken = max(_SHORTEST, (max(seen) - begun) / 1e3)
     events: list[Event] = []
     arrows: dict[_Collective, list[Event]] = {}
     for rank in ranks:
@@ -92,6 +93,13 @@ class _Tracks:
         """When its calls and the parts of its steps began, in Unix ns."""
         yield from (call.created_ns for call in self._calls[:1])
         yield from (phase.begun_ns for phase in self._journal.phases)
+
+    @property
+    def until(self) -> int:
+        """When the rank was last seen to wait, in Unix ns: when its dump was written, if PyTorch would have let it wait
+        so long (a copy of the file may be of any time); 0 where the moment of the look says it."""
+        ends = [call.created_ns + call.timeout_ms * 10**6 for call in self._calls if not call.completed]
+        return max(self._journal.latest_ns, min(self._journal.written_ns, *ends)) if ends else self._journal.latest_ns
 
     def group(self, name: str) -> ProcessGroup:
         """The group of that name, whose members may be unknown."""

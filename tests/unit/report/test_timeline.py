@@ -108,6 +108,17 @@ def test_more_calls_at_once_than_tracks_are_cut_short_and_said_so() -> None:
     assert any(e["args"].get("end") == "cut short" for e in slices)
 
 
+@pytest.mark.parametrize(("written", "waited"), [(50, 49), (10_000, 60), (0, 20)])
+def test_a_call_in_a_dump_waits_until_it_was_written_and_no_longer_than_pytorch_lets_it(
+    written: int, waited: int
+) -> None:
+    second = 10**9
+    call = Call("0", 1, 1, "all_reduce", -1, created_ns=second, completed=False, state="started", timeout_ms=60_000)
+    journal = Journal("dump", calls=(call,), written_ns=written * second, latest_ns=21 * second)
+    job = JobSnapshot(taken=1.5, mode="dump", ranks=(RankSnapshot(0, "a", "dump", journal=journal),))
+    assert [event["dur"] for event in drawn(job)] == [waited * 10**6]
+
+
 def test_where_no_end_is_recorded_the_slice_says_so() -> None:
     (call, *_) = [e for e in events("uneven_batches") if e["ph"] == "X"]
     assert call["args"]["end"] == "not recorded"
