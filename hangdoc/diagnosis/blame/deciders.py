@@ -44,7 +44,7 @@ from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.wait_cycle import cycle
+from hangdoc.diagnosis.blame.wait_cycle import cycle, odd_schedule
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
@@ -244,12 +244,13 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
-    went astray, a missing partner, the order across groups, the lines of the stacks; a circle is always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a schedule of
+    another length, a message that went astray, a missing partner, the order across groups, the lines of the stacks; a
+    circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, partner, order_across_groups, compare_places, cycle)
+    deciders = (odd_schedule, odd_message, partner, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

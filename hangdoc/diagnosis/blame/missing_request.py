@@ -45,8 +45,8 @@ def missing_request(case: Case) -> Blame[MissingRequest] | None:
     if case.hidden or not absent or not all(case.graph.on(r) & set(asked) for r in rest):
         return None
     history = from_stacks(case.activities, tuple({case.activities[r].kind for r in (*waiting, *rest)}))
-    if not history:
-        return None
+    if not history or not history[0].tokens.keys() >= {*waiting, *absent}:
+        return None  # one of them moves
     called = plain(user_stack(chain.last.thread.frames)[-1].function)
     alignment = _without_it(history[0], absent, waiting, called)
     found = MissingRequest(alignment, tuple(branch_points_of(case, alignment)), None, waiting, chain)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
@@ -57,6 +57,20 @@ class WaitCycle(Explanation):
     """The ranks that hold it."""
 
 
+def odd_schedule(case: Case) -> Blame[WaitCycle] | None:
+    """The blame of the one rank whose pipeline goes through another number of micro-batches; None where none does.
+
+    Before the messages themselves: which of them has no partner depends on how far each rank came in its schedule.
+    Example: rank 2 cuts its batch into 4, ranks 0, 1 and 3 into 2 → rank 2.
+    """
+    schedule = uneven_schedule(case)
+    if schedule is None or not schedule.odd or not set(schedule.odd) <= case.graph.stuck:
+        return None
+    name = f"`{schedule.name}`" if schedule.name else "the number of micro-batches"
+    sure = f"{name} is {schedule.values[schedule.odd[0]]} on {ranks_text(schedule.odd)} alone"
+    return Blame(WaitCycle(loop=schedule), schedule.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
 def cycle(case: Case) -> Blame[WaitCycle]:
     """The blame of a circle in which all calls match: the order differs, or every rank sends first.
 
@@ -72,15 +86,6 @@ def cycle(case: Case) -> Blame[WaitCycle]:
     if loop is not None and loop.odd:
         sure = f"{circle}; only {ranks_text(loop.odd)} counts {loop.values[loop.odd[0]]} rounds"
         return Blame(found, loop.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
-    schedule = uneven_schedule(case) if loop is None and ring else None
-    if schedule is not None and schedule.odd and set(schedule.odd) <= case.graph.stuck:
-        count, name = (
-            schedule.values[schedule.odd[0]],
-            f"`{schedule.name}`" if schedule.name else "the number of micro-batches",
-        )
-        sure = f"{circle}; {name} is {count} on {ranks_text(schedule.odd)} alone"
-        found = replace(found, loop=schedule)
-        return Blame(found, schedule.odd, proved=True, confidence=Confidence.LIKELY, sure=sure)
     places = _places(case, waiting)
     if len(places) < 2:
         return Blame(found, tuple(waiting), proved=True, confidence=Confidence.LIKELY, sure=circle)

@@ -45,6 +45,24 @@ def crossed_partners(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     )
 
 
+@cause("HD202", explains=WaitCycle, order=255)
+def odd_schedule(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
+    """HD202: one rank's pipeline goes through another number of micro-batches than that of the others."""
+    loop = blame.found.loop
+    if loop is None or loop.guard is not None or not loop.odd:
+        return None
+    return Finding(
+        "HD202",
+        _odd_rounds(case, loop),
+        joined(
+            _rounds(loop),
+            "each micro-batch is a message from stage to stage, so that some of them never find their partner",
+        ),
+        "give the schedule the same n_microbatches on every rank: compute it from what all ranks know alike, or "
+        "broadcast it",
+    )
+
+
 @cause("HD202", explains=WaitCycle, order=270)
 def uneven_messages(case: Case, blame: Blame[WaitCycle]) -> Finding | None:
     """HD202: the same lines have passed their messages before, so their order is right, and one side has a message too

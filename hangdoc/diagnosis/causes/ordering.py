@@ -9,7 +9,7 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, call_at, cited, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import group_by_item, group_given, item_loop, leads_to, shared_item_loop
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Condition, Does, Ranks, joined, sentence
+from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 
@@ -107,11 +107,24 @@ def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding |
                 [Does(culprits, "waits", "wait"), f" in {gap.mine.op}", at(gap.mine.frame), ", "],
                 [Ranks(others), f" in {gap.theirs.op}", at(gap.theirs.frame)],
             ],
-            what_decided(case, blame) if point is not None else "",
+            what_decided(case, blame) if point is not None else _loop_of_both(case, blame, gap.mine, gap.theirs),
         ),
         _SAME_ORDER,
         "" if known else "a call that was left out looks the same",
     )
+
+
+def _loop_of_both(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token) -> Message:
+    """The innermost loop that both sides are in, at one line: its items choose the group."""
+    if fork(mine.stack, theirs.stack).frames is not None:
+        return ""
+    for frame in user_stack(mine.stack):
+        tree = case.sources.function(frame.file, frame.line)
+        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
+        if loops:
+            order: Message = [Does(blame.culprits, "iterates", "iterate"), " in another order"]
+            return ["both are in ", cited(loops[-1], frame.file), ", whose items choose the group: ", order]
+    return ""
 
 
 @cause("HD107", explains=AllArrived, order=1035)

@@ -285,8 +285,8 @@ def _counterpart(node: Node, sources: Sources) -> Thread | None:
     if library.endswith("/threading.py") and method == "join":
         return _only(_joined(others, where, sources))
     waits = _object(node, sources)
-    if waits is None:
-        return None
+    if waits is None or waits[1] == _MET:
+        return None  # who stands at a barrier ends no wait: one more has to come
     return _only([t for t in others if any(would_end(f, *waits, sources) for f in user_stack(t.frames))])
 
 
@@ -298,7 +298,7 @@ def _object(node: Node, sources: Sources) -> tuple[str, tuple[str, ...]] | None:
         return None
     method = plain(below[-1].function)
     met = method == "wait" and below[-1].function.endswith("Barrier.wait")  # who comes ends the wait of all
-    opposite = ("wait", "abort") if met else _OPPOSITES.get(method, ())
+    opposite = _MET if met else _OPPOSITES.get(method, ())
     receiver = receiver_of(node.where, method, sources)
     return (receiver, opposite) if receiver and opposite else None
 
@@ -323,6 +323,8 @@ def _only(threads: list[Thread]) -> Thread | None:
     return threads[0] if len(threads) == 1 else None
 
 
+_MET = ("wait", "abort")
+"""What ends a wait at a `threading.Barrier`."""
 _OPPOSITES = {
     "put": ("get", "get_nowait"),
     "get": ("put", "put_nowait"),
