@@ -4,7 +4,7 @@
 # outcome = "hang"
 # cause = "HD101"
 # culprits_any = [[2], [0, 1], [0], [1, 2]]
-# lines = [31, 35, 63]
+# lines = [32, 36, 64]
 # branch = ["exists()", "self.path"]
 # source = "https://github.com/hao-ai-lab/FastVideo/pull/598"
 # ///
