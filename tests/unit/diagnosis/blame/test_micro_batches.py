@@ -66,3 +66,31 @@ def test_the_odd_stages_are_to_blame(
 def test_where_all_count_alike_something_else_is_wrong() -> None:
     found = api.diagnose(counting(api.load(case("attach_pp_micro")), dict.fromkeys(range(4), 2)))
     assert "micro-batches" not in found.verdict
+
+
+def test_a_stage_that_only_waits_for_one_asleep_may_be_in_another_step() -> None:
+    job = api.load(case("attach_pp_micro"))
+    asleep = tuple(replace(rank, process=sleeping(rank.process)) if rank.rank == 1 else rank for rank in job.ranks)
+    found = api.diagnose(replace(job, ranks=asleep))
+    assert found.culprits == (1,)
+    assert "micro-batches" not in found.verdict
+
+
+def sleeping(found: Process | None) -> Process:
+    """The process, whose main thread sleeps in the user's code."""
+    assert found is not None
+    looks = tuple(
+        replace(
+            look,
+            threads=tuple(
+                replace(
+                    thread,
+                    wchan="hrtimer_nanosleep",
+                    frames=tuple(frame for frame in thread.frames if "/site-packages/" not in frame.file),
+                )
+                for thread in look.threads
+            ),
+        )
+        for look in found.looks
+    )
+    return replace(found, looks=looks)
