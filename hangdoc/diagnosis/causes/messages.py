@@ -92,8 +92,8 @@ def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding
         "HD202",
         sentence(
             [
-                [Does(culprits, "runs", "run"), f" {_numbers(counts, culprits)} micro-batches", at(where), ", and "],
-                [Does(others, "runs", "run"), f" {_numbers(counts, others)}"],
+                [Does(culprits, "runs", "run"), " ", _numbers(counts, culprits), " micro-batches", at(where), ", and "],
+                [Does(others, "runs", "run"), " ", _numbers(counts, others)],
             ],
             where_they_wait(case, others_of(case, blame)),
         ),
@@ -103,9 +103,9 @@ def other_micro_batches(case: Case, blame: Blame[UnevenMicroBatches]) -> Finding
     )
 
 
-def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> str:
+def _numbers(counts: dict[int, int], ranks: tuple[int, ...]) -> Message:
     """'4', '2 or 8'."""
-    return " or ".join(str(count) for count in sorted({counts[rank] for rank in ranks}))
+    return Joined([str(count) for count in sorted({counts[rank] for rank in ranks})], " or ")
 
 
 @cause("HD202", explains=MissingPartner, order=290)
