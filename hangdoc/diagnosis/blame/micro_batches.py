@@ -30,7 +30,8 @@ def uneven_micro_batches(case: Case) -> Blame[UnevenMicroBatches] | None:
     pipeline."""
     found = {rank: micro_batches(activity.stack) for rank, activity in case.activities.items()}
     counts = {rank: count for rank, count in found.items() if count is not None}
-    waiting = [case.activities[rank] for rank in counts if case.activities[rank].kind in MESSAGES]
+    # Others may just be in a later step, which has another number: these go on.
+    waiting = [case.activities[r] for r in case.graph.stuck if r in counts and case.activities[r].kind in MESSAGES]
     if len(set(counts.values())) < 2 or any(case.activities[rank].moving for rank in counts):
         return None
     # Another pipeline of the job may cut its batches in its own way.

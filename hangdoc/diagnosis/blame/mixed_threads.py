@@ -57,7 +57,7 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
     sure = "stacks of all threads seen, the order of their calls not"
     calls = tuple(found[0][site] for site in sorted(found[0]))
     ranks = tuple(sorted(case.activities))
-    return Blame(MixedThreads(calls), ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(MixedThreads(calls), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
 def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:

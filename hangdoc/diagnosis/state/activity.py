@@ -210,7 +210,9 @@ def _what(
     if kind is None:
         found = _in_recorded_message(rank, stack, pending) or _in_recorded_store_wait(rank, thread)
     elif kind in MESSAGES:
-        found = _in_recorded_message(rank, stack, pending) or _in_schedule(thread, mark, moving)
+        found = _in_recorded_message(rank, stack, pending)
+        if found is None and pending is None:
+            found = _in_schedule(thread, mark, moving)
     elif kind == ActivityKind.IN_COLLECTIVE:
         own = pending if pending is not None and not _of_another(pending, process, thread) else None
         found = _in_recorded_message(rank, stack, pending) or _in_collective(thread, program, own, moving)
@@ -273,7 +275,7 @@ def _in_schedule(thread: Thread | None, mark: Landmark | None, moving: bool) -> 
     """The wait of a pipeline's schedule for a message, as the stack alone shows it; None for a thread that works."""
     if moving or thread is None or mark is None or mark.kind is None or thread.state == "R":
         return None
-    return Wait(mark.kind, "a message of its pipeline"), None, peer_in_schedule(thread.frames)
+    return Wait(mark.kind, "a message of the pipeline"), None, peer_in_schedule(thread.frames)
 
 
 def _verb(op: str) -> ActivityKind:

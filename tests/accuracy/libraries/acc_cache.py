@@ -3,13 +3,14 @@
 # requires = ["accelerate"]
 # outcome = "hang"
 # cause = "HD101"
-# culprits_any = [[2], [0, 1]]
-# lines = [31, 35, 63]
+# culprits_any = [[2], [0, 1], [0], [1, 2]]
+# lines = [32, 36, 64]
 # branch = ["exists()", "self.path"]
 # source = "https://github.com/hao-ai-lab/FastVideo/pull/598"
 # ///
 """An index of the data is made by the main process while the others wait, unless there is one already.
-Rank 2 is late: when it looks, the index is there, and it skips the barrier in which the others wait for it."""
+Rank 2 is late: when it looks, the index is there, and it skips the barrier in which the others wait for it. So does
+rank 1 where it looks a moment after rank 0 has made the index: then rank 0 alone is in that barrier."""
 import json
 import os
 import pathlib
