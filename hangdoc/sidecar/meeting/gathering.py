@@ -80,7 +80,7 @@ class Reading:
     def taken(self, member: str, host: str, data: bytes) -> Digest | str:
         """The digest in ``data``, or why it cannot be read. To be asked for once: it will be changed."""
         before, found = self._read.pop(member, (b"", ""))
-        return found if before is data else self._digest(host, data)
+        return found if before == data else self._digest(host, data)
 
     def _digest(self, host: str, data: bytes) -> Digest | str:
         try:
