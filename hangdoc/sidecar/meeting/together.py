@@ -279,8 +279,8 @@ class Together:
         def something(view: View) -> bool:
             return _all_answered(view, number) or (_is_of(view, number) and bool(reading.unread(view)))
 
-        while True:
-            view = self._meeting.wait_for(something, max(0.0, until - time.monotonic()))
+        while (left := until - time.monotonic()) > 0:
+            view = self._meeting.wait_for(something, left)
             if _all_answered(view, number) or not _is_of(view, number) or not reading.unread(view):
                 return
             reading.read(view)
