@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +11,7 @@ from hangdoc.cli.diagnosing import EXIT_STATUS, print_diagnosis
 from hangdoc.cli.options import Color, SavedJob, Verbose
 from hangdoc.config import environment_variable
 from hangdoc.errors import UsageError
+from hangdoc.model.collector import without_collector
 from hangdoc.progress import working
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None, context_settings={"help_option_names": ["-h", "--help"]})
@@ -58,21 +56,9 @@ def diagnose(
         check_suffix(file)
     if source is not None and not source.is_dir():
         raise UsageError(f"no such directory: {source}", "Give --source the folder with the program's files.")
-    with _without_collector(), working("reading") as line:
+    with without_collector(), working("reading") as line:
         job = api.load(*paths, source=source, progress=line.count("reading dumps", "files"))
         line.text = "diagnosing"
         diagnosis = api.diagnose(job)
     print_diagnosis(diagnosis, job, report or (), json=json, color=color, verbose=verbose)
     raise typer.Exit(EXIT_STATUS.get(diagnosis.outcome, 3))
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Without looking for cycles: a large job is millions of objects that stay, and each look would go through all."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if collecting:
-            gc.enable()

@@ -87,8 +87,10 @@ def _journal(case: Case, found: Blame[Explanation]) -> list[Evidence]:
 def _issued(history: GroupHistory, together: bool) -> Evidence:
     """'last call issued in default_pg: #12 on rank 0, #13 on rank 1'. ``together``: of several groups at once."""
     issued: dict[int, list[int]] = {}
-    for rank in sorted(set(history.members) - set(history.blind), key=history.members.index):
-        issued.setdefault(history.issued(rank), []).append(rank)
+    blind = set(history.blind)
+    for rank in dict.fromkeys(history.members):
+        if rank not in blind:
+            issued.setdefault(history.issued(rank), []).append(rank)
     mark, what = ("", "calls issued in") if together else ("#", "last call issued in")
     numbers = ", ".join(f"{mark}{number} on {name_ranks(ranks)}" for number, ranks in sorted(issued.items()))
     text = f"{what} {history.label}{' together' if together else ''}: {numbers}"

@@ -41,6 +41,7 @@ from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
+from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, joined, sentence
@@ -52,6 +53,11 @@ from hangdoc.model.writing import Writer
 
 def diagnose(job: JobSnapshot) -> Diagnosis:
     """The verdict on one snapshot. Never raises on odd data: what could not be seen lowers the confidence."""
+    with without_collector():
+        return _judged(job)
+
+
+def _judged(job: JobSnapshot) -> Diagnosis:
     job = with_library_frames(job)
     names = file_names(job)
     return replace(_diagnose(job, Writer(names)), file_names=names.distinguished())

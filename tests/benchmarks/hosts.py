@@ -38,9 +38,10 @@ from hangdoc.sidecar.meeting.boards import StoreBoard
 from hangdoc.sidecar.meeting.digest import Digested, digested
 from hangdoc.sidecar.meeting.helper import StoreHelper
 from hangdoc.sidecar.meeting.member import Member
+from hangdoc.sidecar.meeting.records import CALM_SECONDS
 from hangdoc.sidecar.meeting.together import Together
 from hangdoc.sidecar.meeting.wire import withheld
-from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, Standing, Wishes
+from hangdoc.sidecar.meeting.wishes import Standing, Wishes
 from hangdoc.sidecar.options import WatchOptions
 
 KEY = bytes(range(32))

@@ -14,7 +14,14 @@ _MOST_RANKS = 1 << 17
 
 
 class Members(tuple[int, ...]):
-    """The global ranks of a group, as a key that is hashed only once."""
+    """The global ranks of a group, as a key that is hashed only once; each rank of thousands looks itself up in it."""
+
+    @cached_property
+    def _set(self) -> frozenset[int]:
+        return frozenset(self)
+
+    def __contains__(self, rank: object) -> bool:
+        return rank in self._set
 
     @cached_property
     def _hash(self) -> int:

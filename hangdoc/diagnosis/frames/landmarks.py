@@ -101,7 +101,7 @@ def landmark(frame: Frame) -> Landmark | None:
 
 def plain(function: str) -> str:
     """The code name without its class: 'Trainer.fit' → 'fit' (py-spy gives qualified names, torch plain ones)."""
-    return function.rsplit(".", 1)[-1]
+    return function.rsplit(".", 1)[-1] if "." in function else function
 
 
 def number_below_user(stack: Stack, *locals_: str) -> int | None:

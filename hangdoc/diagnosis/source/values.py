@@ -24,15 +24,22 @@ class Values:
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
         self._at: dict[tuple[str, str], dict[int, int]] = {}
+        lines: dict[int, dict[tuple[str, str], int]] = {}
+        values: dict[int, list[tuple[tuple[str, str, str], str]]] = {}
+        # By identity: thousands of ranks may share their stacks, which live as long as the job.
         for rank in job.ranks:
             last = rank.process.last if rank.process else None
-            for frame in last.main.frames if last and last.main else ():
-                self._at.setdefault((frame.file, plain(frame.function)), {}).setdefault(rank.rank, frame.line)
-            for thread in last.threads if last else ():
-                self._add(
-                    rank.rank,
-                    [((f.file, plain(f.function), each.name), each.value) for f in thread.frames for each in f.locals],
-                )
+            main = last.main.frames if last and last.main else ()
+            if id(main) not in lines:
+                lines[id(main)] = {(f.file, plain(f.function)): f.line for f in reversed(main)}
+            for at, line in lines[id(main)].items():
+                self._at.setdefault(at, {}).setdefault(rank.rank, line)
+            for stack in (thread.frames for thread in last.threads if thread.frames) if last else ():
+                if id(stack) not in values:
+                    values[id(stack)] = [
+                        ((f.file, plain(f.function), each.name), each.value) for f in stack for each in f.locals
+                    ]
+                self._add(rank.rank, values[id(stack)])
             named = rank.journal.attributes if rank.journal else ()
             self._add(
                 rank.rank,

@@ -51,6 +51,8 @@ def _main_moves(then: Thread, now: Thread, seconds: float) -> bool:
     """True if the main thread ran, or is elsewhere in its program, ``seconds`` later."""
     if now.cpu - then.cpu > _CPU_SHARE_THAT_MOVES * seconds:
         return True
+    if then.frames is now.frames:  # as of hosts whose ranks share their stacks
+        return False
     return bool(then.frames and now.frames) and _shape(then.frames) != _shape(now.frames)
 
 

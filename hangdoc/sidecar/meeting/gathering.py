@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hangdoc.errors import HangdocError
 from hangdoc.model.codec import Allowance
@@ -57,18 +55,6 @@ def digests_in(answers: Mapping[str, bytes | str]) -> dict[str, bytes]:
     return {member: found[1:] for member, found in answers.items() if isinstance(found, bytes) and found[:1] == _MARK}
 
 
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Reading makes a million objects that all stay: a collection of garbage looks at them again and again."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
-
-
 class Reading:
     """Reads digests as they come, while others are still waited for: of a thousand, most are read before the last one
     is here. ``room``: what all that others send may hold together."""
@@ -86,7 +72,6 @@ class Reading:
         new = [member for member in found if member in hosts and member not in self._read]
         return [(member, hosts[member], found[member]) for member in new]
 
-    @_no_collection()
     def read(self, view: View) -> None:
         """Read what has come."""
         for member, host, data in self.unread(view):
@@ -95,7 +80,7 @@ class Reading:
     def taken(self, member: str, host: str, data: bytes) -> Digest | str:
         """The digest in ``data``, or why it cannot be read. To be asked for once: it will be changed."""
         before, found = self._read.pop(member, (b"", ""))
-        return found if before is data else self._digest(host, data)
+        return found if before == data else self._digest(host, data)
 
     def _digest(self, host: str, data: bytes) -> Digest | str:
         try:
@@ -104,7 +89,6 @@ class Reading:
             return error.what
 
 
-@_no_collection()
 def unfolded(
     meeting: Meeting, own: Digested, digests: Mapping[str, bytes], speakers: Mapping[str, Speaker], reading: Reading
 ) -> tuple[dict[str, JobSnapshot | str], int]:

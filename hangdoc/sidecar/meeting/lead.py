@@ -6,8 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from hangdoc.sidecar.meeting.boards import Board, take_parts
-from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, addressed, read, written
-from hangdoc.sidecar.meeting.wishes import FEW_HOSTS, MOST_PARTS, SILENT_SECONDS, Wishes
+from hangdoc.sidecar.meeting.records import CALM_SECONDS, Beat, Orders, Verdict, addressed, read, written
+from hangdoc.sidecar.meeting.wishes import (
+    CALM_OF_MANY_SECONDS,
+    FEW_HOSTS,
+    MANY_HOSTS,
+    MOST_PARTS,
+    SILENT_BEATS,
+    SILENT_SECONDS,
+    Wishes,
+)
 
 _SLACK = 1.0
 """Seconds by which hosts may see one and the same stall begin at different times: they look once a second."""
@@ -29,10 +37,12 @@ class Seat:
     heard_at: float
     refused: str = ""
     """Why it does not fit this job; '' if it does."""
+    silent_after: float = SILENT_SECONDS
+    """Seconds without a new beat."""
 
     def silent(self, now: float) -> bool:
         """True if nothing has been heard of it for too long, although it has not left."""
-        return not self.beat.left and now - self.heard_at > SILENT_SECONDS
+        return not self.beat.left and now - self.heard_at > self.silent_after
 
     def moves(self, now: float) -> bool:
         """True if its ranks moved when it was last heard of, which is not long ago."""
@@ -89,6 +99,7 @@ class Lead:
         moving = wishes.standing.still is None or any(seat.moves(now) for seat in self._seats.values())
         refused = tuple(member for member, seat in self._seats.items() if seat.refused)
         hosts = {seat.beat.identity or member for member, seat in self._seats.items() if not seat.refused}
+        self._calm_down(CALM_OF_MANY_SECONDS if len(hosts) > MANY_HOSTS else CALM_SECONDS)
         self._orders = replace(
             self._orders,
             number=self._orders.number + 1,
@@ -108,6 +119,13 @@ class Lead:
             heard=self._heard(now),
         )
 
+    def _calm_down(self, calm: float) -> None:
+        """Allow all watches to be so calm from now on. Never less than before: some may not have heard it yet."""
+        if calm > self._orders.calm:
+            self._orders = replace(self._orders, calm=calm)
+            for member, seat in self._seats.items():
+                self._seats[member] = replace(seat, silent_after=SILENT_BEATS * calm)
+
     # Its branches are what a beat can be: absent, damaged, old, a member's last.
     def _listen(self, now: float, wishes: Wishes) -> None:
         members = [member for member in self._board.members() if member != self._orders.member]
@@ -124,7 +142,7 @@ class Lead:
             self._beats[member] = text or b""
             known = self._seats.get(member)
             if beat.number > (known.beat.number if known is not None else self._forgotten.get(member, -1)):
-                self._seats[member] = Seat(beat, now)
+                self._seats[member] = Seat(beat, now, silent_after=SILENT_BEATS * self._orders.calm)
             if beat.left and member not in self._ends:
                 self._take_end(member)
         own = frozenset(wishes.standing.ranks)

@@ -16,9 +16,9 @@ from hangdoc.capture.find.target import host_identity, host_name
 from hangdoc.sidecar.meeting.lead import Lead, LeadView
 from hangdoc.sidecar.meeting.member import Member, MemberView
 from hangdoc.sidecar.meeting.place import NoPlaceError, Place, announce, called_at_store, open_place
-from hangdoc.sidecar.meeting.records import Verdict
+from hangdoc.sidecar.meeting.records import CALM_SECONDS, Verdict
 from hangdoc.sidecar.meeting.slurm import step_of
-from hangdoc.sidecar.meeting.wishes import CALM_LEAD_SECONDS, CALM_SECONDS, Standing, Wishes
+from hangdoc.sidecar.meeting.wishes import CALM_LEAD_SECONDS, Standing, Wishes
 
 _BUSY_SECONDS = 0.25
 """Between two steps while a stall is looked at."""

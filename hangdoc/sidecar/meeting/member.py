@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from hangdoc.errors import HangdocError
 from hangdoc.sidecar.meeting.boards import Board, put_parts
-from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, is_addressed, read, written
-from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, MOST_PARTS, SILENT_SECONDS, Wishes
+from hangdoc.sidecar.meeting.records import CALM_SECONDS, Beat, Orders, Verdict, is_addressed, read, written
+from hangdoc.sidecar.meeting.wishes import MOST_PARTS, SILENT_SECONDS, Wishes
 
 _STALE_SECONDS = 10.0
 """A watch that has not looked at its ranks for so long says nothing of them. Judgement."""
@@ -138,7 +138,8 @@ class Member:
             return
         heard = self._verdict.round if self._verdict is not None else 0
         news = (standing.ranks, standing.world, standing.still is None, heard, self._ended, answered)
-        if news == self._said and now - self._said_at < CALM_SECONDS:
+        calm = self._orders.calm if self._orders is not None else CALM_SECONDS
+        if news == self._said and now - self._said_at < calm:
             return
         self._number += 1
         still = None if standing.still is None else standing.still + max(0.0, now - standing.at)

@@ -13,6 +13,11 @@ from typing import Any, TypeVar
 LARGEST_RECORD = 1 << 18
 """Bytes: of 16,000 ranks' numbers, more than a host has. Judgement."""
 LARGEST_WORLD = 100_000
+CALM_SECONDS = 5.0
+"""Between two steps of a watch while nothing changes, and between two of its beats unless the lead says otherwise.
+Judgement: few enough for some hundred hosts."""
+_MOST_CALM_SECONDS = 30.0
+"""That a lead may ask for. Judgement: a lost host is to be noticed within a minute or so."""
 _LONGEST_TEXT = 4096
 _SEAL = hashlib.sha256().digest_size
 
@@ -61,6 +66,8 @@ class Orders:
     """In this round, for pieces that the digests have left out."""
     pause: float = 0.25
     """Seconds between two looks at this while a round is on."""
+    calm: float = CALM_SECONDS
+    """Seconds between two beats of a watch of which nothing has changed. Leads of earlier versions do not say it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,8 @@ def read(kind: type[Record], data: bytes) -> Record:
     document = document if isinstance(document, dict) else {}
     found: dict[str, Any] = {}
     for name, check in _FIELDS[kind].items():
+        if name not in document and (kind, name) in _LATER:
+            continue
         if name not in document or not check(document[name]):
             raise ValueError(f"no {name} in the {kind.__name__.lower()}")
         value = document[name]
@@ -181,6 +190,10 @@ def _pause(value: Any) -> bool:
     return type(value) in (int, float) and 0 < value <= 10
 
 
+def _calm(value: Any) -> bool:
+    return type(value) in (int, float) and CALM_SECONDS <= value <= _MOST_CALM_SECONDS
+
+
 def _world(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST_WORLD
 
@@ -193,9 +206,12 @@ _FIELDS: dict[type, dict[str, Callable[[Any], bool]]] = {
     Orders: {
         **{"member": _text, "host": _text, "number": _count, "round": _count, "verdict": _count},
         **{"waiting": _flag, "refused": _texts, "digests": _flag, "pieces": _flag, "pause": _pause},
+        **{"calm": _calm},
     },
     Verdict: {
         **{"round": _count, "outcome": _text, "sentence": _text, "host": _text, "path": _text, "may_end": _flag},
         **{"hosts": _count, "end": _end, "fix": _text, "news": _text},
     },
 }
+_LATER = {(Orders, "calm")}
+"""Fields that earlier versions do not write; without them their defaults count."""

@@ -9,6 +9,7 @@ from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
+from hangdoc.model.collector import without_collector
 from hangdoc.model.same_job import HOSTS, Part
 from hangdoc.model.snapshot import JobSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
@@ -123,7 +124,8 @@ class Together:
         self._round = self._meeting.ask(self._representatives(view.fitting()))
         own = capture()
         try:
-            return self._with_answers(own, now)
+            with without_collector():
+                return self._with_answers(own, now)
         except Exception as error:  # what others sent, or a bug in reading it, must not cost our own view
             return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
 
@@ -193,7 +195,8 @@ class Together:
             return own
         self._round = self._meeting.ask(())
         try:
-            return self._joined(own, view, {}, [])
+            with without_collector():
+                return self._joined(own, view, {}, [])
         except Exception as error:  # as in ``look``
             return replace(own, unavailable=(*own.unavailable, _our_fault(error)))
 
@@ -276,8 +279,8 @@ class Together:
         def something(view: View) -> bool:
             return _all_answered(view, number) or (_is_of(view, number) and bool(reading.unread(view)))
 
-        while True:
-            view = self._meeting.wait_for(something, max(0.0, until - time.monotonic()))
+        while (left := until - time.monotonic()) > 0:
+            view = self._meeting.wait_for(something, left)
             if _all_answered(view, number) or not _is_of(view, number) or not reading.unread(view):
                 return
             reading.read(view)

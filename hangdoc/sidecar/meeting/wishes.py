@@ -8,13 +8,16 @@ from functools import cached_property
 
 from hangdoc.capture.find.target import RankTarget
 from hangdoc.model.launch import meets_on_loopback, number, on_many_hosts, on_one_host
-from hangdoc.sidecar.meeting.records import Verdict
+from hangdoc.sidecar.meeting.records import CALM_SECONDS, Verdict
 
 _STARTED_AS_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK")
-CALM_SECONDS = 5.0
-"""Between two beats of a watch while nothing changes. Judgement: few enough for a thousand hosts."""
-SILENT_SECONDS = 12.0
-"""Without a new beat, or without the lead's: two of them are missing. Judgement."""
+SILENT_BEATS = 2.4
+"""Without a new one for so many times as long as a watch may be calm: two are missing. Judgement."""
+SILENT_SECONDS = SILENT_BEATS * CALM_SECONDS
+"""The same of usual beats, and of the lead's."""
+MANY_HOSTS = 200
+"""More than those beat at intervals of ``CALM_OF_MANY_SECONDS``, so that they cost the lead no more. Judgement."""
+CALM_OF_MANY_SECONDS = 10.0
 FEW_HOSTS = 8
 """Other hosts that are asked for whole snapshots: one question instead of two, and every time is a rank's own. All of
 them together take no more than ``FEW_HOSTS`` times ``MOST_PARTS`` values. More hosts send digests. Judgement."""

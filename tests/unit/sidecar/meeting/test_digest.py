@@ -26,7 +26,8 @@ from hangdoc.model.same_job import fitting
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.sidecar.meeting.digest import LARGEST_DIGEST, Digested, digested
 from hangdoc.sidecar.meeting.pieces import Digest, Part, Piece, Pieces, identity, in_order
-from hangdoc.sidecar.meeting.rebuilt_ranks import Speaker
+from hangdoc.sidecar.meeting.rebuilt_ranks import RebuiltRanks, Speaker
+from hangdoc.sidecar.meeting.records import LARGEST_WORLD
 from hangdoc.sidecar.meeting.unfold import Unfolding
 from hangdoc.sidecar.meeting.wire import withheld
 
@@ -247,6 +248,36 @@ def test_rows_of_a_mesh_share_the_calls_of_a_row() -> None:
     for before, after in zip(hosts[1:], meeting.hosts()[1:], strict=True):
         names = [[call.group for call in rank.journal.calls] for rank in before.ranks if rank.journal]
         assert [[call.group for call in rank.journal.calls] for rank in after.ranks if rank.journal] == names
+
+
+def test_what_all_hosts_expect_is_listed_once() -> None:
+    rng = random.Random(5)
+    for _ in range(200):
+        ranks = RebuiltRanks({}, {}, {}, {}, Allowance(1 << 20))
+        known: set[int] = set()
+        for _ in range(rng.randrange(1, 12)):
+            start = rng.randrange(-2, 40)
+            some = range(start, start + rng.randrange(0, 20))
+            fits = bool(some) and some[0] >= 0
+            assert ranks._new(some) == ([number for number in some if number not in known] if fits else [])
+            known.update(some if fits else ())
+    assert ranks._new(range(LARGEST_WORLD - 1, LARGEST_WORLD + 1)) == []
+
+
+def test_a_thousand_hosts_that_expect_all_others_cost_no_more_than_the_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = 0
+    step = RebuiltRanks._next
+
+    def counted(self: RebuiltRanks, number: int) -> int:
+        nonlocal steps
+        steps += 1
+        return step(self, number)
+
+    monkeypatch.setattr(RebuiltRanks, "_next", counted)
+    ranks = RebuiltRanks({}, {}, {}, {}, Allowance(1 << 20))
+    found = [number for _ in range(1000) for number in ranks._new(range(8000))]
+    assert found == list(range(8000))
+    assert steps < 2 * 8000 + 2 * 1000
 
 
 # --- what goes wrong --------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,8 +12,8 @@ from hangdoc.capture.find.target import RankTarget
 from hangdoc.sidecar.meeting import lead
 from hangdoc.sidecar.meeting.lead import Lead, LeadView
 from hangdoc.sidecar.meeting.member import Member
-from hangdoc.sidecar.meeting.records import Beat, Orders, Verdict, opened, sealed, written
-from hangdoc.sidecar.meeting.wishes import CALM_SECONDS, SILENT_SECONDS, Standing, Wishes
+from hangdoc.sidecar.meeting.records import CALM_SECONDS, Beat, Orders, Verdict, opened, read, sealed, written
+from hangdoc.sidecar.meeting.wishes import CALM_OF_MANY_SECONDS, MANY_HOSTS, SILENT_SECONDS, Standing, Wishes
 
 KEY = bytes(32)
 
@@ -187,6 +188,79 @@ def test_a_calm_member_speaks_rarely_and_a_change_at_once() -> None:
     table.wanted[0] = Wishes(standing(2, 3, still=3.0))
     table.step()
     assert table.desk.writes["beat/m0"] == before + 1
+
+
+def many(hosts: int) -> Table:
+    return Table(*((rank,) for rank in range(2, 2 + hosts)), world=2 + hosts)
+
+
+def test_of_many_hosts_each_beats_half_as_often_and_is_silent_later() -> None:
+    table = many(MANY_HOSTS + 1)
+    for _ in range(2):
+        table.step(CALM_SECONDS)
+    before = dict(table.desk.writes)
+    for _ in range(8):
+        view = table.step(CALM_SECONDS)
+        assert not any(seat.silent(table.now) for seat in view.seats)
+    assert {table.desk.writes[f"beat/m{n}"] - before[f"beat/m{n}"] for n in range(MANY_HOSTS + 1)} == {4}
+    table.silent = {7}
+    for _ in range(int(2.4 * CALM_OF_MANY_SECONDS + CALM_OF_MANY_SECONDS) + 1):
+        view = table.step()
+        if any(seat.silent(table.now) for seat in view.seats):
+            break
+    (gone,) = (seat for seat in view.seats if seat.silent(table.now))
+    assert gone.beat.member == "m7"
+    assert table.now - gone.heard_at > 2 * CALM_OF_MANY_SECONDS
+    table.wanted[3] = Wishes(standing(5, still=3.0, world=MANY_HOSTS + 3))
+    said = table.desk.writes["beat/m3"]
+    table.step()
+    assert table.desk.writes["beat/m3"] == said + 1  # a change is told at once
+
+
+def test_up_to_many_hosts_all_is_as_ever() -> None:
+    table = many(MANY_HOSTS)
+    for _ in range(3):
+        view = table.step(CALM_SECONDS)
+    assert read(Orders, table.desk.get("lead") or b"").calm == CALM_SECONDS
+    assert {seat.silent_after for seat in view.seats} == {SILENT_SECONDS}
+    assert {table.desk.writes[f"beat/m{n}"] for n in range(MANY_HOSTS)} == {3}
+
+
+def test_a_lead_of_fewer_hosts_than_before_bears_with_the_calm_ones() -> None:
+    table = many(MANY_HOSTS + 1)
+    table.step()
+    table.wanted[0] = replace(table.wanted[0], end=b"")
+    for number in range(1, 50):  # their ranks are others' by now
+        table.wanted[number] = Wishes(standing(2 + number, world=99))
+    for _ in range(30):
+        view = table.step()
+    assert len([seat for seat in view.seats if not seat.refused]) <= MANY_HOSTS
+    assert {seat.silent_after for seat in view.seats} == {2.4 * CALM_OF_MANY_SECONDS}
+    assert not any(seat.silent(table.now) for seat in view.seats)
+
+
+def test_a_watch_whose_lead_does_not_say_how_calm_it_may_be_beats_as_ever() -> None:
+    table = Table((2, 3))
+    table.step()
+    orders = json.loads(table.desk.get("lead") or b"")
+    del orders["calm"]
+    table.desk.put("lead", json.dumps({**orders, "number": 9000}).encode())
+    before = table.desk.writes["beat/m0"]
+    for _ in range(4):
+        table.now += CALM_SECONDS
+        wanted = Wishes(standing(2, 3, at=table.now))
+        table.members[0].step(table.now, wanted)
+    assert table.desk.writes["beat/m0"] == before + 4
+
+
+def test_a_watch_that_does_not_know_how_calm_it_may_be_is_not_silent() -> None:
+    table = many(MANY_HOSTS + 1)
+    table.step()
+    table.silent = {0}
+    for number in range(100, 110):
+        beat = Beat("m0", "host0", "identity 0", (2,), MANY_HOSTS + 3, number)
+        table.desk.put("beat/m0", written(beat))  # it beats every five seconds
+        assert not table.step(CALM_SECONDS).seats[0].silent(table.now)
 
 
 def test_a_watch_that_no_longer_looks_says_nothing() -> None:

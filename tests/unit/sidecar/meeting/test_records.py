@@ -17,6 +17,23 @@ VERDICT = Verdict(2, "hang", "Rank 3 skips it.", "hosta", "/x.hangdoc", may_end=
 KEY = b"k" * 32
 
 
+@pytest.mark.parametrize("calm", [0, 4.9, 30.1, 1e9, -5, "5", None, True, [5], float("nan"), float("inf")])
+def test_nobody_is_told_to_beat_often_or_hardly_ever(calm: object) -> None:
+    with pytest.raises(ValueError, match="no calm in the orders"):
+        read(Orders, json.dumps({**asdict(ORDERS), "calm": calm}).encode())
+
+
+@pytest.mark.parametrize("calm", [5, 10.0, 30])
+def test_how_calm_a_watch_may_be(calm: float) -> None:
+    assert read(Orders, written(replace(ORDERS, calm=calm))).calm == calm
+
+
+def test_orders_of_an_earlier_version_leave_watches_as_calm_as_they_were() -> None:
+    document = asdict(ORDERS)
+    del document["calm"]
+    assert read(Orders, json.dumps(document).encode()) == ORDERS
+
+
 END = (3, 4711, 1700000000.25, "hostb", "5f3a")
 
 

@@ -12,15 +12,17 @@ from many_hosts import host
 from hangdoc.capture.find.target import RankTarget, host_identity
 from hangdoc.capture.safe import spare_memory
 from hangdoc.diagnosis import diagnose
+from hangdoc.model.codec import Allowance
 from hangdoc.model.merge import merge
 from hangdoc.model.snapshot import HostSnapshot, JobSnapshot, RankSnapshot
 from hangdoc.sidecar.listener import Conclusion, RankToEnd
-from hangdoc.sidecar.meeting import together
+from hangdoc.sidecar.meeting import gathering, together
 from hangdoc.sidecar.meeting.digest import digested
 from hangdoc.sidecar.meeting.gathering import prepared
 from hangdoc.sidecar.meeting.lead import LeadView, Seat
 from hangdoc.sidecar.meeting.meeting import AloneView, View
 from hangdoc.sidecar.meeting.member import MemberView
+from hangdoc.sidecar.meeting.pieces import Digest
 from hangdoc.sidecar.meeting.records import Beat, Verdict
 from hangdoc.sidecar.meeting.together import Together
 from hangdoc.sidecar.meeting.wire import packed, withheld
@@ -297,6 +299,55 @@ def test_digests_become_the_whole_job(watch: Watch) -> None:
     assert diagnose(whole).culprits == diagnose(merge([own, other])).culprits == (3,)
     watch.together.conclude(Conclusion("hang", "Rank 3 hangs it."))
     assert [verdict.round for verdict in watch.meeting.published] == [2]  # the last question is what it answers
+
+
+def test_digests_of_many_are_read_as_they_come(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = [replace(host(number, 12, 1, 200), command=("torchrun",)) for number in range(12)]
+    made = {f"h{n}-1": prepared(hosts[n], digest=True, send_sources=False) for n in range(1, 12)}
+    seats = tuple(seat(n, name=f"h{n}") for n in range(12))
+    odd = replace(seats[11], refused="it shows another job")
+    came: list[str] = []
+    events: list[str] = []
+    read_digest = gathering.read_digest
+
+    def read(data: bytes, where: str, room: Allowance) -> Digest:
+        events.append(f"read {where}")
+        return read_digest(data, where, room)
+
+    def wait_for(enough: Callable[[View], bool], seconds: float) -> View:
+        while not enough(watch.meeting.view):
+            wanted, asked = watch.meeting.pieces, watch.meeting.asked[-1]
+            some = [member for member in asked if member not in came][:4]
+            if not some:
+                break
+            came.extend(some)
+            events.append("wait")
+            answers = dict(watch.meeting.view.answers)
+            for member in some:
+                sent, known = made[member]
+                assert known is not None
+                answers[member] = known(wanted[member]) if wanted else sent
+            fitting = (*seats[1:11], odd if len(came) > 4 else seats[11])
+            watch.meeting.view = LeadView(fitting, len(watch.meeting.asked), asked, answers)
+        return watch.meeting.view
+
+    def replies(asked: tuple[str, ...]) -> View:
+        came.clear()
+        return LeadView(seats[1:], len(watch.meeting.asked), asked)
+
+    monkeypatch.setattr(gathering, "read_digest", read)
+    monkeypatch.setattr(watch.meeting, "wait_for", wait_for)
+    watch.meeting.replies = replies
+    watch.quiet(31.0, world=12)
+    watch.meeting.view = LeadView(seats[1:])
+    whole = watch.together.look(lambda: hosts[0])
+    reads = [event for event in events if event != "wait"]
+    assert len(reads) == len(set(reads)) == 11  # each once; that of h11 came before it was refused
+    first = events.index("wait", 1)
+    assert 0 < len([event for event in events[:first] if event != "wait"]) < len(reads)  # some before the others came
+    seen = {rank.rank for rank in whole.ranks if rank.process is not None}
+    assert seen == set(range(11))
+    assert diagnose(whole).culprits == diagnose(merge([*hosts[:11]])).culprits
 
 
 def test_a_digest_without_its_pieces_says_what_is_missing(watch: Watch) -> None:
