@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.blame.exchanges import UnequalExchange
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
@@ -71,8 +72,10 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
 
 
 def _is_unequal_for_good(case: Case, found: Blame[Explanation]) -> bool:
-    """True if the two sides of a message differ in size, and neither has forgotten an earlier one that may be its
-    partner."""
+    """True if the sizes of an exchange do not add up, or if the two sides of a message differ in size, and neither has
+    forgotten an earlier one that may be its partner."""
+    if isinstance(found.found, UnequalExchange):
+        return found.found.clashes
     if not isinstance(found.found, UnequalSizes):
         return False
     return all(case.programs[rank].journal.has_all_messages for rank in (found.found.sender, found.found.receiver))

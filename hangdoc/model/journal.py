@@ -53,6 +53,9 @@ class Call:
     knows only whether a call has completed (gloo)."""
     started_ns: int = 0
     """When the recorder noticed that the kernel runs; 0 where it did not, or was not asked to time kernels."""
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    """Of an exchange (all_to_all), whose ranks have to agree on what each sends the others; of other calls they are not
+    kept."""
 
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import best_repair, compare_places, decide, differing_call, order_across_groups
+from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
@@ -143,6 +144,11 @@ def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
 def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A message whose sides differ in size. Before the devices: these have all issued it."""
     return unequal_message(inquiry.case)
+
+
+def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[Disagreement] | None:
+    """An all_to_all whose sizes do not fit. Before the devices: these have all issued it."""
+    return unequal_exchange(inquiry.case)
 
 
 def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -397,6 +403,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_ranks,
     unseen_message,
     message_of_other_size,
+    exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
     waiting_roots,

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from weakref import WeakKeyDictionary
 
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop, step
@@ -134,14 +135,24 @@ def _all_send(case: Case) -> bool:
     return bool(case.graph.stuck) and all(case.activities[r].kind == ActivityKind.SEND for r in case.graph.stuck)
 
 
+_EVENTS: WeakKeyDictionary[RankProgram, list[Event]] = WeakKeyDictionary()
+
+
 def events_of(program: RankProgram) -> list[Event]:
-    """What the rank issued, in its order."""
+    """What the rank issued, in its order. Several deciders ask for it: it is made once."""
+    if program not in _EVENTS:
+        _EVENTS[program] = _events_of(program)
+    return _EVENTS[program]
+
+
+def _events_of(program: RankProgram) -> list[Event]:
     journal = program.journal
     found: list[tuple[int, int, Event]] = []
     for place, call in enumerate(journal.calls):
         stack = journal.stack(call.stack)
         site = site_of(stack)
-        key = (call.group, call.op, call.input_sizes, site)
+        # An exchange has other sizes in every round.
+        key = (call.group, call.op, () if operation(call.op).exchange else call.input_sizes, site)
         role: tuple[Hashable, ...] = (
             named_group(program, call.group)[0],
             call.op,
