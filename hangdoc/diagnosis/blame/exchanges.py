@@ -158,6 +158,10 @@ def _by_sums(
 
 def _odd(found: UnequalExchange, ranks: tuple[int, ...]) -> Blame[UnequalExchange]:
     sure = f"{ranks_text(ranks)} alone passed sizes that it had not passed there before"
+    if 2 * len(ranks) == len(found.given):
+        # The others may be those that should have passed new ones as well.
+        others = tuple(rank for rank in found.given if rank not in ranks)
+        return Blame(found, ranks, (others,), proved=found.clashes, sure=sure)
     return Blame(found, ranks, proved=found.clashes, confidence=Confidence.LIKELY, sure=sure)
 
 

@@ -65,5 +65,11 @@ def test_sums_that_fit_show_nothing_where_they_always_differ(tmp_path: Path) -> 
 
 def test_the_rank_whose_sizes_are_new_is_to_blame_where_all_repeat_theirs(tmp_path: Path) -> None:
     usual: tuple[Sizes, Sizes] = ([[6]], [[6]])
-    found = said_of(tmp_path, [[usual] * 4, [usual, usual, usual, ([[8]], [[6]])]])
+    found = said_of(tmp_path, [[usual] * 4, [usual, usual, usual, ([[8]], [[6]])], [usual] * 4])
     assert found.culprits == (1,) and found.confidence == "likely"
+
+
+def test_of_two_ranks_the_other_may_be_the_one_that_missed_the_change(tmp_path: Path) -> None:
+    usual: tuple[Sizes, Sizes] = ([[6]], [[6]])
+    found = said_of(tmp_path, [[usual] * 4, [usual, usual, usual, ([[8]], [[6]])]])
+    assert found.culprits == (1,) and found.alternatives == ((0,),) and found.confidence == "possible"
