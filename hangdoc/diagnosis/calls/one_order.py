@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram
+from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, RankProgram
 from hangdoc.diagnosis.calls.message_pairs import paired
 from hangdoc.diagnosis.calls.streams import Front, Streams
 from hangdoc.model.journal import PointToPoint
@@ -25,7 +25,7 @@ def locked_in_one_order(
     """True if such a circle is there."""
     if any(program.journal.point_to_points and not program.journal.has_all_messages for program in programs.values()):
         return False  # what a ring has forgotten may be the other side of a message
-    at: dict[int, tuple[object, Front]] = {}
+    at: dict[int, tuple[GroupKey, Front]] = {}
     for rank, front in streams.fronts.items():
         if front.call is not None:
             at[rank] = front.call.group, front
@@ -63,7 +63,9 @@ def _partners(programs: Mapping[int, RankProgram]) -> dict[int, PointToPoint]:
     return found
 
 
-def _held_back(front: Front, at: Mapping[int, tuple[object, Front]], partner: Mapping[int, PointToPoint]) -> list[int]:
+def _held_back(
+    front: Front, at: Mapping[int, tuple[GroupKey, Front]], partner: Mapping[int, PointToPoint]
+) -> list[int]:
     """The peers whose side of a message of the batch comes behind what they are at."""
     found = []
     for message in front.messages:
@@ -75,7 +77,9 @@ def _held_back(front: Front, at: Mapping[int, tuple[object, Front]], partner: Ma
     return found
 
 
-def _held_back_in_call(history: GroupHistory | None, front: Front, at: Mapping[int, tuple[object, Front]]) -> list[int]:
+def _held_back_in_call(
+    history: GroupHistory | None, front: Front, at: Mapping[int, tuple[GroupKey, Front]]
+) -> list[int]:
     """The members that come to the call behind what they are at."""
     if history is None or front.call is None:
         return []
