@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from hangdoc.diagnosis.blame.exchanges import UnequalExchange
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.dump_times import Moment
 from hangdoc.diagnosis.calls.exchanged import is_swapped
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, distinct
+from hangdoc.diagnosis.calls.one_order import locked_in_one_order
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
@@ -58,7 +60,10 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
     # One function in spite of its branches: an ordered list of rules, of which the first that fits decides.
     moment = case.times.moment
     clash = any(unlike_calls_paired(history) for history in case.histories) or _is_unequal_for_good(case, found)
-    proved = clash or (found.proved and moment is not Moment.APART and _for_good(case) and not _only_active(case))
+    locked = moment is Moment.TIMELESS and locked_in_one_order(case.programs, case.histories, case.streams)
+    proved = (
+        clash or locked or (found.proved and moment is not Moment.APART and _for_good(case) and not _only_active(case))
+    )
     if _may_run(case) and not proved:
         return Reading(Outcome.BLIND, found, _still_running(case, found))
     said = too_little(case, found)
@@ -71,8 +76,10 @@ def _under_way(case: Case, found: Blame[Explanation]) -> Reading:
 
 
 def _is_unequal_for_good(case: Case, found: Blame[Explanation]) -> bool:
-    """True if the two sides of a message differ in size, and neither has forgotten an earlier one that may be its
-    partner."""
+    """True if the sizes of an exchange do not add up, or if the two sides of a message differ in size, and neither has
+    forgotten an earlier one that may be its partner."""
+    if isinstance(found.found, UnequalExchange):
+        return found.found.clashes
     if not isinstance(found.found, UnequalSizes):
         return False
     return all(case.programs[rank].journal.has_all_messages for rank in (found.found.sender, found.found.receiver))

@@ -57,6 +57,9 @@ class Call:
     """When the recorder noticed that the call had completed; 0 where it did not, or keeps no such time (gloo's)."""
     duration_ns: int = 0
     """How long the kernel ran, as the device timed it; 0 where it was not asked to (TORCH_NCCL_ENABLE_TIMING)."""
+    output_sizes: tuple[tuple[int, ...], ...] = ()
+    """Of an exchange (all_to_all), whose ranks have to agree on what each sends the others; of other calls they are not
+    kept."""
 
 
 if TYPE_CHECKING:

@@ -18,6 +18,8 @@ class Operation:
     """True if a member returns as soon as its own part is done."""
     message: str = ""
     """'send' or 'recv' where one rank passes something to another."""
+    exchange: bool = False
+    """True if each rank names what it sends every other one, and what it expects from it."""
     explicit: bool = True
     """False for one that the library calls, not its user."""
 
@@ -27,7 +29,11 @@ def _known() -> dict[str, Operation]:
     entries = table("hangdoc.model", "operations")["operation"]
     return {
         name: Operation(
-            entry.get("sized", True), entry.get("rooted", False), entry.get("message", ""), entry.get("explicit", True)
+            entry.get("sized", True),
+            entry.get("rooted", False),
+            entry.get("message", ""),
+            entry.get("exchange", False),
+            entry.get("explicit", True),
         )
         for entry in entries
         for name in entry["names"]

@@ -88,8 +88,10 @@ def _was_written_after(member: Member, moment: int) -> bool:
     return moment < written < _end(member) + _LONGEST_WAIT_NS
 
 
-def _newest(series: list[Member]) -> tuple[int, int]:
-    return max(map(_end, series)), len(series)
+def _newest(series: list[Member]) -> tuple[bool, int, int]:
+    """A rank may have dumps of two backends: the one that names the members of its groups says more (NCCL's, not
+    gloo's)."""
+    return any(group.members for group in series[0].dump.groups), max(map(_end, series)), len(series)
 
 
 # One branch for each sign that two dumps are of different runs.
@@ -125,7 +127,26 @@ def newest_run(members: list[Member]) -> tuple[list[Member], list[Member]]:
         remembered = remembered and not member.dump.forgotten
         ranks.add(member.rank)
         found.append(member)
-    return _with_hosts_apart(found, apart, earlier)
+    return _of_the_job_that_waited(*_with_hosts_apart(found, apart, earlier), begun)
+
+
+def _of_the_job_that_waited(
+    found: list[Member], earlier: list[Member], begun: int
+) -> tuple[list[Member], list[Member]]:
+    """Of two jobs that ran at one time, the one whose dumps were written last: its last call may be the older one, as a
+    job that hangs makes none.
+
+    A run that is started again begins after the dumps of the one before were written; so dumps that a job wrote after
+    the newest one had begun are of a job beside it.
+    """
+    beside = [member for member in earlier if _was_written_after(member, begun)]
+    if not beside or not all(_was_written_after(member, begun) for member in found):
+        return found, earlier
+    if max(m.file.written for m in beside) <= max(m.file.written for m in found):
+        return found, earlier
+    chosen, rest = newest_run(beside)
+    taken = {id(member) for member in beside}
+    return chosen, [*found, *rest, *(member for member in earlier if id(member) not in taken)]
 
 
 def _with_hosts_apart(

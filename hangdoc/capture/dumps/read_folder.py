@@ -158,6 +158,10 @@ def _of_earlier_runs(chosen: list[Member], earlier: list[Member]) -> list[Unavai
     when = datetime.fromtimestamp(ended, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC") if ended else "?"
     files = "1 dump of an earlier run was" if len(earlier) == 1 else f"{len(earlier)} dumps of earlier runs were"
     where = _folders(earlier)
+    if max(member.dump.latest_ns for member in earlier) / 1e9 > ended:
+        why = f"{len(earlier)} dumps of other runs were left out ({where}): those of this one were written last "
+        remedy = "name the folder of the other run to diagnose that one"
+        return [Unavailable("journal", f"{why}({_folders(chosen)})", remedy)]
     why = f"{files} left out ({where}): the newest run here made its last call at {when} ({_folders(chosen)})"
     return [Unavailable("journal", why, "name the folder of the other run to diagnose that one")]
 

@@ -96,6 +96,7 @@ def _joined(entries: list[Call]) -> Call:
         entries[0],
         op=_operation(entries[-1], parts),
         input_sizes=tuple(size for entry in parts for size in entry.input_sizes),
+        output_sizes=tuple(size for entry in parts for size in entry.output_sizes),
         input_dtypes=tuple(dict.fromkeys(dtype for entry in parts for dtype in entry.input_dtypes)),
         state=last.state,
         completed=last.completed,

@@ -19,6 +19,7 @@ from hangdoc.capture.read.recorder_groups import Members, counters, groups_of, s
 from hangdoc.capture.read.recorder_values import LONGEST_TEXT, sizes, text, texts, whole
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import Call, Calls, Journal, PointToPoint, ProcessGroup
+from hangdoc.model.operations import operation as known_operation
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import Unavailable
 
@@ -286,6 +287,7 @@ class Reader:
                 input_sizes=self._once(sizes, entry.get("input_sizes")),
                 input_dtypes=self._once(texts, entry.get("input_dtypes")),
                 thread_name=self._text(entry.get("thread_name")),
+                output_sizes=self._once(sizes, entry.get("output_sizes")) if known_operation(op).exchange else (),
             )
         )
 

@@ -21,6 +21,7 @@ from hangdoc.diagnosis.blame.divergences import (
     order_across_groups,
     outside_the_schedule,
 )
+from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
 from hangdoc.diagnosis.blame.group_creation import LOCAL, missing_creations
 from hangdoc.diagnosis.blame.how_sure import (
@@ -152,6 +153,11 @@ def message_gone_astray(inquiry: Inquiry) -> Blame[Explanation] | None:
 def message_of_other_size(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A message whose sides differ in size. Before the devices: these have all issued it."""
     return unequal_message(inquiry.case)
+
+
+def exchange_of_other_sizes(inquiry: Inquiry) -> Blame[UnequalExchange] | Blame[Disagreement] | None:
+    """An all_to_all whose sizes do not fit. Before the devices: these have all issued it."""
+    return unequal_exchange(inquiry.case)
 
 
 def whole_replica(inquiry: Inquiry) -> Blame[Explanation] | None:
@@ -421,6 +427,7 @@ DECIDERS: tuple[Decider, ...] = (
     stuck_ranks,
     unseen_message,
     message_of_other_size,
+    exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
     waiting_roots,

@@ -46,6 +46,8 @@ def blamed_by_precedent(case: Case, found: Disagreement) -> Blame[Disagreement]:
         sure = f"{blamed.sure}; {ranks_text(new[0])} alone gave what no such call had been given before"
         return replace(blamed, culprits=new[0], alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     odd = [side for side in sides if out_of_turn(case, found, side)] if not new else []
+    if not new and len(odd) != 1:
+        odd = [side for side in sides if out_of_turn(case, found, side, among_several=True)]
     if len(odd) != 1:
         return blamed
     sure = f"{blamed.sure}; {ranks_text(odd[0])} alone left the order that such calls always had"
@@ -101,11 +103,12 @@ def given_for_the_first_time(case: Case, found: Disagreement, sides: list[tuple[
     return [side for side in sides if arguments_of(found.tokens[side[0]]) not in known]
 
 
-def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...]) -> bool:
+def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...], *, among_several: bool = False) -> bool:
     """True if such calls always had other arguments after those that came before this one.
 
     As few of the calls before are compared as decide it. Example: A, A, B, A, A and now B or A: after A came both,
-    after A, A always B → A is out of turn.
+    after A, A always B → A is out of turn. ``among_several``: the calls that followed may differ among themselves, as
+    where a loss is told every other step: A, B, A, C, A and now B or D → D is.
     """
     token = found.tokens[side[0]]
     before = [found.history.at(token.rank, token.sequence - ago) for ago in range(1, _LONGEST + 1)]
@@ -117,7 +120,7 @@ def out_of_turn(case: Case, found: Disagreement, side: tuple[int, ...]) -> bool:
     for length in range(1, len(context) + 1):
         follow = [_followers(calls, context[:length][::-1]) for calls in known]
         kinds = set(chain.from_iterable(follow))
-        if len(kinds) == 1:
+        if len(kinds) == 1 or (among_several and kinds and _kind(token) not in kinds):
             # One rank's own calls, as those of another may be the same ones.
             return max(map(len, follow)) >= _LEAST_SEEN and _kind(token) not in kinds
         if not kinds:

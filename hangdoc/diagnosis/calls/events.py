@@ -86,9 +86,11 @@ class _Reader:
             site, path, frame = self._place(call.stack)
             same = call.group, call.op, call.input_sizes, call.stack
             if same not in self._same:
-                sizes = call.input_sizes if operation(call.op).sized else ()
+                kind = operation(call.op)
                 label = named_group(self._program, call.group)[0]
-                self._same[same] = (call.group, call.op, call.input_sizes, site), (label, call.op, sizes, site)
+                # An exchange has other sizes in every round.
+                key = call.group, call.op, () if kind.exchange else call.input_sizes, site
+                self._same[same] = key, (label, call.op, call.input_sizes if kind.sized else (), site)
             key, role = self._same[same]
             event = Event(key, role, call.op, (), call.group, call.created_ns, path, frame, call.sequence)
             found.append((call.created_ns, place, event))

@@ -35,7 +35,7 @@ def another_call(case: Case, blame: Blame[Disagreement]) -> Finding | None:
     found, culprits = blame.found, blame.culprits
     if not case.streams or found.what != "arguments" or not culprits or not is_another_call(case, found, culprits):
         return None
-    unseen = found.site is None
+    unseen = not all(token.site for token in found.tokens.values())
     to_see = "to see its line, keep stacks in the dumps (TORCH_INCLUDE_STACK_TRACE=true)" if unseen else ""
     return Finding(
         "HD101",

@@ -228,6 +228,27 @@ def test_a_dump_without_any_call_under_way_is_of_the_run(tmp_path: Path) -> None
     assert sorted(found.journals) == [0, 1, 2] and "earlier" not in told(found)
 
 
+def test_of_two_jobs_at_one_time_the_one_that_waited_is_read(tmp_path: Path) -> None:
+    """Job a hangs, and is dumped after 600 s; meanwhile job b begins, ends and is dumped."""
+    for job, begun, written in (("a", 0, 605), ("b", 200, 260)):
+        for rank in range(2):
+            made = at(1, begun * 10**9, **({"state": "scheduled", "retired": False} if job == "a" else {}))
+            path = write(tmp_path / job / f"trace_{rank}", dump(made, pg_config=config(2)))
+            os.utime(path, (10**9 + written, 10**9 + written))
+    found = read_dump_folder(tmp_path)
+    assert found.journals[0].call_issued_ns(0) == 10**18 + 10**9
+    assert "2 dumps of other runs were left out (b): those of this one were written last (a)" in told(found)
+
+
+def test_of_two_backends_dumps_those_that_name_the_members_are_read(tmp_path: Path) -> None:
+    for rank in range(2):
+        write(tmp_path / f"nccl_trace_rank_{rank}", dump(at(1, 0), pg_config=config(2)))
+        write(tmp_path / "gloo" / f"gloo_trace_rank_{rank}", dump(entry(1, time_created_ns=10**18 + 9 * 10**9)))
+    found = read_dump_folder(tmp_path)
+    assert [journal.groups[0].members for journal in found.journals.values()] == [(0, 1), (0, 1)]
+    assert "gloo/gloo_trace_rank_0: there is another dump of rank 0 here" in told(found)
+
+
 def test_replicas_with_ranks_of_their_own_are_not_mixed(tmp_path: Path) -> None:
     for replica in range(2):
         for rank in range(2):
