@@ -89,8 +89,9 @@ class _Reader:
                 kind = operation(call.op)
                 label = named_group(self._program, call.group)[0]
                 # An exchange has other sizes in every round.
-                key = call.group, call.op, () if kind.exchange else call.input_sizes, site
-                self._same[same] = key, (label, call.op, call.input_sizes if kind.sized else (), site)
+                sizes = () if kind.exchange else call.input_sizes
+                own = call.group, call.op, sizes, site
+                self._same[same] = own, (label, call.op, call.input_sizes if kind.sized else (), site)
             key, role = self._same[same]
             event = Event(key, role, call.op, (), call.group, call.created_ns, path, frame, call.sequence)
             found.append((call.created_ns, place, event))
