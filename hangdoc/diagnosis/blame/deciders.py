@@ -45,7 +45,7 @@ from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
-from hangdoc.diagnosis.blame.wait_cycle import cycle, odd_schedule
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
     AllArrived,
@@ -223,10 +223,11 @@ def ended_first(inquiry: Inquiry) -> Blame[EndedFirst] | None:
     return Blame(EndedFirst(case.times.before), ranks, confidence=Confidence.LIKELY, sure=sure)
 
 
-def other_micro_batches(inquiry: Inquiry) -> Blame[UnevenMicroBatches] | None:
-    """Stages of a pipeline that count their micro-batches differently. Before the graph, in which neighbors that wait
-    for each other's messages are a circle."""
-    return uneven_micro_batches(inquiry.case)
+def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicroBatches] | None:
+    """Stages of a pipeline that count their micro-batches differently, by a number of the program's own that all of
+    them show, or by their schedules. Before the graph, in which neighbors that wait for each other's messages are a
+    circle."""
+    return odd_schedule(inquiry.case) or uneven_micro_batches(inquiry.case)
 
 
 def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -250,13 +251,12 @@ def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
 
 
 def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
-    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a schedule of
-    another length, a message that went astray, a missing partner, the order across groups, the lines of the stacks; a
-    circle is always there."""
+    """Ranks that no future step sets free. The most specific answer comes first: an unproved divergence, a message that
+    went astray, a missing partner, the order across groups, the lines of the stacks; a circle is always there."""
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_schedule, odd_message, partner, order_across_groups, compare_places, cycle)
+    deciders = (odd_message, partner, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

@@ -8,20 +8,16 @@ from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of, own_function
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.landmarks import below_user
-from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.values import is_hidden
+from hangdoc.diagnosis.state.pipeline_schedule import micro_batches
 from hangdoc.model.kinds import MESSAGES
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame
 
 _RECENT = 64
 """Messages of each rank that are looked at, the latest; chosen by hand."""
 _LEAST_IN_SCHEDULE = 2
 """Ranks in a schedule; chosen by hand: what one shows may be anything."""
-_LEAST_LIST = 3
-"""Characters of a list that is not empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +84,7 @@ def uneven_schedule(case: Case) -> UnevenLoop | None:
     and `self.count` is 4 on rank 2, which is no more in the schedule → odd (2,).
     """
     waiting = {rank: a for rank, a in case.activities.items() if a.kind in MESSAGES}
-    counts = {rank: str(own) for rank, a in waiting.items() if (own := rounds_of_schedule(a.stack))}
+    counts = {rank: str(own) for rank, a in waiting.items() if (own := micro_batches(a.stack))}
     if len(counts) < _LEAST_IN_SCHEDULE:
         return None
     known = [each for each in case.values.like(counts) if len(set(each[1].values())) > 1]
@@ -107,27 +103,3 @@ def _of_schedule(
 ) -> UnevenLoop | None:
     at = next((where for r in (*odd, *inside) if r in inside and (where := case.activities[r].where)), None)
     return UnevenLoop(at, None, name, values, odd) if at is not None else None
-
-
-def rounds_of_schedule(stack: Stack) -> int:
-    """How many micro-batches the schedule below the user's line goes through; 0 where no frame of one shows it."""
-    for frame in below_user(stack):
-        for local in frame.locals if frame.file.endswith(names("schedule_file")) else ():
-            if local.name in names("schedule_rounds"):
-                items = _items(local.value)
-                if items:
-                    return items
-    return 0
-
-
-def _items(value: str) -> int:
-    """The number itself, or how many items the list has; 0 where it is shortened. Example: '[{}, {}]' → 2."""
-    if value.isdecimal():
-        return int(value)
-    if not (value.startswith("[") and value.endswith("]")) or len(value) < _LEAST_LIST or is_hidden(value):
-        return 0
-    depth, commas = 0, 0
-    for letter in value[1:-1]:
-        depth += (letter in "([{") - (letter in ")]}")
-        commas += letter == "," and depth == 0
-    return commas + 1

@@ -25,7 +25,7 @@ def peer_in_schedule(stack: Stack) -> int | None:
 
     Example: `works` is `{1: [<Work>]}` → 1.
     """
-    for value in _locals_of_schedule(stack, "works_by_peer"):
+    for value in _locals_of_schedule(stack, "pipeline_schedule_file", "works_by_peer"):
         peers = re.findall(r"(?:\{|, )(\d+): \[", value)
         return int(peers[0]) if len(peers) == 1 and not any(mark in value for mark in _CUT_SHORT) else None
     return None
@@ -34,15 +34,16 @@ def peer_in_schedule(stack: Stack) -> int | None:
 def micro_batches(stack: Stack) -> int | None:
     """Into how many micro-batches the rank has cut its batch; None where the stack does not show it.
 
-    Example: `arg_mbs` is `[(), (), (), ()]` → 4.
+    Examples: `arg_mbs` is `[(), (), (), ()]` → 4; `num_microbatches` is `8` → 8.
     """
-    found = (items(value) for value in _locals_of_schedule(stack, "micro_batches_local"))
-    return next((count for count in found if count is not None), None)
+    values = _locals_of_schedule(stack, "micro_batches_file", "micro_batches_local")
+    found = (int(value) if value.isdecimal() else items(value) for value in values)
+    return next((count for count in found if count), None)
 
 
-def _locals_of_schedule(stack: Stack, table: str) -> list[str]:
-    """The values of the locals of these names, in the schedule's frames."""
-    frames = (frame for frame in below_user(stack) if frame.file.endswith(names("pipeline_schedule_file")))
+def _locals_of_schedule(stack: Stack, files: str, table: str) -> list[str]:
+    """The values of the locals of these names, in the frames of these files."""
+    frames = (frame for frame in below_user(stack) if frame.file.endswith(names(files)))
     return [local.value for frame in frames for local in frame.locals if local.name in names(table)]
 
 

@@ -83,3 +83,19 @@ def test_a_rank_that_works_in_a_schedule_waits_for_nobody() -> None:
 def test_locals_of_the_users_own_functions_of_these_names_say_nothing() -> None:
     stack = (Frame("/home/me/schedules.py", 5, "step", (Local("arg_mbs", "[(), ()]"), Local("works", "{1: [1]}"))),)
     assert (micro_batches(stack), peer_in_schedule(stack)) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "count"),
+    [
+        ("kwarg_mbs", "[{}, {}]", 2),
+        ("kwarg_mbs", "[{'a': (1, 2)}, {}, {}]", 3),
+        ("num_microbatches", "6", 6),
+        ("arg_mbs", "[(<Tensor>), (<Tensor>)]", 2),
+        ("kwarg_mbs", "[{}, {}, …]", None),
+        ("kwarg_mbs", "[]", None),
+        ("losses", "[1, 2]", None),
+    ],
+)
+def test_micro_batches_are_what_the_arguments_of_a_step_are_cut_into(name: str, value: str, count: int | None) -> None:
+    assert micro_batches(waiting(**{name: value})) == count
