@@ -79,9 +79,15 @@ def listening(path: Path, reply: bytes, before: Callable[[], None] = lambda: Non
 
 
 def peak(code: str, *words: str) -> tuple[int, str]:
-    """The largest resident memory, in MiB, of a Python that runs ``code``, or of one that it starts; what it said."""
+    """The largest resident memory, in MiB, of a Python that runs ``code``, or of one that it starts; what it said.
+
+    Its own is read from /proc: what getrusage() tells begins with the memory of the process that it was forked from.
+    """
     own = "import resource, subprocess; from hangdoc.capture.safe import foreign, pickles\n"
-    end = "\nprint(max(resource.getrusage(who).ru_maxrss for who in (0, -1)) >> 10)"
+    end = (
+        "\nlargest = next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM:'))"
+        "\nprint(max(int(largest), resource.getrusage(-1).ru_maxrss) >> 10)"
+    )
     done = subprocess.run(
         interpreter.command(own + code + end, *words),
         env=interpreter.environment(), capture_output=True, text=True, timeout=100,
