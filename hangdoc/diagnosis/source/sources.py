@@ -42,27 +42,12 @@ class Sources:
 
     def is_signal_handler(self, file: str, function: str) -> bool:
         """True if that file registers the function as a signal handler, which the interpreter runs at any moment."""
-        return any(
-            isinstance(node, ast.Call)
-            and dotted(node.func) in names("registers_handler")
-            and any(dotted(a).rsplit(".", 1)[-1] == function for a in node.args)
-            for _, tree in self.trees(file)
-            for node in ast.walk(tree)
-        )
+        return any(function in _handlers(text) for text in self._by_file.get(file, ()))
 
     def methods(self, name: str) -> int:
         """How many classes of the captured source define a method of that name."""
-        return len(
-            {
-                (file, node.lineno)
-                for file in self._by_file
-                for _, tree in self.trees(file)
-                for owner in ast.walk(tree)
-                if isinstance(owner, ast.ClassDef)
-                for node in owner.body
-                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name
-            }
-        )
+        texts = ((file, text) for file, texts in self._by_file.items() for text in texts)
+        return len({(file, line) for file, text in texts for line in _methods(text).get(name, ())})
 
     def functions(self, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
         """(file, definition) of each captured function or method of that name."""
@@ -98,3 +83,26 @@ def _parse(text: SourceText) -> ast.AST | None:
         tree.body = tree.body[0].body
     ast.increment_lineno(tree, text.first_line - 1 - indented)
     return tree
+
+
+# Nodes of a tree are looked through once: what is asked of them again and again is kept with the text.
+@lru_cache(maxsize=4096)
+def _handlers(text: SourceText) -> frozenset[str]:
+    """The functions that the text registers as handlers of signals, exits and the like."""
+    tree = _parse(text)
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
+    registering = (call for call in calls if dotted(call.func) in names("registers_handler"))
+    return frozenset(dotted(given).rsplit(".", 1)[-1] for call in registering for given in call.args)
+
+
+@lru_cache(maxsize=4096)
+def _methods(text: SourceText) -> dict[str, set[int]]:
+    """Name → the lines of the methods of that name that the text defines."""
+    found: dict[str, set[int]] = {}
+    tree = _parse(text)
+    owners = (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)) if tree is not None else ()
+    for owner in owners:
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, set()).add(node.lineno)
+    return found

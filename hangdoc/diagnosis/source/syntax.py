@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import lru_cache
 
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
@@ -12,12 +13,18 @@ FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def enclosing_function(tree: ast.AST, line: int) -> ast.AST:
     """The innermost function around the line. The conditions of its caller belong to the caller's frame."""
     best = tree
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and holds(node, line):
+    for node in _definitions(tree):
+        if holds(node, line):
             body_start = node.body[0].lineno
             if body_start <= line and (best is tree or node.lineno >= getattr(best, "lineno", 0)):
                 best = node
     return best
+
+
+@lru_cache(maxsize=4096)
+def _definitions(tree: ast.AST) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
+    """All functions of the tree, which nobody changes: many lines are asked for."""
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
 
 
 def function_name(tree: ast.AST, line: int) -> str:
