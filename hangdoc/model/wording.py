@@ -189,3 +189,8 @@ _STATES = (
 def reads_as_state(text: str) -> bool:
     """True if the text follows 'is' without an 'in': 'waiting on a queue' does, 'all_reduce' does not."""
     return text.startswith(_STATES)
+
+
+def ranks_text(ranks: tuple[int, ...]) -> str:
+    """'rank 2', 'ranks 0, 3'."""
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

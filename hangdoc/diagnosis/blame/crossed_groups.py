@@ -9,12 +9,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from itertools import combinations
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.exchanged import is_exchanged, is_swapped
 from hangdoc.diagnosis.calls.history import GroupKey, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.wording import ranks_text
 
 _MOST_CALLS = 16
 """Calls that stuck ranks are at, of which each pair is tried; chosen by hand."""

@@ -7,8 +7,9 @@ from itertools import combinations, product, takewhile
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
+from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
-from hangdoc.diagnosis.blame.tie_break import as_missing_or_extra, choose, made_later, ranks_text
+from hangdoc.diagnosis.blame.tie_break import choose
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token, merged
 from hangdoc.diagnosis.calls.replay import completes, completing
@@ -32,6 +33,7 @@ from hangdoc.diagnosis.frames.stacks import same_place, user_stack
 from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.process import Stack
+from hangdoc.model.wording import ranks_text
 
 _MOST_GROUPS = 8
 """Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""

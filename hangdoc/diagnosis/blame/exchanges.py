@@ -17,12 +17,12 @@ from math import prod
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.precedent import out_of_turn
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.operations import operation
+from hangdoc.model.wording import ranks_text
 
 _Sizes = tuple[tuple[int, ...], ...]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.state.unseen import all_on_this_host
 from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 def unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[OutsideWait]:

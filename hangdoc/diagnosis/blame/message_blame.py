@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import missing_partners
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
 from hangdoc.diagnosis.context import Case
@@ -17,6 +16,7 @@ from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.kinds import MESSAGES, Confidence
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.wording import ranks_text
 
 _MOST_NAMED = 8
 """Alternatives in a report; chosen by hand: a longer list helps nobody."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.state.pipeline_schedule import micro_batches
 from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.stack_calls import from_stacks
@@ -19,6 +18,7 @@ from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.calls.streams import Kernel
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 @dataclass(frozen=True, slots=True)

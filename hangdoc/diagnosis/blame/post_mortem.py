@@ -10,7 +10,6 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of, argume
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.only_seen import nobody_seen
 from hangdoc.diagnosis.blame.precedent import blame_of
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, EndedMeanwhile, Explanation, Gone, Nothing, Refused
@@ -19,6 +18,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.endings import began_with, is_echo, origin, timed_out
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import ProcessExit, Raised
+from hangdoc.model.wording import ranks_text
 
 _SENT_BY_LAUNCHERS = frozenset({signal.SIGHUP, signal.SIGINT, signal.SIGTERM})
 _TEARDOWN_SECONDS = 0.1

@@ -15,12 +15,12 @@ from dataclasses import replace
 from itertools import chain
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, arguments_of
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.exchanged import agreement, calls_from, is_exchanged
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.wording import ranks_text
 
 _LONGEST = 16
 """Calls before one that decide what always follows; chosen by hand: the buckets of a backward pass are fewer."""

@@ -16,13 +16,13 @@ from dataclasses import replace
 from operator import attrgetter
 
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop, what_was_done
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.calls.events import Event, named_group
 from hangdoc.diagnosis.calls.history import RankProgram
 from hangdoc.diagnosis.calls.message_pairs import Alone
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.model.kinds import Confidence
+from hangdoc.model.wording import ranks_text
 
 _role = attrgetter("role")
 _MOST_RANKS = 256

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.blame.wait_cycle import MOST_TRIED
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import is_in
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.wording import ranks_text
 
 
 @dataclass(frozen=True, slots=True)

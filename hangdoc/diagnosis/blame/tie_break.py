@@ -8,24 +8,24 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 
 from hangdoc.diagnosis.blame.company import in_company
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
-from hangdoc.diagnosis.condition.divergence_point import before_its_end, is_own, own_counterpart, partner_aside, settle
-from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
+from hangdoc.diagnosis.condition.divergence_point import before_its_end, own_counterpart, partner_aside, settle
+from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, fork
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.model.process import Frame, Stack
+from hangdoc.model.wording import ranks_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +155,6 @@ def _culprits_text(option: _Option) -> str:
 def _ended_there(case: Case, alignment: Alignment) -> bool:
     """True if the culprits are just those members of the group that have ended, and not all members."""
     return set(alignment.culprits) == case.ended & set(alignment.history.members) != set()
-
-
-def ranks_text(ranks: tuple[int, ...]) -> str:
-    """'rank 2', 'ranks 0, 3'."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
 
 
 def interrupting(case: Case, stack: Stack) -> Frame | None:
@@ -346,118 +341,3 @@ def _place(program: RankProgram, token: Token) -> _Place:
     """The call's site and group: one line may call on several groups. Groups of one mesh share a description."""
     group = program.groups.get(token.group[0])
     return token.site, (group.description if group is not None else "") or token.group[0]
-
-
-def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
-    """True if ``mine`` is past the line of ``theirs``, and its rank left out that call this time.
-
-    In a loop around both, or without the source, the rank's previous call decides: if it was at that line, the rank
-    left nothing out. Without a record of its calls the call counts as left out.
-    """
-    together = is_past(case.sources, mine.stack, theirs.stack)
-    if together is None:
-        return False
-    if together == "certainly" or _in_one_round(case, mine, theirs):
-        return True
-    program = case.programs.get(mine.rank)
-    if program is None:
-        return True
-    before = program.tokens[mine.order - 1] if 0 < mine.order < len(program.tokens) else None
-    return before is not None and before.site != theirs.site
-
-
-def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
-    """True if the loops' counters say that both are in the same round now; False if no counter was seen."""
-    file, function, names = common_rounds(case.sources, mine.stack, theirs.stack)
-    seen = [case.values.of(file, function, name) for name in names]
-    counts = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
-    return bool(counts) and all(a is not None and a == b for a, b in counts)
-
-
-def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoint]) -> Alignment:
-    """The alignment with its gap at the end of the sequences reported as a missing call, or as an extra one.
-
-    There, 'one extra here' and 'one missing here' cost the same. The guard decides: the call under it is the odd one.
-    Without a guard, a call that the others make as well, or will still reach, is not extra; the others' call is then
-    missing. Example: culprits at train:9, others at train:5, no condition → train:5 is missing on the culprits.
-    """
-    gap = alignment.first
-    if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
-        return alignment
-    if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
-        return alignment
-    if not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
-        return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
-    left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
-    return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))
-
-
-def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: Token, points: list[BranchPoint]) -> bool:
-    """True if the culprits left out the others' call; False if their own call, ``mine``, is one too many."""
-    if alignment.first is not None and is_shared(case, alignment.first):
-        return True  # others are in that very call: it is not one too many
-    if points:
-        return points[0].guarded == 1
-    more = len(calls_from(case.programs, theirs, mine.group)) > 1
-    if is_one_too_many(case.programs, mine, theirs) and (more or not _made_by_others(case, alignment, mine)):
-        # The culprits go on with that very call. It may be that of their next round, unless the others go on, too.
-        return False
-    if is_past(case.sources, theirs.stack, mine.stack) == "certainly":
-        return False  # a rank that is still before the others' call has left nothing out
-    return _made_by_others(case, alignment, mine) or _went_by(case, mine, theirs)
-
-
-def made_later(case: Case, alignment: Alignment, points: list[BranchPoint]) -> tuple[Gap | None, list[BranchPoint]]:
-    """(the gap of a call that the culprits only make later, the conditions around it), or (None, ``points``).
-
-    The two sides make the same two calls in swapped order, so no call is extra: a condition was true in another round.
-    Example: culprits [A, B], others [B, A] → B is late on the culprits.
-    """
-    gap, history = alignment.first, alignment.history
-    if gap is None or points or gap.kind != "delete" or gap.mine is None or gap.theirs is None or history.inferred:
-        return None, points
-    ours = history.at(gap.mine.rank, gap.mine.sequence + 1)
-    theirs = history.at(gap.theirs.rank, gap.theirs.sequence + 1)
-    if ours is None or theirs is None or (ours.site, theirs.site) != (gap.theirs.site, gap.mine.site):
-        return None, points
-    late = replace(gap, kind="insert", token=gap.theirs)
-    found = branch_points_of(case, replace(alignment, gaps=(late,)))
-    conditions = [p for p in found if p.guard.kind in CONDITIONS and p.guarded == 1]
-    return (late, conditions) if conditions else (None, points)
-
-
-def is_shared(case: Case, gap: Gap) -> bool:
-    """True if others have issued the culprits' call as well, in another group than that of the call they lack."""
-    mine, theirs = gap.mine, gap.theirs
-    if mine is None or theirs is None or mine.group == theirs.group:
-        return False
-    history = next((h for h in case.histories if h.key == mine.group), None)
-    others = [r for r in history.members if r not in gap.ranks] if history is not None else []
-    calls = [history.at(rank, mine.sequence) for rank in others] if history is not None else []
-    return any(t is not None and t.site == mine.site for t in calls)
-
-
-def _made_by_others(case: Case, alignment: Alignment, call: Token) -> bool:
-    """True if ranks that are not to blame have made such a call from the same site."""
-    culprits = frozenset(alignment.culprits)
-    others = {r: case.programs[r] for r in alignment.history.members if r not in culprits and r in case.programs}
-    alike = (call.site, call.sizes, call.dtypes)
-    return any((t.site, t.sizes, t.dtypes) == alike for program, _ in distinct(others) for t in program.tokens)
-
-
-def _up_to(calls: list[Token], mine: Token) -> list[Token]:
-    """Those of the others' calls that come before the one that the culprits are in. What the others issued ahead of
-    their devices, the culprits may still issue."""
-    if not mine.state:
-        return calls
-    kinds = [(call.op, call.site, call.sizes) for call in calls]
-    at = kinds.index(own) if (own := (mine.op, mine.site, mine.sizes)) in kinds else 0
-    return calls[: max(1, at)]
-
-
-def _from_there_on(alignment: Alignment, first: Token) -> list[Token]:
-    """The others' calls in the group that the culprits have not issued: ``first`` and those after it."""
-    culprits = frozenset(alignment.culprits)
-    others = (r for r in alignment.history.members if r not in culprits)
-    longest = max((alignment.history.tokens.get(r, []) for r in others), key=len, default=[])
-    return [token for token in longest if token.sequence >= first.sequence] or [first]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.blame.tie_break import ranks_text
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.messages.uneven_loop import UnevenLoop, uneven_loop, uneven_schedule
@@ -12,6 +11,7 @@ from hangdoc.diagnosis.state.process import descendants
 from hangdoc.diagnosis.state.wait_graph import distinct_waits
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence, WaitReason
+from hangdoc.model.wording import ranks_text
 
 MOST_TRIED = 64
 """Ranks, or places, that are tried as the one to go on; chosen by hand: each costs one pass over the graph."""

@@ -18,7 +18,8 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_place, user_stack
-from hangdoc.diagnosis.source.queries import leads_to, raises, tries_again
+from hangdoc.diagnosis.source.loops import tries_again
+from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame, Stack
 

@@ -14,7 +14,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.source.queries import ways_out
+from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence

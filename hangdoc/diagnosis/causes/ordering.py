@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
-from hangdoc.diagnosis.blame.tie_break import is_shared
+from hangdoc.diagnosis.blame.missing_or_extra import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
@@ -16,7 +16,8 @@ from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import group_by_item, group_given, item_loop, leads_to, shared_item_loop
+from hangdoc.diagnosis.source.loops import group_by_item, item_loop, shared_item_loop
+from hangdoc.diagnosis.source.queries import group_given, leads_to
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame

@@ -23,14 +23,8 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.queries import (
-    ends_alike,
-    has_quiet_rounds,
-    is_retry_loop,
-    quiet_condition,
-    turns_quiet,
-    ways_out,
-)
+from hangdoc.diagnosis.source.loops import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
+from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 

@@ -27,15 +27,15 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import (
+from hangdoc.diagnosis.source.loops import (
     calls_its_items,
     ends_alike,
     fixed_rounds,
     goes_over_layers,
     last_of_range,
-    set_after,
     ways_out,
 )
+from hangdoc.diagnosis.source.queries import set_after
 from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack

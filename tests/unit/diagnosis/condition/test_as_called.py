@@ -12,7 +12,8 @@ from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
-from hangdoc.diagnosis.source.queries import contexts_around, goes_over_layers, set_after
+from hangdoc.diagnosis.source.loops import goes_over_layers
+from hangdoc.diagnosis.source.queries import contexts_around, set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.journal import Attribute, Journal

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from hangdoc.diagnosis.source.evaluate import truth, value_of
-from hangdoc.diagnosis.source.queries import calls_its_items, last_of_range
+from hangdoc.diagnosis.source.loops import calls_its_items, last_of_range
 from hangdoc.diagnosis.source.rank_tests import asks_for_rank
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText

@@ -8,16 +8,14 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards, guards_in_expression, way_out_guards
+from hangdoc.diagnosis.source.loops import ends_alike, fixed_rounds, ways_out
 from hangdoc.diagnosis.source.queries import (
     assignments,
     called_methods,
-    ends_alike,
     evaluated_before,
     first_assigned_value,
-    fixed_rounds,
     is_generator,
     quiet_condition,
-    ways_out,
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText

@@ -8,18 +8,8 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import (
-    binds,
-    calls_of,
-    group_by_item,
-    group_calls,
-    group_given,
-    is_retry_loop,
-    item_loop,
-    launches,
-    tries_again,
-    works_before,
-)
+from hangdoc.diagnosis.source.loops import group_by_item, is_retry_loop, item_loop, tries_again
+from hangdoc.diagnosis.source.queries import binds, calls_of, group_calls, group_given, launches, works_before
 
 
 def parse(source: str) -> tuple[ast.AST, int]:
