@@ -22,6 +22,7 @@ from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.logs import LogFile
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
+from hangdoc.capture.read.source_files import Witness
 from hangdoc.capture.request import CaptureRequest
 from hangdoc.capture.safe.command_line import without_secrets
 from hangdoc.capture.safe.deadline import Task
@@ -314,7 +315,7 @@ class _Capture:
         return rank_snapshot(target, process, details, ended, last, seen.tails[rank])
 
     def _sources(
-        self, ranks: Sequence[RankSnapshot], witnesses: Sequence[sources.Witness], roots: tuple[str, ...]
+        self, ranks: Sequence[RankSnapshot], witnesses: Sequence[Witness], roots: tuple[str, ...]
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
@@ -369,10 +370,10 @@ class _NoAnswerError(Exception):
         self.answer = answer
 
 
-def _witnesses(families: Mapping[int, Subject]) -> list[sources.Witness]:
+def _witnesses(families: Mapping[int, Subject]) -> list[Witness]:
     """The ranks' processes: their source files are read as these see them."""
     return [
-        sources.Witness(family.pid, family.started, user_of(family.pid))
+        Witness(family.pid, family.started, user_of(family.pid))
         for rank, family in families.items()
         if rank != _LAUNCHER and family.started
     ]

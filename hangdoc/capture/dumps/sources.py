@@ -11,7 +11,8 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
-from hangdoc.capture.read.sources import NoSourceError, collect, contents_below, decode
+from hangdoc.capture.read.source_files import NoSourceError, contents_below, decode
+from hangdoc.capture.read.sources import collect
 from hangdoc.capture.safe.open_files import User, as_user
 from hangdoc.model.process import Stack
 from hangdoc.model.snapshot import SourceText, Unavailable

@@ -8,35 +8,22 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import errno
-import io
 import math
-import os
 import sys
 import time
 import tokenize
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePosixPath
-from typing import TypeVar
 
-from hangdoc.capture.read import procfs
 from hangdoc.capture.read.scrubbing import scrub
-from hangdoc.capture.safe.open_files import User, as_user, regular_file_below
-from hangdoc.capture.safe.text import read_bytes
+from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
 
-_T = TypeVar("_T")
-# Limits on the source code that a snapshot keeps, so that it can be mailed. Judgement.
-_MAX_FILE = 4 << 20
-_MAX_ARCHIVE = 32 << 20
 _MAX_FILES = 100
 _MAX_TEXTS = 300
 _MAX_MODULE_LINES = 4000
@@ -50,21 +37,6 @@ _MAX_TRIED = 400
 _MAX_UP = 2
 """Folders above a file in which what it imports is looked for: a package imports itself by its whole name."""
 _ENDS = (".py", "/__init__.py")
-_CLOCK_SLACK = 1.0
-"""Seconds: start times are rounded down to ticks, and a launcher may write its script just before it runs it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Witness:
-    """A process as which files are found: with its root, its working folder and its user.
-
-    ``started`` is Unix time: a file changed later is not the code that runs. Only what ``user`` may read is read; None
-    is a process that was gone before it could be asked.
-    """
-
-    pid: int
-    started: float
-    user: User | None
 
 
 def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
@@ -156,7 +128,7 @@ class _Files:
         """The file in pieces. Raises NoSourceError."""
         if file not in self._modules:
             try:
-                text = self._read(file) if self._read is not None else _read(file, self._witnesses)
+                text = self._read(file) if self._read is not None else read_source(file, self._witnesses)
                 self._modules[file] = _Module(file, text, self._keep_strings)
             except NoSourceError as error:
                 self._modules[file] = error
@@ -225,10 +197,6 @@ class _Files:
                 found += 1
                 yield module
                 queue.update(dict.fromkeys(module.imported()))
-
-
-class NoSourceError(Exception):
-    """Why a file's source cannot be had, in a few words."""
 
 
 class _Module:
@@ -326,95 +294,3 @@ def _first_line(node: ast.stmt) -> int:
 def _plain_name(frame: Frame) -> str:
     """py-spy gives qualified names, the flight recorder plain ones."""
     return frame.function.rpartition(".")[2]
-
-
-def _read(file: str, witnesses: Sequence[Witness]) -> str:
-    """The text of ``file`` as the first witness sees it that can. Raises NoSourceError."""
-    if file.startswith("<"):
-        return _command_text(file, witnesses)
-    for root, start, witness in _places(witnesses):
-        if not start and not file.startswith("/"):
-            continue
-        try:
-            data, changed = _as_seen_by(witness, partial(contents_below, root, start, file))
-        except (OSError, ValueError):
-            continue
-        if witness is not None and changed > witness.started + _CLOCK_SLACK:
-            raise NoSourceError("edited since the job started")
-        return decode(data)
-    raise NoSourceError("there is no such file, or the job's user may not read it")
-
-
-def _places(witnesses: Sequence[Witness]) -> Iterator[tuple[str, str, Witness | None]]:
-    """(root, working folder, witness) of each place to look for a file: each witness's own, then ours."""
-    for witness in witnesses:
-        yield f"/proc/{witness.pid}/root", f"/proc/{witness.pid}/cwd", witness
-    yield "/", "", min(witnesses, key=lambda witness: witness.started, default=None)
-
-
-def _as_seen_by(witness: Witness | None, read: Callable[[], _T]) -> _T:
-    """What ``read`` returns with the rights of the witness's user: a program may put any path into a frame.
-
-    Raises PermissionError for a witness whose user is not known, and for another user's if we are not root.
-    """
-    if witness is None:
-        return read()  # of a job that is over, with the rights of the user who watched it
-    if witness.user is None:
-        if os.geteuid() != 0:
-            return read()  # only root sees more than its own user's processes and files
-        raise PermissionError(errno.EPERM, "the process was gone before its user could be read")
-    return as_user(witness.user, read)
-
-
-def contents_below(root: str, start: str, file: str) -> tuple[bytes, float]:
-    """(the file's bytes, Unix time of its last change). Raises OSError, and NoSourceError if it is too large."""
-    try:
-        descriptor = regular_file_below(root, file, start=start)
-    except NotADirectoryError:
-        return _from_archive(root, start, file)
-    with open(descriptor, "rb") as stream:
-        status = os.fstat(stream.fileno())
-        if status.st_size > _MAX_FILE:
-            raise NoSourceError("larger than source is")
-        return stream.read(_MAX_FILE), status.st_mtime
-
-
-def _command_text(file: str, witnesses: Sequence[Witness]) -> str:
-    """The program of ``python -c`` from its command line."""
-    if file == "<string>":
-        for witness in witnesses:
-            words = (read_bytes(f"/proc/{witness.pid}/cmdline", 1 << 18) or b"").split(b"\0")
-            if b"-c" in words[1:-1] and procfs.is_python(witness.pid):
-                return decode(words[words.index(b"-c", 1) + 1])
-    raise NoSourceError("typed in or generated, there is no file")
-
-
-def _from_archive(root: str, start: str, file: str) -> tuple[bytes, float]:
-    """(bytes, 0.0) of a module inside a zip archive on the import path: /x/app.zip/pkg/mod.py. Raises OSError."""
-    for parent in PurePosixPath(file).parents:
-        try:
-            descriptor = regular_file_below(root, str(parent), start=start)
-        except OSError:
-            continue
-        with open(descriptor, "rb") as stream:
-            status = os.fstat(stream.fileno())
-            if status.st_size > _MAX_ARCHIVE:
-                raise NoSourceError("in an archive that is too large to look into")
-            try:
-                with zipfile.ZipFile(stream) as archive:
-                    name = str(PurePosixPath(file).relative_to(parent))
-                    if archive.getinfo(name).file_size <= _MAX_FILE:
-                        return archive.read(name), 0.0
-            except (KeyError, ValueError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError):
-                pass
-        break
-    raise FileNotFoundError(errno.ENOENT, "no such module", file)
-
-
-def decode(data: bytes) -> str:
-    """The text of a source file. Raises NoSourceError for an encoding that is not known."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return data.decode(encoding, "replace").replace("\r\n", "\n").replace("\r", "\n")
-    except (SyntaxError, LookupError) as error:
-        raise NoSourceError("its encoding is not known") from error

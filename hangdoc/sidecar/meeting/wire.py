@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from hangdoc.capture.find.joined import ELSEWHERE
 from hangdoc.capture.read import sources
+from hangdoc.capture.read.source_files import Witness
 from hangdoc.capture.safe.open_files import user_of
 from hangdoc.model.codec import Allowance, snapshot_from_bytes
 from hangdoc.model.encode import snapshot_to_bytes
@@ -103,7 +104,7 @@ def _own_texts(
 ) -> tuple[dict[tuple[str, str, int], SourceText], tuple[Unavailable, ...]]:
     """What this host has of the functions on the other hosts' stacks."""
     witnesses = [
-        sources.Witness(rank.process.pid, rank.process.started, user_of(rank.process.pid))
+        Witness(rank.process.pid, rank.process.started, user_of(rank.process.pid))
         for rank in own.ranks
         if rank.process is not None and rank.process.started and rank.process.looks
     ]

@@ -14,7 +14,8 @@ import pytest
 
 from hangdoc.capture.read import sources
 from hangdoc.capture.read.scrubbing import scrub
-from hangdoc.capture.read.sources import Witness, collect
+from hangdoc.capture.read.source_files import Witness
+from hangdoc.capture.read.sources import collect
 from hangdoc.capture.safe.open_files import User, user_of
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText, Unavailable
