@@ -19,7 +19,7 @@ from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.messages import ways_past
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
-from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation

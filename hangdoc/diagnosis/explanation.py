@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
 from hangdoc.model.process import Raised

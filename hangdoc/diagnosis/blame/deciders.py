@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
@@ -18,7 +19,6 @@ from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
     differing_call,
-    order_across_groups,
     outside_the_schedule,
 )
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange

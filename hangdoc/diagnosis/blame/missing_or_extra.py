@@ -7,7 +7,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.exchanged import calls_from, is_one_too_many
 from hangdoc.diagnosis.calls.history import END, Token, distinct
-from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past

@@ -14,7 +14,8 @@ from operator import attrgetter
 from hangdoc.diagnosis.blame.company import in_company
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
-from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
+from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
 from hangdoc.diagnosis.condition.divergence_point import before_its_end, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import is_past

@@ -9,8 +9,8 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
-from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case

@@ -22,7 +22,7 @@ from hangdoc.diagnosis.causes.phrases import (
 )
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
-from hangdoc.diagnosis.condition.candidates import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way, never_called_there
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.context import Case

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_conditi
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.candidates import BranchPoint, is_left_by_exception
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case

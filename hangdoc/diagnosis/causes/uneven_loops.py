@@ -11,8 +11,8 @@ from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
-from hangdoc.diagnosis.condition.candidates import BranchPoint
 from hangdoc.diagnosis.condition.choice import skipped_round
 from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds

@@ -7,7 +7,7 @@ and, by the lines they are at, `loss < best` True on rank 0 and False on rank 1.
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.condition.candidates import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import assignments, called_methods
 from hangdoc.diagnosis.source.sources import Sources

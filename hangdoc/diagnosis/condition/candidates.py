@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from hangdoc.diagnosis.condition.as_called import values_as_called
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.scores import (
@@ -38,7 +39,7 @@ from hangdoc.diagnosis.condition.scores import (
     score_of_loop,
 )
 from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
-from hangdoc.diagnosis.frames.landmarks import landmark, plain
+from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
@@ -48,45 +49,6 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
-
-
-@dataclass(frozen=True, slots=True)
-class BranchPoint:
-    """A guard at which two sides can have diverged.
-
-    Example: side 0 is at `save()` in `if rank == 0: save()`, side 1 after it → the `if`, with ``guarded`` 0 and
-    ``rank_like`` True.
-    """
-
-    guard: Guard
-    file: str
-    function: str
-    line: int
-    """The line under the guard that the guarded side is at."""
-    guarded: int
-    """The side (0 or 1) whose call is under the guard."""
-    score: float
-    """How likely it is that the sides diverged here, see ``scores``."""
-    level: int = 0
-    """How far in the guard's function is, counted in user frames; 0 is the outermost."""
-    rank_like: bool = False
-    """The condition depends on the rank."""
-    always: bool = False
-    """The condition depends on the rank alone, so it never changes on one rank."""
-    differs: bool = False
-    """A value in the condition differs between the sides."""
-    both_arms: bool = False
-    """The sides are in the two arms of one condition."""
-    uneven: bool = False
-    """One side has left this loop and the other has not; no counter contradicts that."""
-    of_library: bool = False
-    """It is a library's, which the user's code only runs."""
-    made: str = ""
-    """The class of the object that is made under it, where the call is in a method of that object."""
-    quiet: bool = False
-    """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
-    given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
-    """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
 
 
 def diverging_guards(
@@ -117,7 +79,7 @@ def diverging_guards(
     found += _around_makers(sources, values, ways, at, ranks)
     for side, way in enumerate(ways):
         chosen = contexts_chosen(sources, way, at)
-        found += [replace(_branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
+        found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
     return sorted(found, key=lambda p: -p.score)
 
 
@@ -153,7 +115,7 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchP
     found = []
     for level, frame in reversed(list(enumerate(where.theirs[: where.common]))):
         for guard in reversed(guards_of(sources, frame, callees_of(sides[1]))):
-            found += [_branch_point(guard, frame, 1, TRY_BODY, level=level)] if guard.is_tried else []
+            found += [branch_point(guard, frame, 1, TRY_BODY, level=level)] if guard.is_tried else []
     return found[:1]
 
 
@@ -177,23 +139,13 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
         return []
     first, last = loops[-1].span
     left = [
-        replace(_branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
+        replace(branch_point(g, frame, 1, LEFT_LOOP + level * PER_LEVEL, level=level), uneven=True)
         for level, frame in enumerate(where.theirs[at + 1 :], at + 1)
         for g in guards_of(sources, frame, callees)
         if g.kind == "loop" and diverged[0].line < diverged[1].line
     ]
     conditions = (g for g in theirs if g.kind in CONDITIONS and g in mine and first < g.line <= last)
-    return left[::-1] + [_branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
-
-
-def is_rank_name(name: str) -> bool:
-    """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
-    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
-
-
-def is_left_by_exception(point: BranchPoint) -> bool:
-    """True if the other side must have raised: the guarded one is in a try body, or past a handler that jumps."""
-    return point.guard.kind == "try" and (point.guard.is_tried or not point.guard.taken)
+    return left[::-1] + [branch_point(g, there, 1, TRY_BODY, level=at) for g in conditions]
 
 
 def wrapped_for_one_rank(stack: Stack) -> bool:
@@ -201,11 +153,6 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
     return any(
         pattern("runs_on_one_rank").search(f.file) or pattern("runs_on_one_rank").search(f.function) for f in stack
     )
-
-
-def _branch_point(guard: Guard, frame: Frame, guarded: int, score: float, *, level: int = 0) -> BranchPoint:
-    """The guard as a branch point of the side that is at ``frame``."""
-    return BranchPoint(guard, frame.file, plain(frame.function), frame.line, guarded, score, level)
 
 
 def _in_common_function(
@@ -366,7 +313,7 @@ def _scored(
         for name, each in shown.items()
         if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
     )
-    point = _branch_point(guard, frame, side, score)
+    point = branch_point(guard, frame, side, score)
     return replace(point, rank_like=rank_like, always=always, differs=differs, given=telling)
 
 
@@ -402,7 +349,7 @@ def _scored_loop(
     counts_differ = any(counters)
     if False in counters and not counts_differ and not _can_be_left(sources, guard, frame):
         return None
-    return replace(_branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
+    return replace(branch_point(guard, frame, side, score_of_loop(guard, counts_differ=counts_differ)), uneven=True)
 
 
 def _can_be_left(sources: Sources, loop: Guard, frame: Frame) -> bool:
@@ -424,7 +371,7 @@ def _scored_in_library(
     if _depends_on_rank(guard, {}) or (differ and all(each is False for each in differ)):
         return None
     score = score_of_condition(guard, rank_like=False, differs=any(differ)) + OF_LIBRARY
-    return replace(_branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
+    return replace(branch_point(guard, frame, side, score), differs=any(differ), of_library=True)
 
 
 def _depends_on_rank(guard: Guard, seen: dict[str, dict[int, str]]) -> bool:

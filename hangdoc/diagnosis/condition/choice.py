@@ -14,12 +14,8 @@ from collections.abc import Sequence
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
-from hangdoc.diagnosis.condition.candidates import (
-    BranchPoint,
-    caught_outside,
-    diverging_guards,
-    guards_of_last_round,
-)
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.loop_counts import (
     began_same_round,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.condition.candidates import is_rank_name
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards

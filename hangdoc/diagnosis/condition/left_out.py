@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.condition.candidates import BranchPoint, is_rank_name
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources

@@ -7,7 +7,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.left_out import items_left_out

@@ -6,8 +6,9 @@ import textwrap
 
 import pytest
 
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values, describe
-from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards, wrapped_for_one_rank
+from hangdoc.diagnosis.condition.candidates import diverging_guards, wrapped_for_one_rank
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.process import Frame, Local, Process, ProcessState, Stack, Thread

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.candidates import BranchPoint, diverging_guards
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.condition.made_objects import class_of
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values

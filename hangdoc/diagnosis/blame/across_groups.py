@@ -1,0 +1,111 @@
+"""Ranks that use several groups in different orders."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations, product
+
+from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions, crossed_dimensions
+from hangdoc.diagnosis.blame.divergences import at_most_likely, decide
+from hangdoc.diagnosis.calls.alignment import Alignment, repairs
+from hangdoc.diagnosis.calls.history import GroupHistory, merged
+from hangdoc.diagnosis.calls.replay import completes
+from hangdoc.diagnosis.condition.divergence_point import in_its_group, settle
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.model.kinds import Confidence
+from hangdoc.model.wording import ranks_text
+
+_MOST_GROUPS = 8
+"""Groups that are compared pair by pair; chosen by hand: 28 pairs, each costs one alignment."""
+_MOST_JOINED = 3
+"""Pairs of groups whose repairs are joined, and repairs of each pair; chosen by hand: 27 combinations, each costs one
+pass over the graph."""
+
+
+def order_across_groups(case: Case) -> Blame[Diverged] | None:
+    """Each group by itself matches, and yet ranks wait for each other: repair the order across the groups.
+
+    Example: rank 0 calls on group 1, then on group 2, rank 1 the other way round → one of the two has to move a call.
+    """
+    odd = _odd_step(case)
+    if odd is not None:
+        return odd
+    found: list[list[Alignment]] = []
+    for together in _groups_compared(case):
+        history = merged(together, case.programs)
+        candidates = repairs(history, case.ended) if history is not None else []
+        # Two groups show only the ranks that are in both: without the culprits' waits, no rank may be stuck.
+        enough = [a for a in candidates if case.graph.dissolves(a.culprits)]
+        if enough:
+            return decide(case, enough, proved=True)
+        found += [candidates] if candidates else []
+    crossed = crossed_dimensions(case)
+    if crossed:
+        return _crossed(case, crossed)
+    if not found:
+        return None
+    joined = _joined(case, found)
+    return decide(case, joined, proved=True) if joined else at_most_likely(decide(case, found[0], proved=True))
+
+
+def _crossed(case: Case, candidates: list[Alignment]) -> Blame[Diverged]:
+    """The blame of the ranks that use two dimensions of a mesh in the other order."""
+    blamed = at_most_likely(decide(case, candidates, proved=True))
+    chosen = next(each for each in candidates if each.culprits == blamed.culprits)
+    found = CrossedDimensions(chosen, blamed.found.branch_points)
+    who, ranks = ranks_text(blamed.culprits), len(chosen.history.members)
+    sure = f"call sequences of {ranks} ranks seen; {who} came to the two groups in another order than the rest"
+    unknown = "; nothing tells which order is right" if blamed.confidence == Confidence.POSSIBLE else ""
+    return replace(blamed, found=found, sure=sure + unknown)
+
+
+def _groups_compared(case: Case) -> list[list[GroupHistory]]:
+    """The groups that stuck ranks wait in, as they are compared: all at once if there are more than two, then each
+    pair.
+
+    Example: ranks wait in groups 1, 2 and 3 → [1, 2, 3], [1, 2], [1, 3], [2, 3].
+    """
+    waited_in = {(a.group, a.members) for r, a in case.activities.items() if r in case.graph.stuck and a.group}
+    groups = [h for h in case.histories if h.key in waited_in][:_MOST_GROUPS]
+    pairs = [list(pair) for pair in combinations(groups, 2)]
+    return [groups, *pairs] if len(groups) > 2 else pairs
+
+
+def _odd_step(case: Case) -> Blame[Diverged] | None:
+    """The one call at which a rank left its own usual order, if its repair makes everything complete.
+
+    Only groups are searched in which some members wait for one that waits in another group. Example: rank 1 always
+    called on group a and then on b, and once on b first → that call of rank 1.
+    """
+    found: dict[tuple[int, ...], Alignment] = {}
+    for history in case.histories if case.programs else ():
+        members = case.graph.stuck & set(history.members)
+        elsewhere = {r for r in members if (case.activities[r].group, case.activities[r].members) != history.key}
+        for candidate in repairs(history, case.ended | elsewhere) if 0 < len(elsewhere) < len(members) else ():
+            moved = settle(case, candidate)
+            if moved is not candidate and completes(case.programs, case.histories, case.ended, [in_its_group(moved)]):
+                found.setdefault(moved.culprits, moved)
+    if len(found) != 1:
+        return None
+    (alignment,) = found.values()
+    seen = len(alignment.history.members) - len(alignment.history.blind)
+    who = ranks_text(alignment.culprits)
+    sure = f"call sequences of the {seen} ranks of the group seen; {who} left a path it had taken before"
+    return replace(decide(case, [alignment], proved=True), confidence=Confidence.LIKELY, sure=sure)
+
+
+def _joined(case: Case, found: list[list[Alignment]]) -> list[Alignment]:
+    """Repairs of several pairs of groups after which no rank is stuck; those that change the fewest ranks.
+
+    ``found[i]``: the repairs of pair i. Example: rank 0 swapped groups 1 and 2, rank 3 swapped groups 3 and 4 → one
+    repair of ranks 0 and 3.
+    """
+    passed: dict[tuple[int, ...], Alignment] = {}
+    for parts in product(*(candidates[:_MOST_JOINED] for candidates in found[:_MOST_JOINED])):
+        gaps = tuple(gap for alignment in parts for gap in alignment.gaps)
+        joined = replace(parts[0], gaps=gaps, cost=sum(a.cost for a in parts))
+        if joined.culprits not in passed and case.graph.dissolves(joined.culprits):
+            passed[joined.culprits] = joined
+    fewest = min(map(len, passed), default=0)
+    return [joined for ranks, joined in passed.items() if len(ranks) == fewest]

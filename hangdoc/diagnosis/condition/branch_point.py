@@ -1,0 +1,64 @@
+"""A guard at which two sides can have diverged, and what can be said of it by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.model.process import Frame
+
+
+@dataclass(frozen=True, slots=True)
+class BranchPoint:
+    """A guard at which two sides can have diverged.
+
+    Example: side 0 is at `save()` in `if rank == 0: save()`, side 1 after it → the `if`, with ``guarded`` 0 and
+    ``rank_like`` True.
+    """
+
+    guard: Guard
+    file: str
+    function: str
+    line: int
+    """The line under the guard that the guarded side is at."""
+    guarded: int
+    """The side (0 or 1) whose call is under the guard."""
+    score: float
+    """How likely it is that the sides diverged here, see ``scores``."""
+    level: int = 0
+    """How far in the guard's function is, counted in user frames; 0 is the outermost."""
+    rank_like: bool = False
+    """The condition depends on the rank."""
+    always: bool = False
+    """The condition depends on the rank alone, so it never changes on one rank."""
+    differs: bool = False
+    """A value in the condition differs between the sides."""
+    both_arms: bool = False
+    """The sides are in the two arms of one condition."""
+    uneven: bool = False
+    """One side has left this loop and the other has not; no counter contradicts that."""
+    of_library: bool = False
+    """It is a library's, which the user's code only runs."""
+    made: str = ""
+    """The class of the object that is made under it, where the call is in a method of that object."""
+    quiet: bool = False
+    """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
+    given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()
+    """(name, (rank, value) …) of what the condition tests and both sides' callers show, see ``as_called``."""
+
+
+def is_rank_name(name: str) -> bool:
+    """True if programs use such a name for a rank, or for a flag made of it. Examples: 'local_rank', 'is_main'."""
+    return any(pattern(kind).search(name) for kind in ("rank_word", "rank_flag"))
+
+
+def is_left_by_exception(point: BranchPoint) -> bool:
+    """True if the other side must have raised: the guarded one is in a try body, or past a handler that jumps."""
+    return point.guard.kind == "try" and (point.guard.is_tried or not point.guard.taken)
+
+
+def branch_point(guard: Guard, frame: Frame, guarded: int, score: float, *, level: int = 0) -> BranchPoint:
+    """The guard as a branch point of the side that is at ``frame``."""
+    return BranchPoint(guard, frame.file, plain(frame.function), frame.line, guarded, score, level)
