@@ -31,7 +31,6 @@ from hangdoc.diagnosis.source.loops import (
     calls_its_items,
     ends_alike,
     fixed_rounds,
-    goes_over_layers,
     last_of_range,
     ways_out,
 )
@@ -244,16 +243,9 @@ def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> 
 
 
 def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
-    """True if the loop goes round equally often on every rank: fixed bounds, or a model's layers; no `break` or
-    `return` in it."""
+    """True if the loop goes round equally often on every rank: fixed bounds, no `break` or `return` in it."""
     tree = case.sources.function(loop.file, loop.guard.line)
-    if tree is None or ways_out(tree, loop.guard.line):
-        return False
-    if ends_alike(tree, loop.guard.line):
-        return True
-    # Models that were built unlike differ in their first round already.
-    again = any(len(runs(program.tokens, loop)) > 1 for program in _programs(case, tuple(case.programs)))
-    return again and goes_over_layers(tree, loop.guard.line)
+    return tree is not None and ends_alike(tree, loop.guard.line) and not ways_out(tree, loop.guard.line)
 
 
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:

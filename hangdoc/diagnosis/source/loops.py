@@ -10,7 +10,6 @@ from hangdoc.diagnosis.source.queries import calls_in, group_expression, turns_q
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
-    function_name,
     holds,
     target_text,
     text_of,
@@ -115,20 +114,6 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
-
-
-def goes_over_layers(tree: ast.AST, line: int) -> bool:
-    """True if the loop at that line is in a module's forward() and calls each part of the module that it goes over:
-    every rank has the same model.
-
-    Example: `for layer in self.layers: ⏎ x = layer(x)`; not of `self.callbacks` in another function.
-    """
-    loop = _loop_at(tree, line)
-    if not isinstance(loop, ast.For) or function_name(tree, line) not in names("module_forward"):
-        return False
-    items, parts = _simple_names(loop.target), {dotted(n) for n in ast.walk(loop.iter)}
-    called = {dotted(n.func).partition(".")[0] for n in ast.walk(loop) if isinstance(n, ast.Call)}
-    return bool(items & called) and any(part.startswith("self.") for part in parts)
 
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:

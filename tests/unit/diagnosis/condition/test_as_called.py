@@ -13,7 +13,6 @@ from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
-from hangdoc.diagnosis.source.loops import goes_over_layers
 from hangdoc.diagnosis.source.queries import contexts_around, set_after
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
@@ -109,13 +108,6 @@ def run(self):
     """)
     found = filled_under(sources, Frame("/job/train.py", at["here"], "run"))
     assert [each.source for each in found] == conditions
-
-
-def test_a_loop_over_layers_is_alike_and_one_over_callbacks_need_not_be() -> None:
-    for function, part, alike in (("forward", "layers", True), ("step", "callbacks", False)):
-        tree = ast.parse(f"def {function}(self, x):\n    for each in self.{part}:\n        x = each(x)")
-        assert goes_over_layers(tree, 2) is alike
-    assert not goes_over_layers(ast.parse("def forward(self, xs):\n    for x in xs:\n        f(x)"), 2)
 
 
 def test_a_while_counts_the_same_where_it_is_left_and_before_it_counts() -> None:
