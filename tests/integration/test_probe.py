@@ -130,29 +130,30 @@ def start(tmp_path: Path, mark: str) -> Iterator[Start]:
         yield run
 
 
+@pytest.fixture(scope="class")
+def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
+    mark = uuid.uuid4().hex
+    try:
+        with starting(tmp_path_factory.mktemp("everything"), mark) as run:
+            job = run(*TORCHRUN, PROBED, "everything")
+            job.ready(2)
+            yield job
+    finally:
+        end_all(mark)
+
+
 class TestEverythingARankCanSay:
     """One job, which stands still for all of them."""
 
-    @pytest.fixture(scope="class")
-    def job(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Job]:
-        mark = uuid.uuid4().hex
-        try:
-            with starting(tmp_path_factory.mktemp("everything"), mark) as run:
-                job = run(*TORCHRUN, PROBED, "everything")
-                job.ready(2)
-                yield job
-        finally:
-            end_all(mark)
-
-    def test_torchrun_and_everything_a_rank_can_say(self, job: Job) -> None:
-        assert len(job.sockets()) == 2, "the agent made a store too and is no rank"
-        job.until(lambda: [one.point_to_points for one in job.counters()] == [4, 3])
-        first, second = job.counters()
+    def test_torchrun_and_everything_a_rank_can_say(self, everything: Job) -> None:
+        assert len(everything.sockets()) == 2, "the agent made a store too and is no rank"
+        everything.until(lambda: [one.point_to_points for one in everything.counters()] == [4, 3])
+        first, second = everything.counters()
         assert (first.rank, first.world_size, first.local_rank, first.restart) == (0, 2, 0, 0)
         assert (second.rank, second.initialized, second.in_store) == (1, True, False)
         assert first.groups == second.groups and sorted(first.groups) == ["0", "1"]
 
-        details = job.details(0)
+        details = everything.details(0)
         journal = details.journal
         assert details.unavailable == ()
         assert {group.key: (group.description, group.backend) for group in journal.groups} == {
@@ -179,17 +180,17 @@ class TestEverythingARankCanSay:
         assert "everything" in [frame.function for frame in journal.stack(last.stack)]
         assert last.thread_id == world[0].thread_id
 
-        attributes = {(found.owner, found.name, found.value) for found in job.details(1).journal.attributes}
+        attributes = {(found.owner, found.name, found.value) for found in everything.details(1).journal.attributes}
         assert attributes == {("self", "warm", "True"), ("self", "token", "'…'"), ("self", "epochs", "3")}
-        assert "hunter2" not in str(job.details(1))
+        assert "hunter2" not in str(everything.details(1))
         assert any(root.endswith("site-packages") for root in details.library_roots)
-        assert set(job.text().split()) == {"ready"}, "the probe prints nothing"
+        assert set(everything.text().split()) == {"ready"}, "the probe prints nothing"
 
-    def test_the_sockets_are_private(self, job: Job) -> None:
-        assert {path.stat().st_mode & 0o777 for path in job.sockets()} == {0o600}
+    def test_the_sockets_are_private(self, everything: Job) -> None:
+        assert {path.stat().st_mode & 0o777 for path in everything.sockets()} == {0o600}
 
-    def test_a_stalled_client_keeps_nobody_waiting(self, job: Job) -> None:
-        path = job.sockets()[0]
+    def test_a_stalled_client_keeps_nobody_waiting(self, everything: Job) -> None:
+        path = everything.sockets()[0]
         with contextlib.ExitStack() as stack:
             for _ in range(3):  # they ask, and never read
                 rude = stack.enter_context(socket.socket(socket.AF_UNIX))
