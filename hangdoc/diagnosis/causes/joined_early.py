@@ -14,7 +14,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.message import Condition, Message, Ranks, Verb, joined, sentence
 
 
-@cause("HD102", explains=Diverged, order=139)
+@cause("HD102", explains=Diverged, order=141)
 def joined_early(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: Join answers the steps of the ranks that still have inputs, but not every call that they make.
 
