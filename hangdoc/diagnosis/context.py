@@ -22,7 +22,14 @@ from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
-from hangdoc.diagnosis.state.held_locks import HeldLock, held_lock, holds_database, holds_entered, holds_for_all
+from hangdoc.diagnosis.state.held_locks import (
+    HeldLock,
+    held_lock,
+    holds_database,
+    holds_entered,
+    holds_for_all,
+    holds_named,
+)
 from hangdoc.diagnosis.state.nobody_left import never_stopped, unread_child
 from hangdoc.diagnosis.state.process import blocking_thread
 from hangdoc.diagnosis.state.store_keys import setters
@@ -280,11 +287,11 @@ class Case:
 
     @cached_property
     def shared_locks(self) -> dict[int, frozenset[int]]:
-        """Rank that waits for a lock shared by processes → the ranks that hold it, by their source."""
+        """Rank that waits for a lock shared by processes → the ranks that hold it, by their source or the kernel."""
         waiting = {
             r: a
             for r, a in self.activities.items()
-            if a.reason == WaitReason.SHARED_LOCK or a.kind == ActivityKind.SLEEPING
+            if a.reason == WaitReason.SHARED_LOCK or a.kind in (ActivityKind.SLEEPING, ActivityKind.FILE_LOCK)
         }
         processes = {rank: s.process for rank, s in self.ranks.items() if s.process is not None} if waiting else {}
         found = {
@@ -292,6 +299,7 @@ class Case:
                 holds_for_all(processes[rank], activity, processes, self.sources)
                 | holds_database(activity, processes, self.sources)
                 | holds_entered(processes[rank], activity, processes, self.sources)
+                | holds_named(self.ranks[rank], activity, self.ranks)
             )
             - {rank}
             for rank, activity in waiting.items()

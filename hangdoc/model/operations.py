@@ -22,6 +22,8 @@ class Operation:
     """True if each rank names what it sends every other one, and what it expects from it."""
     explicit: bool = True
     """False for one that the library calls, not its user."""
+    numbered: bool = True
+    """False if the group does not count it among its calls."""
 
 
 @lru_cache(maxsize=1)
@@ -34,6 +36,7 @@ def _known() -> dict[str, Operation]:
             entry.get("message", ""),
             entry.get("exchange", False),
             entry.get("explicit", True),
+            entry.get("numbered", True),
         )
         for entry in entries
         for name in entry["names"]

@@ -30,6 +30,7 @@ from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
 from hangdoc.diagnosis.frames.stacks import same_place, user_stack
 from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.operations import operation
 from hangdoc.model.process import Stack
 
 _FEW = 3
@@ -99,11 +100,13 @@ def compare_places(case: Case) -> Blame[Diverged] | None:
 
 
 def _leaves_no_history(case: Case, rank: int) -> bool:
-    """True if the rank is in a wait that torch's recorder does not know: on the store, or through a library that does
-    not communicate by torch.distributed."""
+    """True if the rank is in a wait that torch's recorder does not know: on the store, in a call that has no number, or
+    through a library that does not communicate by torch.distributed."""
     activity = case.activities[rank]
     if activity.kind != ActivityKind.IN_COLLECTIVE:
         return activity.kind == ActivityKind.STORE_WAIT
+    if not operation(activity.operation).numbered:
+        return True
     below = below_user(activity.stack)
     return bool(activity.landmark) and bool(below) and not any(map(is_distributed, below))
 

@@ -6,10 +6,11 @@ rank that is at no call and has not issued what its group waits for: none of the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement_of
+from hangdoc.diagnosis.blame.divergences import decide
 from hangdoc.diagnosis.blame.own_loop import LeftOwnLoop
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.siblings import departures
@@ -31,11 +32,13 @@ class Further:
 
     culprits: tuple[int, ...]
     what: str
-    """'arguments', 'root', 'calls', 'late' or 'left'."""
+    """'arguments', 'root', 'calls', 'late', 'left' or 'alike'."""
     call: Token | None = None
     """The call that the group hangs in; None of what a rank left out or added."""
     left: LeftOwnLoop | None = None
     """What it did other than its siblings."""
+    others: tuple[int, ...] = ()
+    """The other members of groups whose calls part as those of the blamed one do."""
 
 
 def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
@@ -43,7 +46,8 @@ def further_faults(case: Case, found: Blame[Explanation]) -> list[Further]:
     if not case.programs or not found.culprits:
         return []
     taken = set(_concerned(found))
-    further: list[Further] = []
+    further = _sisters(case, found)
+    taken.update(rank for each in further for rank in (*each.culprits, *each.others))
     left = strays(case.programs) if case.streams else {}
     # Through messages all wait for each other.
     groups = [] if any(a.kind in MESSAGES for a in case.activities.values()) else case.histories
@@ -64,7 +68,10 @@ def with_further(found: Blame[Explanation], further: list[Further]) -> Blame[Exp
         return found
     everybody = {*found.culprits, *(rank for each in further for rank in each.culprits)}
     sure = Confidence.LIKELY if found.confidence == Confidence.CERTAIN else found.confidence
-    return replace(found, culprits=tuple(sorted(everybody)), confidence=sure)
+    others = found.alternatives
+    if len(others) == 1:  # what fits the other side of one group fits the other sides of its sisters
+        others = (tuple(sorted({*others[0], *(rank for each in further for rank in each.others)})),)
+    return replace(found, culprits=tuple(sorted(everybody)), alternatives=others, confidence=sure)
 
 
 def _concerned(found: Blame[Explanation]) -> tuple[int, ...]:
@@ -86,6 +93,36 @@ def _of_group(case: Case, history: GroupHistory) -> Iterator[Further]:
     late = tuple(r for r in history.members if _is_at_rest(case, r) and history.issued(r) < call.sequence)
     if late:
         yield Further(late, "late", call)
+
+
+def _sisters(case: Case, found: Blame[Explanation]) -> list[Further]:
+    """The same fault in sister groups: their calls part at the same two lines, in the same way.
+
+    Example: a mesh of two rows, in each of which the first rank alone gathers a tensor → that of the other row.
+    """
+    gap = found.diverged.gap if found.diverged is not None else None
+    if gap is None or gap.mine is None or gap.theirs is None or case.streams:
+        return []
+    culprits: list[int] = []
+    others: list[int] = []
+    taken = set(_concerned(found))
+    for history in case.histories:
+        if taken.isdisjoint(history.members):
+            candidates = repairs(history, case.ended & set(history.members))
+            blamed = [decide(case, [candidate], proved=True) for candidate in candidates]
+            alike = next((b for b in blamed if b.found.gap is not None and _part(b.found.gap) == _part(gap)), None)
+            if alike is not None:
+                culprits += alike.culprits
+                others += (r for r in history.members if r not in alike.culprits)
+                taken.update(history.members)
+    ranks = tuple(sorted(culprits))
+    return [Further(ranks, "alike", others=tuple(sorted(others)))] if ranks else []
+
+
+def _part(gap: Gap) -> Hashable:
+    """How the two sides of a gap part: which is at fault, and what each calls where."""
+    sides = [token and (token.op, token.site) for token in (gap.token, gap.mine, gap.theirs)]
+    return gap.kind, *sides
 
 
 def _under_way(history: GroupHistory) -> list[Token]:

@@ -11,7 +11,16 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.faults import LeftOut, TagMismatch, WrongPeer, crossed_tags, left_out, wrong_peer
+from hangdoc.diagnosis.messages.faults import (
+    LeftOut,
+    NamedByNobody,
+    TagMismatch,
+    WrongPeer,
+    crossed_tags,
+    left_out,
+    named_by_nobody,
+    wrong_peer,
+)
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.model.kinds import MESSAGES, Confidence
@@ -94,8 +103,8 @@ def _holds(loop: Guard, at: Frame, stack: Stack) -> bool:
     )
 
 
-def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] | None:
-    """A message with two different tags, to or from the wrong rank, left out once, or without a partner.
+def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | NamedByNobody | MissingPartner] | None:
+    """A message with two different tags, to or from the wrong rank or ranks, left out once, or without a partner.
 
     They are tried in this order, the more specific explanation first. Example: rank 0 sent tag 1 to rank 1, which waits
     for tag 2 from it → TagMismatch of ranks 0 and 1.
@@ -106,6 +115,10 @@ def odd_message(case: Case) -> Blame[TagMismatch | WrongPeer | MissingPartner] |
         pair = sorted((elsewhere.took, elsewhere.waits))
         sure = f"every message without a partner is between it and rank {pair[0]} or {pair[1]}"
         return Blame(elsewhere, (elsewhere.rank,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+    strangers = named_by_nobody(case) if found is None else None
+    if strangers is not None:
+        sure = f"no message of {ranks_text(strangers.ranks)} has a partner, and all others have one"
+        return Blame(strangers, strangers.ranks, proved=True, confidence=Confidence.LIKELY, sure=sure)
     skipped = left_out(case) or left_out_of_a_round(case) if found is None else None
     if skipped is not None:
         sure = f"rank {skipped.rank} once skipped a {skipped.op} that it had always made there"

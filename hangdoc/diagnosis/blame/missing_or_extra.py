@@ -12,6 +12,7 @@ from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import Role, has_role
 from hangdoc.diagnosis.source.guards import CONDITIONS
 
 
@@ -37,6 +38,8 @@ def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: To
     """True if the culprits left out the others' call; False if their own call, ``mine``, is one too many."""
     if alignment.first is not None and is_shared(case, alignment.first):
         return True  # others are in that very call: it is not one too many
+    if has_role(mine.stack, Role.JOINED):
+        return True  # its inputs have ended: what it calls now answers the others, and falls short of their call
     if points:
         return points[0].guarded == 1
     more = len(calls_from(case.programs, theirs, mine.group)) > 1

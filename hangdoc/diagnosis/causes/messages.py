@@ -11,13 +11,13 @@ from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.messages.faults import TagMismatch, WrongPeer
+from hangdoc.diagnosis.messages.faults import NamedByNobody, TagMismatch, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Stack
 from hangdoc.model.wording import single_spaced
 
@@ -39,6 +39,28 @@ def wrong_peer(case: Case, blame: Blame[WrongPeer]) -> Finding | None:
         f"all other messages have their partner; rank {found.took} never "
         + ("receives from it" if sends else "sends to it"),
         [f"check how rank {found.rank} computes its peer ({'dst' if sends else 'src'}) at ", line],
+    )
+
+
+@cause("HD202", explains=NamedByNobody, order=255)
+def named_by_nobody(case: Case, blame: Blame[NamedByNobody]) -> Finding:
+    """HD202: ranks pass messages to ranks that never name them, and do the same among themselves."""
+    found = blame.found
+    culprits, peers, line = Ranks(found.ranks), Ranks(found.peers), place(found.frame)
+    return Finding(
+        "HD202",
+        sentence(
+            [culprits, " exchange messages with ", peers, " at ", line, ", which name other ranks there"],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        [
+            ["all messages of ", peers, " have a partner, and none of ", culprits, " has one: ", peers, " never "],
+            [Verb(found.peers, "names", "name"), " them"],
+        ],
+        [
+            ["check how ", culprits, " compute their peers at ", line, ": torch.distributed takes ranks of the job, "],
+            "also in a group (dist.get_global_rank(group, n), or group_dst and group_src)",
+        ],
     )
 
 

@@ -103,6 +103,8 @@ def further_sentence(case: Case, fault: Further) -> Message:
     if fault.left is not None:
         return sentence(["independently of that, ", what_it_did(fault.left)])
     culprits, call = fault.culprits, _named(case, fault.call)
+    if fault.what == "alike":
+        return sentence([Does(culprits, "does", "do"), " the same among ", Ranks.of({*culprits, *fault.others})])
     how: dict[str, list[Message]] = {
         "arguments": [Does(culprits, "calls", "call"), " ", call, " with other arguments than the rest of the group"],
         "root": [Does(culprits, "calls", "call"), " ", call, " with another root than the rest of the group"],

@@ -262,7 +262,9 @@ def _common_function(
     loops = [guard for guard in mine if guard.kind == "loop" and guard in theirs]
     rounds = frozenset(name for loop in loops for name in loop.rounds)
     differ = [sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
-    one_round = bool(differ) and all(each is False for each in differ)
+    # A loop that counts nothing goes round unseen, however far the loops around it have counted.
+    counted = bool(loops) and bool(loops[-1].rounds)
+    one_round = counted and bool(differ) and all(each is False for each in differ)
     return _CommonFunction(frames, (mine, theirs), bool(loops), rounds, one_round)
 
 

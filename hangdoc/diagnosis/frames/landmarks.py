@@ -21,6 +21,8 @@ class Role(Enum):
     """Gradients are synchronized."""
     GROUPS = "groups"
     """Process groups are made, and whoever calls it knows that."""
+    JOINED = "joined"
+    """The rank is through with its inputs, and answers the steps of those that are not (Join)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
 from hangdoc.diagnosis.frames.landmarks import number_below_user
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.journal import Journal, PointToPoint
@@ -229,3 +229,39 @@ def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
         for site in dict.fromkeys(sites)
         if site[:2] in waited_for and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class NamedByNobody(Explanation):
+    """``ranks`` pass messages to or from ``peers``, which name other ranks at the same lines; ``frame``: one of these.
+
+    Example: ranks 0 to 2 pass messages around, ranks 3 to 5 take 0 to 2 for their neighbors as well → 3 to 5.
+    """
+
+    ranks: tuple[int, ...]
+    peers: tuple[int, ...]
+    frame: Frame | None
+
+
+def named_by_nobody(case: Case) -> NamedByNobody | None:
+    """Several ranks none of whose messages has a partner, while all messages of the ranks that they name have one; None
+    where a rank that they name may have left a message out, as it issued none at the line."""
+    alone = case.messages_alone
+    ranks = {each.rank for each in alone}
+    peers = {each.message.peer for each in alone}
+    journals = {rank: case.ranks[rank].journal for rank in ranks | peers if rank in case.ranks}
+    if len(ranks) < 2 or ranks & peers or not ranks <= case.graph.stuck:
+        return None
+    sites: dict[int, set[tuple[str, Site]]] = {}
+    for rank, journal in journals.items():
+        if journal is None or not journal.has_all_messages:
+            return None
+        named = {message.peer for message in journal.point_to_points}
+        if named & ranks or -1 in named:
+            return None
+        sites[rank] = {(m.op, site_of(journal.stack(m.stack))) for m in journal.point_to_points}
+    if any(not sites[each.rank] <= sites[each.message.peer] for each in alone if each.message.peer in sites):
+        return None
+    first = journals[alone[0].rank]
+    frames = user_stack(first.stack(alone[0].message.stack)) if first is not None else ()
+    return NamedByNobody(tuple(sorted(ranks)), tuple(sorted(peers)), next(iter(frames), None))

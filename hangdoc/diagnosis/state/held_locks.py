@@ -5,9 +5,11 @@ The main thread then never issues the calls that the other ranks need before the
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token
+from hangdoc.diagnosis.frames.landmarks import below_user
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, held_since, holders, one_owner, polls_for_lock, wanted
@@ -15,7 +17,8 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.state.process import is_shared_wait, kind_mark
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind, WaitReason
-from hangdoc.model.process import Frame, Process, Thread
+from hangdoc.model.process import Frame, Local, Process, Thread
+from hangdoc.model.snapshot import RankSnapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +92,25 @@ def holds_database(activity: Activity, others: dict[int, Process], sources: Sour
     if activity.kind != ActivityKind.SLEEPING or line is None or not pattern("database_call").search(line):
         return frozenset()
     return frozenset(rank for rank, process in others.items() if process.locked_files)
+
+
+def holds_named(rank: RankSnapshot, activity: Activity, others: Mapping[int, RankSnapshot]) -> frozenset[int]:
+    """The ranks that hold a lock on a file which this one, polling for a lock file without an end, names in a local.
+
+    Example: filelock polls in `lock.acquire()`, its lock file is locked by the process of rank 0 → {0}.
+    """
+    if activity.kind != ActivityKind.FILE_LOCK or rank.process is None or rank.process.blocking_files:
+        return frozenset()
+    if any(_is_deadline(local) for frame in below_user(activity.stack) for local in frame.locals):
+        return frozenset()  # it gives up, and may go on without the lock
+    pids = {pid for file in rank.process.named_locks for pid in file.peers}
+    return frozenset(
+        number
+        for number, other in others.items()
+        if other.process is not None and other.host == rank.host and other.process.pid in pids
+    )
+
+
+def _is_deadline(local: Local) -> bool:
+    """True for `timeout = 30.0`; a negative one is none."""
+    return local.name == "timeout" and local.value.replace(".", "", 1).isdecimal()
