@@ -95,11 +95,12 @@ def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] 
 
 def _by_pending_exception(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits are in the exit of a context that an exception left, the reason in words)."""
-    fit = [o for o in options if _has_pending(case, o.alignment)]
+    fit = [o for o in options if has_pending(case, o.alignment)]
     return (fit[0], f"an exception led {_culprits_text(fit[0])} there") if len(fit) == 1 else None
 
 
-def _has_pending(case: Case, alignment: Alignment) -> bool:
+def has_pending(case: Case, alignment: Alignment) -> bool:
+    """True if the culprits' call is made by the exit of a context that an exception left."""
     gap = alignment.first
     if gap is None or gap.past or gap.mine is None or gap.theirs is None:
         return False
