@@ -94,7 +94,7 @@ def _has_passed(case: Case, where: Fork, level: int, tried: Swallowing) -> bool:
         return False
     if mine.line <= theirs.line or (level == where.common and tried.tries(mine.line)):
         return False
-    for caller, callee in pairwise(where.theirs[where.common : level + 1]):
+    for caller, callee in pairwise(where.theirs[where.common :]):
         name = plain(callee.function).rpartition(".")[2]
         tree = case.sources.function(caller.file, caller.line)
         if tree is None or caller.line not in calls_of(tree, name) or case.sources.methods(name) > 1:
@@ -135,7 +135,10 @@ def _loops_around(case: Case, stack: Stack, where: Fork, level: int, tried: Swal
 def _in_one_round(case: Case, frame: Frame, loop: Guard) -> bool:
     """True if what counts the loop's rounds shows every rank in the same one."""
     seen = [case.values.of(frame.file, frame.function, name) for name in loop.rounds]
-    return any(len(each) == len(case.seen) and len(set(each.values())) == 1 for each in seen)
+    return any(
+        len(each) == len(case.seen) and len(set(each.values())) == 1 and next(iter(each.values())).isdigit()
+        for each in seen
+    )
 
 
 def _marks(case: Case, frame: Frame, tried: Swallowing, ranks: SideRanks) -> dict[str, dict[int, str]]:
