@@ -27,6 +27,7 @@ from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_member
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
 from hangdoc.diagnosis.causes.wait_chain import ends_at
@@ -231,6 +232,8 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
+    if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
+        confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
     sides = divergence(case, found, named)
     return Diagnosis(
         outcome=outcome,

@@ -8,7 +8,7 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
-from hangdoc.diagnosis.blame.tie_break import choose
+from hangdoc.diagnosis.blame.tie_break import choose, has_pending
 from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.replay import completes, completing
@@ -228,7 +228,7 @@ def _alternatives_of_stacks(
     of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
-    if not found and not points and _others_passed_it(case, chosen):
+    if not found and not points and _others_passed_it(case, chosen) and not has_pending(case, chosen):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
 

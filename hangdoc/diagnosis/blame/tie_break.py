@@ -1,7 +1,8 @@
 """Which of several equally small repairs to report. Facts alone break a tie; else it is reported as unbroken.
 
-They are tried in this order: code that interrupts a program, a condition on the rank, the ranks beside them in a larger
-group, the ranks' own histories, a condition that asks for the rank in a function, other groups, exits.
+They are tried in this order: code that interrupts a program, an exception that is pending, a condition on the rank, the
+ranks beside them in a larger group, the ranks' own histories, a condition that asks for the rank in a function, other
+groups, exits.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
+from hangdoc.diagnosis.condition.caught import in_exit
 from hangdoc.diagnosis.condition.choice import branch_points_of, others_in
 from hangdoc.diagnosis.condition.divergence_point import before_its_end, own_counterpart, partner_aside, settle
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -52,6 +54,7 @@ def choose(case: Case, candidates: list[Alignment]) -> tuple[Alignment, str, lis
     # The surest comes first; each answers only if it fits exactly one of the repairs.
     tried = (
         _by_interruption,
+        _by_pending_exception,
         _by_condition_on_rank,
         _by_company,
         _by_own_history,
@@ -88,6 +91,21 @@ def _by_interruption(case: Case, options: list[_Option]) -> tuple[_Option, str] 
         if len(fit) == 1
         else None
     )
+
+
+def _by_pending_exception(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
+    """(the only option whose culprits are in the exit of a context that an exception left, the reason in words)."""
+    fit = [o for o in options if has_pending(case, o.alignment)]
+    return (fit[0], f"an exception led {_culprits_text(fit[0])} there") if len(fit) == 1 else None
+
+
+def has_pending(case: Case, alignment: Alignment) -> bool:
+    """True if the culprits' call is made by the exit of a context that an exception left."""
+    gap = alignment.first
+    if gap is None or gap.past or gap.mine is None or gap.theirs is None:
+        return False
+    sides = (gap.mine.stack, gap.theirs.stack)
+    return all(in_exit(case, rank, sides) is not None for rank in alignment.culprits)
 
 
 def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option, str] | None:

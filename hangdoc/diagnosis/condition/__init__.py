@@ -7,6 +7,7 @@
 ``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``raised``
                       conditions elsewhere: around what made an object, a context, a model's way, what a metric holds,
                       an exception
+``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
