@@ -56,3 +56,25 @@ def test_without_the_librarys_source_nothing_is_joined():
     assert ops(*calls, sources=Sources(())) == [op for op, _ in calls]
     of_the_user = Sources((replace(FIT, file=FILE),))
     assert ops(*calls, sources=of_the_user) == [op for op, _ in calls]
+
+
+def ops_by_line(*calls: tuple[str, int]) -> list[str]:
+    (history,) = from_stacks({rank: activity(rank, op, 3, user_line=line) for rank, (op, line) in enumerate(calls)})
+    joined = rounds_joined(history, SOURCES)
+    return [joined.tokens[rank][0].op for rank in range(len(calls))]
+
+
+def test_one_line_of_the_users_is_one_call_where_a_rank_is_at_another():
+    found = ops_by_line(("broadcast", 5), ("broadcast", 5), ("scatter", 5), ("barrier", 9))
+    assert found == ["broadcast", "broadcast", "broadcast", "barrier"]
+
+
+def test_the_users_own_calls_of_one_line_stay_apart():
+    """Not run alike by a library: `barrier() if main else all_reduce(x)` is the user's choice."""
+    torch = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+    found = {}
+    for rank, (op, line) in enumerate((("broadcast", 5), ("scatter", 5), ("barrier", 9))):
+        stack = (Frame(torch, 30 + rank, op), Frame(FILE, line, "main"))
+        found[rank] = replace(activity(rank, op, 3), stack=stack, where=stack[-1])
+    (history,) = from_stacks(found)
+    assert rounds_joined(history, SOURCES) == history
