@@ -38,7 +38,14 @@ from hangdoc.diagnosis.condition.scores import (
     score_of_condition,
     score_of_loop,
 )
-from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
+from hangdoc.diagnosis.condition.stack_comparison import (
+    Callees,
+    callees_of,
+    common_rounds,
+    guards_of,
+    has_returned,
+    readable,
+)
 from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
@@ -62,7 +69,11 @@ def diverging_guards(
     where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
-    found = _in_common_function(sources, values, together, ranks, callees) if together is not None else []
+    found: list[BranchPoint] = []
+    if together is not None:
+        counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
+        one_round = bool(counts) and all(each is False for each in counts)
+        found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round)
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
@@ -156,13 +167,19 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
 
 
 def _in_common_function(
-    sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
+    sources: Sources,
+    values: Values,
+    frames: tuple[Frame, Frame],
+    ranks: SideRanks,
+    callees: Callees,
+    *,
+    one_round: bool,
 ) -> list[BranchPoint]:
     """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i.
 
     Example: side 0 under `if rank == 0:` at line 3, side 1 at line 9 after it → that `if`, with ``guarded`` 0.
     """
-    common = _common_function(sources, values, frames, ranks, callees)
+    common = _common_function(sources, frames, callees, one_round=one_round)
     found = []
     for side in (0, 1):
         other_line = frames[1 - side].line
@@ -230,7 +247,7 @@ class _CommonFunction:
     rounds: frozenset[str]
     """The names that count the rounds of such loops."""
     one_round: bool
-    """These names show both sides in the same round."""
+    """What counts the rounds of the loops that both are in, there or in their callers, shows both in the same one."""
 
     def can_decide(self, guard: Guard, side: int) -> bool:
         """False if ``guard`` of ``side`` can't be where the sides diverged: both passed it alike, or one never did.
@@ -255,14 +272,12 @@ class _CommonFunction:
 
 
 def _common_function(
-    sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
+    sources: Sources, frames: tuple[Frame, Frame], callees: Callees, *, one_round: bool
 ) -> _CommonFunction:
     """What the lines ``frames[0]`` and ``frames[1]`` of one function have around them, and which rounds both are in."""
     mine, theirs = (guards_of(sources, frame, callees) for frame in frames)
     loops = [guard for guard in mine if guard.kind == "loop" and guard in theirs]
     rounds = frozenset(name for loop in loops for name in loop.rounds)
-    differ = [sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
-    one_round = bool(differ) and all(each is False for each in differ)
     return _CommonFunction(frames, (mine, theirs), bool(loops), rounds, one_round)
 
 
