@@ -187,7 +187,7 @@ def _in_common_function(
             if not common.can_decide(guard, side):
                 continue
             outside = not guard.holds(other_line)
-            point = _scored(sources, values, guard, frames[side], side, ranks, outside=outside)
+            point = _scored(sources, values, guard, frames[side], side, ranks, outside=outside, counts=common.rounds)
             if point is not None:
                 found.append(replace(point, both_arms=common.has_both_arms(guard, side)))
     return found
@@ -297,11 +297,13 @@ def _scored(
     *,
     outside: bool,
     given: dict[str, dict[int, str]] | None = None,
+    counts: frozenset[str] = frozenset(),
 ) -> BranchPoint | None:
     """The guard as a branch point with its score; None where its values show that the sides can't have diverged at it.
 
     ``side`` is under the guard, at ``frame``; ``outside``: the other side has left the statement; ``given``: the values
-    of names that both sides' callers show. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``,
+    of names that both sides' callers show; ``counts``: names that count the rounds of a loop that both are in, which
+    were alike when each side came to the guard. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``,
     of score 6.
     """
     if guard.names == ("__name__",):
@@ -320,6 +322,7 @@ def _scored(
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
+    alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and _tests_item(sources, guard, frame)
     score = score_of_condition(guard, rank_like=rank_like, differs=differs, alike=alike, of_item=of_item)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)
