@@ -15,6 +15,7 @@ from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
+    is_between_librarys_calls,
     is_given_group,
     others_if_of_other_groups,
     others_if_rooted,
@@ -26,8 +27,8 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, stage
-from hangdoc.diagnosis.frames.stacks import fork, same_place, user_stack
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
+from hangdoc.diagnosis.frames.stacks import same_place, user_stack
 from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
 from hangdoc.model.process import Stack
@@ -225,7 +226,7 @@ def _alternatives_of_stacks(
     of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
-    if not found and not points and (_others_passed_it(case, chosen) or _are_a_librarys_own(chosen.first)):
+    if not found and not points and (_others_passed_it(case, chosen) or is_between_librarys_calls(chosen.first)):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
 
@@ -265,22 +266,6 @@ def _others_passed_it(case: Case, alignment: Alignment) -> bool:
     if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
         return False
     return is_past(case.sources, gap.theirs.stack, gap.mine.stack) == "certainly"
-
-
-def _are_a_librarys_own(gap: Gap | None) -> bool:
-    """True if both sides are in calls that a library makes by itself, below lines of one function that no condition
-    sets apart: every rank makes both calls in each round, and what differs came before.
-
-    Example: rank 3 in the all_gather of FSDP's forward, the others in the reduce_scatter of its backward → True.
-    """
-    if gap is None or gap.mine is None or gap.theirs is None:
-        return False
-    mine, theirs = gap.mine.stack, gap.theirs.stack
-    stages = [mark.stage for mark in (stage(mine), stage(theirs)) if mark is not None]
-    if not is_implicit(mine) or not is_implicit(theirs) or len(set(stages)) > 1:
-        return False
-    where = fork(mine, theirs)
-    return where.common > 0 and (where.frames is None or where.within_function is not None)
 
 
 def _original_calls(case: Case, alignment: Alignment) -> Alignment:

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, stage
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, stage
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
@@ -178,6 +179,22 @@ def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[
     """The other ranks, as one set, if some rank waits in a call without a name: it may be a message of theirs."""
     unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []
+
+
+def is_between_librarys_calls(gap: Gap | None) -> bool:
+    """True if both sides are in calls that a library makes by itself, below lines of one function of the user's.
+
+    Unless a condition sets the lines apart, every rank makes both as a rule, and what differs came before.
+    Example: rank 3 in the all_gather of FSDP's forward, the others in the reduce_scatter of its backward → True.
+    """
+    if gap is None or gap.mine is None or gap.theirs is None:
+        return False
+    mine, theirs = gap.mine.stack, gap.theirs.stack
+    stages = {mark.stage for mark in (stage(mine), stage(theirs)) if mark is not None}
+    if not is_implicit(mine) or not is_implicit(theirs) or len(stages) > 1:
+        return False
+    where = fork(mine, theirs)
+    return where.common > 0 and (where.frames is None or where.within_function is not None)
 
 
 def is_given_group(stack: Stack) -> bool | None:

@@ -302,9 +302,8 @@ def _scored(
     """The guard as a branch point with its score; None where its values show that the sides can't have diverged at it.
 
     ``side`` is under the guard, at ``frame``; ``outside``: the other side has left the statement; ``given``: the values
-    of names that both sides' callers show; ``counts``: names that count the rounds of a loop that both are in, which
-    were alike when each side came to the guard. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``,
-    of score 6.
+    of names that both sides' callers show; ``counts``: what counts the rounds of a loop that both are in, alike when
+    each side came to the guard. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``, of score 6.
     """
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
