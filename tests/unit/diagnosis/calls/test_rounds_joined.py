@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from hangdoc.diagnosis.calls.stack_calls import from_stacks, rounds_joined
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.stack_calls import from_stacks, is_between_librarys_calls, rounds_joined
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
@@ -78,3 +79,26 @@ def test_the_users_own_calls_of_one_line_stay_apart():
         found[rank] = replace(activity(rank, op, 3), stack=stack, where=stack[-1])
     (history,) = from_stacks(found)
     assert rounds_joined(history, SOURCES) == history
+
+
+C10D = Frame("/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py", 9, "all_reduce")
+
+
+def gap_between(mine: tuple[Frame, ...], theirs: tuple[Frame, ...]) -> Gap:
+    found = [replace(activity(rank, "all_reduce", 3), stack=stack) for rank, stack in enumerate((mine, theirs))]
+    (history,) = from_stacks(dict(enumerate(found)))
+    here, there = (history.tokens[rank][0] for rank in (0, 1))
+    return Gap("delete", (0,), here, here, there)
+
+
+@pytest.mark.parametrize(("line", "function", "expected"), [(5, "main", True), (6, "main", True), (6, "save", False)])
+def test_calls_that_a_library_makes_by_itself_below_one_function(line: int, function: str, expected: bool):
+    inside = (C10D, Frame(LIBRARY, 3, "fit"))
+    caller = Frame(FILE, 1, "<module>")
+    mine, theirs = (*inside, Frame(FILE, line, function), caller), (*inside, Frame(FILE, 5, "main"), caller)
+    assert is_between_librarys_calls(gap_between(mine, theirs)) is expected
+
+
+def test_the_users_own_call_is_no_librarys():
+    mine, theirs = (C10D, Frame(FILE, 6, "main")), (C10D, Frame(LIBRARY, 3, "fit"), Frame(FILE, 5, "main"))
+    assert not is_between_librarys_calls(gap_between(mine, theirs))
