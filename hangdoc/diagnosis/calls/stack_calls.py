@@ -182,12 +182,13 @@ def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[
 
 
 def is_between_librarys_calls(gap: Gap | None) -> bool:
-    """True if both sides are in calls that a library makes by itself, below lines of one function of the user's.
+    """True if the call that seems one too many is one that a library makes by itself, as is the others', below lines of
+    one function of the user's.
 
     Unless a condition sets the lines apart, every rank makes both as a rule, and what differs came before.
     Example: rank 3 in the all_gather of FSDP's forward, the others in the reduce_scatter of its backward → True.
     """
-    if gap is None or gap.mine is None or gap.theirs is None:
+    if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
         return False
     mine, theirs = gap.mine.stack, gap.theirs.stack
     stages = {mark.stage for mark in (stage(mine), stage(theirs)) if mark is not None}

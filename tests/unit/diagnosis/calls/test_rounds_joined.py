@@ -102,3 +102,9 @@ def test_calls_that_a_library_makes_by_itself_below_one_function(line: int, func
 def test_the_users_own_call_is_no_librarys():
     mine, theirs = (C10D, Frame(FILE, 6, "main")), (C10D, Frame(LIBRARY, 3, "fit"), Frame(FILE, 5, "main"))
     assert not is_between_librarys_calls(gap_between(mine, theirs))
+
+
+def test_a_call_that_was_left_out_is_missing_there():
+    inside = (C10D, Frame(LIBRARY, 3, "fit"))
+    gap = gap_between((*inside, Frame(FILE, 9, "main")), (*inside, Frame(FILE, 5, "main")))
+    assert not is_between_librarys_calls(replace(gap, kind="insert"))
