@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.calls.stack_calls import is_between_librarys_calls
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import Confidence
@@ -43,6 +44,15 @@ class Diverged(Explanation):
     def past(self) -> bool:
         """True if the ranks diverged some calls ago and went on."""
         return self.gap is not None and self.gap.past
+
+    @property
+    def came_before(self) -> bool:
+        """True if every rank makes the calls that the stacks show, as a rule: the ranks diverged before them."""
+        return (
+            self.alignment.history.inferred
+            and not self.branch_points
+            and is_between_librarys_calls(self.alignment.first)
+        )
 
     @property
     def branch_point(self) -> BranchPoint | None:

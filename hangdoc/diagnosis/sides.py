@@ -99,10 +99,11 @@ def _call_in_words(token: Token, stack: Stack, *, inferred: bool) -> tuple[str, 
 
 
 def repair(blame: Blame[Explanation], writer: Writer) -> Repair | None:
-    """The edits after which all calls match, and how they read; None where the ranks' calls do not differ."""
+    """The edits after which all calls match, and how they read; None where the ranks' calls do not differ, or where
+    what differs came before the calls that were seen."""
     found = blame.diverged
     gap = found.gap if found is not None else None
-    if found is None or gap is None:
+    if found is None or gap is None or found.came_before:
         return None
     edits, text = _edits(found, gap, blame.culprits)
     return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))

@@ -15,6 +15,7 @@ from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
     apart,
     from_stacks,
+    is_between_librarys_calls,
     is_given_group,
     others_if_of_other_groups,
     others_if_rooted,
@@ -228,7 +229,8 @@ def _alternatives_of_stacks(
     of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
-    if not found and not points and _others_passed_it(case, chosen) and not has_pending(case, chosen):
+    passed = _others_passed_it(case, chosen) and not has_pending(case, chosen)
+    if not found and not points and (passed or is_between_librarys_calls(chosen.first)):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
 

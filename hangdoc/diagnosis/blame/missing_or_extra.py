@@ -127,7 +127,7 @@ def _went_by(case: Case, mine: Token, theirs: Token) -> bool:
 
 def _in_one_round(case: Case, mine: Token, theirs: Token) -> bool:
     """True if the loops' counters say that both are in the same round now; False if no counter was seen."""
-    file, function, names = common_rounds(case.sources, mine.stack, theirs.stack)
-    seen = [case.values.of(file, function, name) for name in names]
+    counted = common_rounds(case.sources, mine.stack, theirs.stack)
+    seen = [case.values.of(*each) for each in counted]
     counts = [(per_rank.get(mine.rank), per_rank.get(theirs.rank)) for per_rank in seen]
     return bool(counts) and all(a is not None and a == b for a, b in counts)

@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.landmarks import below_user, stage
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, stage
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
@@ -65,7 +66,9 @@ def rounds_joined(history: GroupHistory, sources: Sources) -> GroupHistory:
     → ranks 0, 2 and 3 make one call.
     """
     calls = [tokens[0] for tokens in history.tokens.values()]
-    if len({call.op for call in calls}) < 3 or len({call.site for call in calls}) != 1:
+    if len({call.site for call in calls}) > 1:
+        return _library_calls_joined(history, calls)
+    if len({call.op for call in calls}) < 3:
         return history
     for outside in calls:
         inside = [call for call in calls if call.op != outside.op]
@@ -74,6 +77,24 @@ def rounds_joined(history: GroupHistory, sources: Sources) -> GroupHistory:
         if alike and not _in_one_loop(sources, first, outside.stack):
             return _joined(history, inside)
     return _stages_joined(history, calls)
+
+
+def _library_calls_joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
+    """The history in which ranks in one library's call, made at one line, make one call, where other ranks are at
+    another line.
+
+    All of them run the library's code alike, and who has its part of one of its collectives goes on to the next.
+    Example: at `for batch in loader:`, ranks 0 and 1 are in a broadcast and rank 2 in a broadcast_object_list, and
+    rank 3 is in the barrier after that loop → ranks 0, 1 and 2 make one call.
+    """
+    entered: dict[object, list[Token]] = {}
+    for call in calls:
+        below = below_user(call.stack)
+        if below and not is_distributed(below[-1]):
+            entered.setdefault((call.site, below[-1].file, below[-1].function), []).append(call)
+    for alike in entered.values():
+        history = _joined(history, alike) if len({call.op for call in alike}) > 1 else history
+    return history
 
 
 def _stages_joined(history: GroupHistory, calls: list[Token]) -> GroupHistory:
@@ -158,6 +179,23 @@ def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[
     """The other ranks, as one set, if some rank waits in a call without a name: it may be a message of theirs."""
     unnamed = any(not token.named for tokens in history.tokens.values() for token in tokens)
     return [tuple(r for r in history.tokens if r not in culprits)] if unnamed else []
+
+
+def is_between_librarys_calls(gap: Gap | None) -> bool:
+    """True if the call that seems one too many is one that a library makes by itself, as is the others', below lines of
+    one function of the user's.
+
+    Unless a condition sets the lines apart, every rank makes both as a rule, and what differs came before.
+    Example: rank 3 in the all_gather of FSDP's forward, the others in the reduce_scatter of its backward → True.
+    """
+    if gap is None or gap.kind != "delete" or gap.mine is None or gap.theirs is None:
+        return False
+    mine, theirs = gap.mine.stack, gap.theirs.stack
+    stages = {mark.stage for mark in (stage(mine), stage(theirs)) if mark is not None}
+    if not is_implicit(mine) or not is_implicit(theirs) or len(stages) > 1:
+        return False
+    where = fork(mine, theirs)
+    return where.common > 0 and (where.frames is None or where.within_function is not None)
 
 
 def is_given_group(stack: Stack) -> bool | None:

@@ -135,9 +135,15 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
-        [_fix(gap), cure],
+        [_fix(gap) if not blame.found.came_before else _FIX_BEFORE, cure],
         finding.doubt,
     )
+
+
+_FIX_BEFORE = (
+    "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
+    "only, a module that one rank skipped, an exception that it caught"
+)
 
 
 def _fix(gap: Gap) -> Message:

@@ -38,7 +38,14 @@ from hangdoc.diagnosis.condition.scores import (
     score_of_condition,
     score_of_loop,
 )
-from hangdoc.diagnosis.condition.stack_comparison import Callees, callees_of, guards_of, has_returned, readable
+from hangdoc.diagnosis.condition.stack_comparison import (
+    Callees,
+    callees_of,
+    common_rounds,
+    guards_of,
+    has_returned,
+    readable,
+)
 from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
@@ -62,7 +69,11 @@ def diverging_guards(
     where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, where.within_function
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
-    found = _in_common_function(sources, values, together, ranks, callees) if together is not None else []
+    found: list[BranchPoint] = []
+    if together is not None:
+        counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
+        one_round = bool(counts) and all(each is False for each in counts)
+        found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round)
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
@@ -156,13 +167,19 @@ def wrapped_for_one_rank(stack: Stack) -> bool:
 
 
 def _in_common_function(
-    sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
+    sources: Sources,
+    values: Values,
+    frames: tuple[Frame, Frame],
+    ranks: SideRanks,
+    callees: Callees,
+    *,
+    one_round: bool,
 ) -> list[BranchPoint]:
     """The guards in the function that both sides are in. ``frames[i]`` and ``ranks[i]`` are those of side i.
 
     Example: side 0 under `if rank == 0:` at line 3, side 1 at line 9 after it → that `if`, with ``guarded`` 0.
     """
-    common = _common_function(sources, values, frames, ranks, callees)
+    common = _common_function(sources, frames, callees, one_round=one_round)
     found = []
     for side in (0, 1):
         other_line = frames[1 - side].line
@@ -170,7 +187,7 @@ def _in_common_function(
             if not common.can_decide(guard, side):
                 continue
             outside = not guard.holds(other_line)
-            point = _scored(sources, values, guard, frames[side], side, ranks, outside=outside)
+            point = _scored(sources, values, guard, frames[side], side, ranks, outside=outside, counts=common.rounds)
             if point is not None:
                 found.append(replace(point, both_arms=common.has_both_arms(guard, side)))
     return found
@@ -230,7 +247,7 @@ class _CommonFunction:
     rounds: frozenset[str]
     """The names that count the rounds of such loops."""
     one_round: bool
-    """These names show both sides in the same round."""
+    """What counts the rounds of the loops that both are in, there or in their callers, shows both in the same one."""
 
     def can_decide(self, guard: Guard, side: int) -> bool:
         """False if ``guard`` of ``side`` can't be where the sides diverged: both passed it alike, or one never did.
@@ -255,16 +272,12 @@ class _CommonFunction:
 
 
 def _common_function(
-    sources: Sources, values: Values, frames: tuple[Frame, Frame], ranks: SideRanks, callees: Callees
+    sources: Sources, frames: tuple[Frame, Frame], callees: Callees, *, one_round: bool
 ) -> _CommonFunction:
     """What the lines ``frames[0]`` and ``frames[1]`` of one function have around them, and which rounds both are in."""
     mine, theirs = (guards_of(sources, frame, callees) for frame in frames)
     loops = [guard for guard in mine if guard.kind == "loop" and guard in theirs]
     rounds = frozenset(name for loop in loops for name in loop.rounds)
-    differ = [sides_differ(values.of(frames[0].file, frames[0].function, name), ranks) for name in rounds]
-    # A loop that counts nothing goes round unseen, however far the loops around it have counted.
-    counted = bool(loops) and bool(loops[-1].rounds)
-    one_round = counted and bool(differ) and all(each is False for each in differ)
     return _CommonFunction(frames, (mine, theirs), bool(loops), rounds, one_round)
 
 
@@ -284,12 +297,13 @@ def _scored(
     *,
     outside: bool,
     given: dict[str, dict[int, str]] | None = None,
+    counts: frozenset[str] = frozenset(),
 ) -> BranchPoint | None:
     """The guard as a branch point with its score; None where its values show that the sides can't have diverged at it.
 
     ``side`` is under the guard, at ``frame``; ``outside``: the other side has left the statement; ``given``: the values
-    of names that both sides' callers show. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``,
-    of score 6.
+    of names that both sides' callers show; ``counts``: what counts the rounds of a loop that both are in, alike when
+    each side came to the guard. Example: `if rank == 0:` on side 0 → a branch point that is ``rank_like``, of score 6.
     """
     if guard.names == ("__name__",):
         return None  # every rank runs the same program
@@ -307,6 +321,7 @@ def _scored(
         return None  # every value was seen and is the same on both sides
     differs, rank_like = any(differ), _depends_on_rank(guard, seen)
     alike = any(name in shown and each is False for name, each in zip(guard.names, differ, strict=True))
+    alike = alike or not counts.isdisjoint(guard.names)
     of_item = given is not None and _tests_item(sources, guard, frame)
     score = score_of_condition(guard, rank_like=rank_like, differs=differs, alike=alike, of_item=of_item)
     always = rank_like and all(is_rank_name(n) or n.isupper() for n in guard.names)

@@ -34,17 +34,33 @@ def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
     return "perhaps" if loops[0] & loops[1] else "certainly"
 
 
-def common_rounds(sources: Sources, stack: Stack, other: Stack) -> tuple[str, str, frozenset[str]]:
-    """(file, function, names that count the rounds) of the loops that both are in; no names if there is none.
+def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[str, str, str]]:
+    """(file, function, name that counts the rounds) of the loops that both are in; [] where nothing counts the
+    innermost of them.
 
-    Example: both are in train(), in `for step in range(n):` → ('train.py', 'train', {'step'}).
+    They are those of the innermost function that both share, and those around the calls that lead there, as far out as
+    no library lies between, whose loops cannot be seen. Example: both are in fit(), in `for step in range(n):`, or in
+    what it calls there → [('train.py', 'fit', 'step')].
     """
-    diverged = fork(stack, other).within_function
-    if diverged is None:
-        return "", "", frozenset()
-    mine, theirs = (guards_of(sources, frame, callees_of(s)) for frame, s in zip(diverged, (stack, other), strict=True))
-    names = frozenset(name for g in mine if g.kind == "loop" and g in theirs for name in g.rounds)
-    return diverged[0].file, diverged[0].function, names
+    where = fork(stack, other)
+    if where.within_function is None:
+        return []
+    found: list[tuple[str, str, str]] = []
+    ways = [list(reversed(way[: where.common + 1])) for way in (where.mine, where.theirs)]
+    for mine, theirs in zip(*ways, strict=True):
+        around = [guards_of(sources, f, callees_of(s)) for f, s in ((mine, stack), (theirs, other))]
+        loops = [g for g in around[0] if g.kind == "loop" and g in around[1]]
+        if loops and not loops[-1].rounds and not found:
+            return []  # it goes round unseen, however far the loops around it have counted
+        found += [(mine.file, mine.function, name) for g in loops for name in g.rounds]
+        if _is_called_by_library(stack, mine):
+            break
+    return found
+
+
+def _is_called_by_library(stack: Stack, frame: Frame) -> bool:
+    at = next(i for i, each in enumerate(stack) if each is frame)
+    return at + 1 < len(stack) and is_library(stack[at + 1])
 
 
 _WITHIN_A_STATEMENT = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lambda>"})

@@ -105,6 +105,58 @@ def test_a_condition_whose_values_agree_explains_nothing():
     assert program.diverging(program.stack("A"), program.stack("B"), same) == []
 
 
+CALLED_IN_A_LOOP = Program("""
+    def iteration(i, every):
+        backward()  # A
+        if i % every == 0:
+            report()  # B
+
+    def fit(batches, every):
+        for i in range(9):
+            iteration(i, every)  # C
+        for batch in batches:
+            iteration(batch, every)  # D
+""")
+
+
+def before_the_condition(caller: str, count: str, between: Stack = ()) -> list[str]:
+    """The conditions where rank 0 is under the `if`, and the others at the line before it, all in round 7 or not."""
+    stacks = [CALLED_IN_A_LOOP.stack(at, caller) for at in ("B", "A")]
+    mine, theirs = ((*stack[:2], *between, *stack[2:]) for stack in stacks)
+    found = CALLED_IN_A_LOOP.diverging(mine, theirs, seen("fit", i=("7", count, count), batch=("7", count, count)))
+    return [point.guard.condition for point in found]
+
+
+def test_a_condition_that_the_others_have_not_come_to_in_their_callers_round_explains_nothing():
+    assert before_the_condition("C", "7") == []
+
+
+@pytest.mark.parametrize(("caller", "count"), [("C", "8"), ("D", "7")])
+def test_they_may_have_come_to_it_in_another_round_or_one_that_nothing_counts(caller, count):
+    assert before_the_condition(caller, count) == ["if i % every == 0:"]
+
+
+def test_a_library_between_may_go_round_a_loop_of_its_own():
+    library = Frame("/venv/lib/python3.11/site-packages/somelib/trainer.py", 5, "run")
+    assert before_the_condition("C", "7", (library,)) == ["if i % every == 0:"]
+
+
+def test_a_condition_on_the_round_comes_after_one_that_may_differ():
+    program = Program("""
+        def run(steps):
+            for step in range(steps):
+                work()  # A
+                if due(step):
+                    save(step)  # B
+
+        def save(step):
+            if ready:
+                write()  # C
+    """)
+    found = program.diverging(program.stack("C", "B"), program.stack("A"))
+    assert [point.guard.condition for point in found] == ["if ready:", "if due(step):"]
+
+
 def test_a_difference_within_one_side_tells_nothing():
     """Ranks 1 and 2 are on one side and differ; rank 0 has a value of theirs."""
     program = Program("""
