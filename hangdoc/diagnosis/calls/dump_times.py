@@ -89,7 +89,8 @@ class DumpTimes:
     def first_out(self) -> Waited | None:
         """The rank that timed out first; None where none did."""
         out = [w for w in self.waits if w.gave_up]
-        return min(out, key=lambda w: (w.since + w.timeout, w.rank), default=None)
+        # Ranks whose times another host has rebuilt are a microsecond apart.
+        return min(out, key=lambda w: (round(w.since + w.timeout, 5), w.rank), default=None)
 
     @property
     def longest(self) -> Waited | None:
