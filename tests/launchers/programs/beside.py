@@ -16,4 +16,4 @@ if rank == 1 and os.environ.get("HANGS"):
     dist.barrier()
 dist.all_reduce(torch.ones(3))
 dist.destroy_process_group()
-print(f"rank {rank} is done", flush=True)
+print(f"rank {rank} is done\n", end="", flush=True)  # in one piece: another rank writes there as well
