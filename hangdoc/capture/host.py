@@ -20,6 +20,7 @@ from hangdoc.capture.read.children import Subject, subject
 from hangdoc.capture.read.event_loops import place_tasks
 from hangdoc.capture.read.exits import ExitWatch
 from hangdoc.capture.read.logs import LogFile
+from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.probe_client import ProbeClient, ProbeDetails
 from hangdoc.capture.read.process_looks import Look, look_at
 from hangdoc.capture.read.source_files import Witness
@@ -119,7 +120,8 @@ class _Capture:
             for target in sorted(request.targets, key=lambda target: target.rank)
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
-        texts, no_texts = self._sources(ranks, witnesses, roots)
+        typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
+        texts, no_texts = self._sources(ranks, witnesses, roots, typed_in)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -315,13 +317,17 @@ class _Capture:
         return rank_snapshot(target, process, details, ended, last, seen.tails[rank])
 
     def _sources(
-        self, ranks: Sequence[RankSnapshot], witnesses: Sequence[Witness], roots: tuple[str, ...]
+        self,
+        ranks: Sequence[RankSnapshot],
+        witnesses: Sequence[Witness],
+        roots: tuple[str, ...],
+        typed_in: Mapping[str, TypedIn],
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
         stacks = (stack for rank in ranks for stack in sources.stacks_of(rank))
         strings = self.options.keep_strings
-        found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings)
+        found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in)
         reading = Task(found.of_users)
         texts, missing = self._result(reading, "source", time.monotonic() + _SOURCES, ((), ()))
         if not texts:

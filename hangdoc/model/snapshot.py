@@ -41,13 +41,14 @@ class SourceText:
     """The source of one function (or module) involved, string literals scrubbed unless asked for.
 
     ``first_line`` is the line number of the text's first line in ``file``. ``function`` is the plain code
-    name, '<module>' for a module body.
+    name, '<module>' for a module body. ``cell`` is the number of the notebook's cell that the file stands for, In[3].
     """
 
     file: str
     function: str
     first_line: int
     text: str
+    cell: int = 0
 
     def holds(self, line: int) -> bool:
         """True if that line of the file is one of the text's."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 _HIDDEN_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
@@ -69,9 +69,12 @@ class FileNames:
 
     Example, in the working directory /job: '/job/a/train.py', '/job/train.py' and '/job/model.py' are called
     'a/train.py', './train.py' and 'model.py'. No name of a file below the working directory climbs above it.
+    ``given`` maps files that have a name already to it: a notebook's cell is called 'In[3]'.
     """
 
-    def __init__(self, files: Iterable[str] = (), working_directory: str = "") -> None:
+    def __init__(
+        self, files: Iterable[str] = (), working_directory: str = "", given: Mapping[str, str] | None = None
+    ) -> None:
         self._root = working_directory.rstrip("/") if working_directory.startswith("/") else ""
         self._files = frozenset(file for file in files if _is_path(file))
         self._absolute = {_parts(file) for file in self._files if file.startswith("/")}
@@ -79,7 +82,7 @@ class FileNames:
         for file in self._files:
             place = self._place(file)
             self._by_last.setdefault(place[-1], set()).add(place)
-        self._known: dict[str, str] = {}
+        self._known: dict[str, str] = dict(given or {})
 
     def short(self, file: str) -> str:
         """As many of the last parts of ``file`` as make it unique; ``file`` itself where it is no path."""

@@ -11,6 +11,7 @@ from _thread import get_ident
 from opcode import opmap
 
 import hangdoc_probe_tasks
+import hangdoc_probe_typed
 
 # Bounds of an answer. Judgement.
 MOST_ATTRIBUTES = 400
@@ -75,13 +76,14 @@ def collect(state, header, attributes, newest):
     threads = [(thread, top) for thread, top in list(sys._current_frames().items()) if thread != get_ident()]
     suspended = _suspended(threads) if attributes else []
     header["attributes"] = _values(threads, suspended) if attributes else []
-    del threads
     handled = _handled()
     header["handled"] = [_type_name(handled), raised_at(handled.__traceback__)] if handled is not None else []
     header["handled_message"], header["handled_from"] = message_of(handled), raised_from(handled)
     del handled
     header["suspended"] = [[thread, stacks.add(_packed(frames))] for thread, frames in suspended]
     header["stacks"] = stacks.listed
+    header["typed_in"] = hangdoc_probe_typed.typed_in(stacks.listed, threads) if attributes else []
+    del threads
     header["python"] = platform.python_version()
     header["torch"] = str(sys.modules["torch"].__version__)
     header["library_roots"] = library_roots()

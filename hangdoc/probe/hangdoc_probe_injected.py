@@ -9,7 +9,13 @@ import os
 import sys
 import types
 
-MODULES = ("hangdoc_probe", "hangdoc_probe_tasks", "hangdoc_probe_details", "hangdoc_probe_serve")
+MODULES = (
+    "hangdoc_probe",
+    "hangdoc_probe_tasks",
+    "hangdoc_probe_typed",
+    "hangdoc_probe_details",
+    "hangdoc_probe_serve",
+)
 ANSWER, FAILURE = "answer", "failure"
 
 
@@ -47,7 +53,7 @@ def _load(name, folder, home):
     return module
 
 
-def _answer(probe, _tasks, _details, serve, variables):
+def _answer(probe, _tasks, _typed, _details, serve, variables):
     state = probe.State("")
     state.pid = os.getpid()
     state.rank, state.world_size = _number("RANK"), _number("WORLD_SIZE")

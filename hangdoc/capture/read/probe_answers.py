@@ -24,6 +24,9 @@ _MOST_PARTS = 8
 """Of an answer, one for each recorder: c10d has two (torch 2.13). Judgement."""
 _MOST_CHAINED = 8
 """Exceptions that one was raised from: twice what the probe says. Judgement."""
+_MOST_TYPED_IN = 64
+_LONGEST_TYPED_IN = 1 << 17
+"""Files that are nowhere but in the process, and characters of one: twice what the probe says. Judgement."""
 _MOST_ROWS = 20_000
 """Ten times what the probe keeps of anything."""
 
@@ -51,6 +54,15 @@ class ProbeCounters:
 
 
 @dataclass(frozen=True, slots=True)
+class TypedIn:
+    """Code that the process has compiled and no file holds. ``cell`` is the notebook's number of it, In[3], or 0."""
+
+    file: str
+    cell: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ProbeDetails:
     """The long answer. ``unavailable``: the parts of it that could not be read."""
 
@@ -61,6 +73,7 @@ class ProbeDetails:
     suspended: tuple[tuple[int, Stack], ...] = ()
     """For each task of an idle event loop: the Python id of the loop's thread, the task's frames innermost first."""
     library_roots: tuple[str, ...] = ()
+    typed_in: tuple[TypedIn, ...] = ()
     environment: tuple[tuple[str, str], ...] = ()
     """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
     unavailable: tuple[Unavailable, ...] = ()
@@ -144,6 +157,11 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             if (found := stacks.whole(at)) is not None
         ),
         library_roots=tuple(_text(root) for root in _list(header.get("library_roots"))),
+        typed_in=tuple(
+            TypedIn(_text(file), _maybe(cell) or 0, text)
+            for file, cell, text in _rows(header.get("typed_in"), 3)[:_MOST_TYPED_IN]
+            if isinstance(text, str) and len(text) <= _LONGEST_TYPED_IN
+        ),
         environment=_environment(header.get("environment")),
         unavailable=unavailable,
     )

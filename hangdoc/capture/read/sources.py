@@ -13,10 +13,11 @@ import sys
 import time
 import tokenize
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import PurePosixPath
 
+from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
@@ -85,7 +86,9 @@ class Sources:
         library_roots: tuple[str, ...] = (),
         keep_strings: bool = False,
         read: Callable[[str], str] | None = None,
+        typed_in: Mapping[str, TypedIn] | None = None,
     ) -> None:
+        """``typed_in``: code that no file holds, by the name that the stacks give it."""
         self._lines: _Lines = {}
         self._below: _Lines = {}
         often: Counter[str] = Counter()
@@ -96,7 +99,7 @@ class Sources:
                 self._below.setdefault(frame.file, set()).add((_plain_name(frame), frame.line))
                 often[frame.file] += 1
         self._often = [file for file, _ in often.most_common(_MAX_LIBRARY_FILES)]  # what loops is on most stacks
-        self._files = _Files(witnesses, read, keep_strings)
+        self._files = _Files(witnesses, read, keep_strings, typed_in or {})
 
     def of_users(self) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         """The user's functions on the stacks, and what is missing of them. To be called first."""
@@ -118,8 +121,15 @@ _Lines = dict[str, set[tuple[str, int]]]
 class _Files:
     """The files of a job, each read and parsed once."""
 
-    def __init__(self, witnesses: Sequence[Witness], read: Callable[[str], str] | None, keep_strings: bool) -> None:
+    def __init__(
+        self,
+        witnesses: Sequence[Witness],
+        read: Callable[[str], str] | None,
+        keep_strings: bool,
+        typed_in: Mapping[str, TypedIn],
+    ) -> None:
         self._witnesses = witnesses
+        self._typed_in = typed_in
         self._read = read
         self._keep_strings = keep_strings
         self._modules: dict[str, _Module | NoSourceError] = {}
@@ -128,14 +138,20 @@ class _Files:
         """The file in pieces. Raises NoSourceError."""
         if file not in self._modules:
             try:
-                text = self._read(file) if self._read is not None else read_source(file, self._witnesses)
-                self._modules[file] = _Module(file, text, self._keep_strings)
+                self._modules[file] = self._read_module(file)
             except NoSourceError as error:
                 self._modules[file] = error
         found = self._modules[file]
         if isinstance(found, NoSourceError):
             raise found
         return found
+
+    def _read_module(self, file: str) -> _Module:
+        code = self._typed_in.get(file)
+        if code is not None:
+            return _Module(file, code.text, self._keep_strings, code.cell)
+        text = self._read(file) if self._read is not None else read_source(file, self._witnesses)
+        return _Module(file, text, self._keep_strings)
 
     def texts(
         self, lines: _Lines, most_files: int, most: int, until: float = math.inf
@@ -202,8 +218,9 @@ class _Files:
 class _Module:
     """The text of one file, cut into functions."""
 
-    def __init__(self, file: str, text: str, keep_strings: bool) -> None:
+    def __init__(self, file: str, text: str, keep_strings: bool, cell: int = 0) -> None:
         self.file = file
+        self.cell = cell
         try:
             self.tree = tree = ast.parse(text)
             # Of a library's large file a few functions are needed: each is scrubbed by itself.
@@ -229,12 +246,14 @@ class _Module:
             holding = [(end - start, start, end, name) for start, end, name in self.functions if start <= line <= end]
             if holding:
                 _, start, end, name = min(holding)
-                return SourceText(self.file, name, start, self._text(start, end))
+                return SourceText(self.file, name, start, self._text(start, end), self.cell)
         if len(self.lines) <= _MAX_MODULE_LINES:
-            return SourceText(self.file, "<module>", 1, self._text(1, len(self.lines)))
+            return SourceText(self.file, "<module>", 1, self._text(1, len(self.lines)), self.cell)
         for start, end in self.statements:
             if start <= line <= end:
-                return SourceText(self.file, "<module>", start, self._text(start, min(end, start + _MAX_MODULE_LINES)))
+                return SourceText(
+                    self.file, "<module>", start, self._text(start, min(end, start + _MAX_MODULE_LINES)), self.cell
+                )
         return None
 
     def fits(self, function: str, line: int) -> bool:
@@ -246,7 +265,7 @@ class _Module:
     def text_of(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> SourceText:
         """One function of the file."""
         start = _first_line(node)
-        return SourceText(self.file, node.name, start, self._text(start, node.end_lineno or node.lineno))
+        return SourceText(self.file, node.name, start, self._text(start, node.end_lineno or node.lineno), self.cell)
 
     def tree_of(self, text: SourceText) -> ast.AST:
         """The syntax tree of a piece of the file."""

@@ -20,7 +20,9 @@ _MOST_JOURNALS = 512
 def file_names(job: JobSnapshot) -> FileNames:
     """The names of this job's files, those of libraries left out."""
     one_of = {frame.file: frame for stack in _stacks(job) for frame in stack}
-    return FileNames((file for file, frame in one_of.items() if not is_library(frame)), _working_directory(job))
+    cells = {text.file: f"In[{text.cell}]" for text in job.sources if text.cell}
+    files = (file for file, frame in one_of.items() if not is_library(frame))
+    return FileNames(files, _working_directory(job), cells)
 
 
 def _working_directory(job: JobSnapshot) -> str:
