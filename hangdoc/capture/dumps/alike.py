@@ -14,7 +14,7 @@ import struct
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import compress
+from itertools import chain, compress
 from typing import Any
 
 from hangdoc.capture.dumps.digest import when_begun
@@ -104,7 +104,7 @@ class _Template:
             return None
         values = found[1::2]
         created, started, completed = (list(compress(values, self._under[key])) for key in _TIMES)
-        if min(created) <= 0 or min(started, default=1) <= 0 or when_begun(created) != self._begun:
+        if min(chain(created, started, completed)) <= 0 or when_begun(created) != self._begun:
             return None
         if self._threads is None or _as_they_appear(compress(values, self._under[_THREAD])) != self._threads:
             return None

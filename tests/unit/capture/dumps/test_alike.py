@@ -101,6 +101,13 @@ def test_any_other_difference_is_looked_at(last: dict[str, Any]) -> None:
     assert reader.alike.digest(pickled(of_rank(2, **last))) is None
 
 
+@pytest.mark.parametrize("time", ["time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns"])
+def test_a_time_before_1970_is_looked_at(time: str) -> None:
+    content = of_rank(2)
+    content["entries"][0][time] *= -1
+    assert learned().alike.digest(pickled(content)) is None
+
+
 def test_dumps_of_another_run_are_looked_at() -> None:
     content = of_rank(2)
     for call in content["entries"]:
