@@ -126,7 +126,7 @@ def framed(diagnosis: Diagnosis) -> str:
 
     return (
         f'<iframe srcdoc="{escape(render(diagnosis))}" sandbox="" title="hangdoc" loading="lazy"'
-        ' style="width: 100%; height: 40em; border: 1px solid #8888"></iframe>'
+        ' style="box-sizing: border-box; width: 100%; height: 40em; border: 1px solid #8888"></iframe>'
     )
 
 
