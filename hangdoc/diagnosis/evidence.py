@@ -49,7 +49,11 @@ def _outside_of_ranks(found: Blame[Explanation]) -> list[Evidence]:
     if isinstance(found.found, StoppedLauncher):
         return [Evidence("port", found.found.waiting, f"process {found.found.pid} listens on port {found.found.port}")]
     if isinstance(found.found, ForeignStore):
-        pid, ranks = found.found.server.pid, found.found.connected
+        server, ranks = found.found.server, found.found.connected
+        if server is None:
+            said = f"rank 0 ended: the address of port {found.found.port} was in use"
+            return [Evidence("process", (0,), said)]
+        pid = server.pid
         who = f"process {pid}" if pid is not None else "a process that hangdoc may not read"
         return [Evidence("port", ranks, f"{name_ranks(ranks)}: connected to port {found.found.port} of {who}")]
     return []
