@@ -48,8 +48,10 @@ _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
 """For four ranks at once; one takes 0.25 to 0.6 s (measured)."""
-_MOST_SHARING = 64
-"""Ranks of a host whose output is looked for; more hardly write elsewhere. Judgement."""
+_MOST_SHARED = 8
+"""Files that several ranks write to: the first that tells of errors counts. Judgement."""
+_SHARED_SECONDS = 0.5
+"""For their last 64 KiB each. Judgement."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
 _NO_PROBE = Unavailable("journal", NO_PROBE)
@@ -105,6 +107,8 @@ class _Capture:
         self.missing: list[Unavailable] = []
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
+        self.shared_logs: dict[LogFile, None] = {}
+        """Files that ranks write to, and their launcher or hangdoc as well."""
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -155,7 +159,6 @@ class _Capture:
         asked = {target.rank: Task(partial(self._ask_probe, target, first)) for target in request.targets}
         logging = {target.rank: Task(partial(self._log, target)) for target in request.targets}
         everyone = [member.pid for family in families.values() for member in family.family()]
-        logging_together = Task(self._shared_log)
         open_sockets = Task(lambda: sockets.read_sockets(everyone))
         asking_nccl = Task(lambda: _answered(nccl_sources.ask_ras(request)))
         time.sleep(max(0.0, began + self.options.gap - time.monotonic()))
@@ -180,10 +183,9 @@ class _Capture:
         locked: dict[int, tuple[str, ...]] = self._result(locking, "locks", until, {})
         named: dict[int, tuple[OpenFile, ...]] = self._result(naming, "locks", until, {})
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
-        together = self._result(logging_together, "log", until, None)
         files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, together)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, self._shared_log())
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -285,28 +287,20 @@ class _Capture:
             self.missing += [replace(failure, rank=self.rank_of[pid]) for pid, failure in failed.items()]
 
     def _log(self, target: RankTarget) -> LogTail | None:
-        found, shared = self._log_files(target)
-        return logs.read_log(tuple(file for file in found if file not in shared))
-
-    def _shared_log(self) -> LogTail | None:
-        """The errors in what all ranks write to one file, together with their launcher or with hangdoc."""
-        files: dict[LogFile, None] = {}
-        for target in self.request.targets[:_MOST_SHARING]:
-            found, shared = self._log_files(target)
-            files |= dict.fromkeys(file for file in found if file in shared)
-        return logs.error_lines(tuple(files))
-
-    def _log_files(self, target: RankTarget) -> tuple[tuple[LogFile, ...], set[LogFile]]:
-        """(the files that the rank writes to, those that the launcher or hangdoc writes to as well).
-
-        Such a file has lines of all ranks, not only of this one.
-        """
         found = logs.log_files(target.pid) if target.pid is not None else ()
         found = found or self.request.logs.get(target.rank, ())
+        # A file that the launcher or hangdoc also writes to has lines of all ranks, not only of this one.
         shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
         if target.pid is not None:
             shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
-        return found, shared
+        self.shared_logs.update(dict.fromkeys(file for file in found if file in shared))
+        return logs.read_log(tuple(file for file in found if file not in shared))
+
+    def _shared_log(self) -> LogTail | None:
+        """The errors in what several ranks write to one file."""
+        files = tuple(self.shared_logs)[:_MOST_SHARED]
+        reading = Task(lambda: logs.error_lines(files))
+        return self._result(reading, "log", time.monotonic() + _SHARED_SECONDS, None)
 
     def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
         launcher = self.request.launcher_pid
