@@ -49,6 +49,10 @@ _INJECTION_SECONDS = 10.0
 """For all ranks: one takes 0.25 to 0.35 s (measured), as many run at once as there are processors."""
 _NATIVE_SECONDS = 2.0
 """For four ranks at once; one takes 0.25 to 0.6 s (measured)."""
+_MOST_SHARED = 8
+"""Files that several ranks write to: the first that tells of errors counts. Judgement."""
+_SHARED_SECONDS = 0.5
+"""For their last 64 KiB each. Judgement."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
 _NO_PROBE = Unavailable("journal", NO_PROBE)
@@ -92,6 +96,7 @@ class _Seen:
     nccl: NcclStatus | None
     dumped: Mapping[int, Journal]
     """By rank: of ranks that gave no journal, what their own dumps say."""
+    shared_log: LogTail | None
 
 
 class _Capture:
@@ -103,6 +108,8 @@ class _Capture:
         self.missing: list[Unavailable] = []
         self.rank_of = {target.pid: target.rank for target in request.targets if target.pid is not None}
         self.exit_watch = ExitWatch()
+        self.shared_logs: dict[LogFile, None] = {}
+        """Files that ranks write to, and their launcher or hangdoc as well."""
 
     def close(self) -> None:
         self.exit_watch.close()
@@ -138,7 +145,7 @@ class _Capture:
             launcher=process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files),
             ranks=ranks,
             hosts=(_host(network),),
-            log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else None,
+            log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
             store=request.store,
             nccl=seen.nccl,
             sources=texts,
@@ -180,7 +187,7 @@ class _Capture:
         tails = {rank: self._result(logging[rank], "log", until, None, rank) for rank in logging}
         files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
-        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped)
+        return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, self._shared_log())
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]
@@ -288,7 +295,14 @@ class _Capture:
         shared = {*logs.log_files(os.getpid()), *self._launcher_logs(target)}
         if target.pid is not None:
             shared |= set(logs.watcher_logs(target.pid, dict(target.environment).get("HANGDOC_PROBE", "")))
+        self.shared_logs.update(dict.fromkeys(file for file in found if file in shared))
         return logs.read_log(tuple(file for file in found if file not in shared))
+
+    def _shared_log(self) -> LogTail | None:
+        """The errors in what several ranks write to one file."""
+        files = tuple(self.shared_logs)[:_MOST_SHARED]
+        reading = Task(lambda: logs.error_lines(files))
+        return self._result(reading, "log", time.monotonic() + _SHARED_SECONDS, None)
 
     def _launcher_logs(self, target: RankTarget) -> tuple[LogFile, ...]:
         launcher = self.request.launcher_pid

@@ -9,21 +9,40 @@ from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
+from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, distinct
-from hangdoc.diagnosis.causes.phrases import doing
+from hangdoc.diagnosis.causes.phrases import doing, place
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
+from hangdoc.diagnosis.state.missing_threads import missing_threads
 from hangdoc.model.diagnosis import Evidence
 from hangdoc.model.kinds import COMMUNICATING, GONE, ActivityKind
+from hangdoc.model.message import Message
 from hangdoc.model.nccl import Communicator, CommunicatorMember, OperationCount
 from hangdoc.model.process import ProcessKey
+from hangdoc.model.told_errors import told_errors
 from hangdoc.model.wording import name_duration, name_ranks, single_spaced
 from hangdoc.model.writing import Writer
 
 _MOST_OF_NCCL = 6
 """Lines, and numbers in one of them; chosen by hand: more help nobody."""
 _MOST_COUNTS = 4
+_MOST_LOST = 4
+_MOST_TOLD = 2
+"""Ranks, threads, and lines of a log that all ranks share; chosen by hand."""
+_ENDED_BY_OTHERS = frozenset(
+    {
+        ActivityKind.LOCK,
+        ActivityKind.IO,
+        ActivityKind.PIPE,
+        ActivityKind.SLEEPING,
+        ActivityKind.WAITING_FOR_WORKER,
+        ActivityKind.WAITING_FOR_CHILD,
+    }
+)
+"""What a rank does whose wait a thread of its own might have ended, directly or through a child."""
 _SOON = 300.0
 """Seconds to PyTorch's own end of the job in which a reader must hurry. Judgement."""
 
@@ -32,6 +51,7 @@ def gather(case: Case, found: Blame[Explanation], writer: Writer) -> tuple[Evide
     """All evidence, the most telling first."""
     return (
         *_outside_of_ranks(found),
+        *_lost(case, found, writer),
         *_processes(case, found),
         *_journal(case, found),
         *_nccl(case, found),
@@ -49,7 +69,11 @@ def _outside_of_ranks(found: Blame[Explanation]) -> list[Evidence]:
     if isinstance(found.found, StoppedLauncher):
         return [Evidence("port", found.found.waiting, f"process {found.found.pid} listens on port {found.found.port}")]
     if isinstance(found.found, ForeignStore):
-        pid, ranks = found.found.server.pid, found.found.connected
+        server, ranks = found.found.server, found.found.connected
+        if server is None:
+            said = f"rank 0 ended: the address of port {found.found.port} was in use"
+            return [Evidence("process", (0,), said)]
+        pid = server.pid
         who = f"process {pid}" if pid is not None else "a process that hangdoc may not read"
         return [Evidence("port", ranks, f"{name_ranks(ranks)}: connected to port {found.found.port} of {who}")]
     return []
@@ -292,3 +316,23 @@ def _logs(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         if said:
             lines.append(Evidence("log", (rank,), f"rank {rank} last wrote: {said}"))
     return lines
+
+
+def _lost(case: Case, found: Blame[Explanation], writer: Writer) -> Iterator[Evidence]:
+    """What may have ended those that a rank waits for without a call: threads that only it has not, errors in logs."""
+    if not isinstance(found.found, OutsideWait | ThreadWait | WaitCycle) or case.job.ended:
+        return
+    for rank in found.culprits[:_MOST_LOST]:
+        if case.activities[rank].kind in _ENDED_BY_OTHERS:
+            for lost in missing_threads(case.ranks, rank)[:_MOST_LOST]:
+                has: Message = [" have" if len(lost.others) > 1 else " has", " (", place(lost.where), ")"]
+                text: Message = [f"rank {rank} has no thread `{lost.name}`, which {name_ranks(lost.others)}", has]
+                yield Evidence("process", (rank,), writer.write(text))
+    logs = [(r, s.log) for r, s in sorted(case.ranks.items()) if s.log is not None]
+    paths = [log.path for _, log in logs]
+    for rank, log in logs:
+        if paths.count(log.path) == 1:
+            for line in list(told_errors(log.lines))[-1:]:
+                yield Evidence("log", (rank,), f"rank {rank}'s log tells: {line}")
+    for line in (case.job.log.lines if case.job.log is not None else ())[-_MOST_TOLD:]:
+        yield Evidence("log", (), f"the ranks' log tells: {line}")

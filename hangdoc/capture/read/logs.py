@@ -11,6 +11,7 @@ from hangdoc.capture.safe.open_files import regular_file
 from hangdoc.capture.safe.text import clean, read_link
 from hangdoc.model.masking import mask_lines
 from hangdoc.model.snapshot import LogTail
+from hangdoc.model.told_errors import told_errors
 
 # What is kept of a log: a traceback and some lines before it. Judgement.
 _MAX_LINES = 40
@@ -87,6 +88,15 @@ def telling_lines(files: tuple[LogFile, ...]) -> LogTail | None:
     """The lines in the last 64 KiB of the first of ``files`` that say why native code ended a process."""
     for file in files:
         lines = tuple(line for line in _read(file) if any(word in line for word in _TELLING))[-_MAX_TELLING:]
+        if lines:
+            return LogTail(clean(file.path), lines)
+    return None
+
+
+def error_lines(files: tuple[LogFile, ...]) -> LogTail | None:
+    """The lines in the last 64 KiB of the first of ``files`` that tell of exceptions and errors."""
+    for file in files:
+        lines = tuple(dict.fromkeys(told_errors(_read(file))))[-_MAX_TELLING:]
         if lines:
             return LogTail(clean(file.path), lines)
     return None

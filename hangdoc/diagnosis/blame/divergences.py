@@ -318,6 +318,8 @@ def _what_was_seen(case: Case, history: GroupHistory) -> str:
     """'call sequences of all 4 ranks seen', 'stacks of 3 ranks seen, their call sequences not'."""
     seen = len(history.members) - len(history.blind)
     if history.inferred:
+        if all(rank in case.ranks and case.ranks[rank].journal is not None for rank in history.members):
+            return f"stacks of {seen} ranks seen; their recorded calls alone do not show it"
         return f"stacks of {seen} ranks seen, their call sequences not"
     who = f"the {seen} ranks of the group"
     if history.blind or history.open:

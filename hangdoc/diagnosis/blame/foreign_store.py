@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
@@ -14,14 +15,17 @@ from hangdoc.model.store import ForeignServer
 
 _PORT_TAKEN = "DistNetworkError"
 """What the rank that should serve the store raises where the port is in use (torch 2.13). Of other failures to connect
-as well, so that it proves something only together with a process that has the port."""
+as well, so that it proves something only together with a process that has the port, or with torch's own words."""
+_IN_USE = re.compile(r"port: (\d+)\b.*\bEADDRINUSE\b", re.DOTALL)
+"""What it says then: 'failed to listen on any local network address. port: 29500, …, name: EADDRINUSE' (torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignStore(Explanation):
     """Ranks are connected to a store that a process outside of the job serves; rank 0, which should, is gone."""
 
-    server: ForeignServer
+    server: ForeignServer | None
+    """None: rank 0 was told that the port is in use, and no process was seen that has it."""
     port: int
     connected: tuple[int, ...]
     """The ranks that wait for others and are connected to that store."""
@@ -37,8 +41,10 @@ def foreign_store(case: Case) -> Blame[ForeignStore] | None:
     """
     store = case.job.store
     first = case.ranks.get(0)
-    if store is None or store.foreign is None or first is None or not _is_gone(case, first):
+    if first is None or not _is_gone(case, first):
         return None
+    if store is None or store.foreign is None:
+        return _port_in_use(case, first)
     connected = tuple(sorted(rank for rank in case.seen if _waits_there(case, case.ranks[rank], store.port)))
     refused = first.exit is not None and first.exit.exception == _PORT_TAKEN
     server = store.foreign
@@ -51,6 +57,26 @@ def foreign_store(case: Case) -> Blame[ForeignStore] | None:
         sure="seen at the other end of the ranks' own connections"
         + ("; rank 0, which should listen there, could not" if refused else ""),
         processes=(CulpritProcess(None, server.pid, case.ranks[connected[0]].host, "foreign-job"),),
+    )
+
+
+def _port_in_use(case: Case, first: RankSnapshot) -> Blame[ForeignStore] | None:
+    """The blame where nobody was seen at the port, and rank 0 itself was told that it is in use.
+
+    Whose process has it is unknown then: it may be one of the job's own that is older than this run.
+    """
+    end = first.exit
+    said = _IN_USE.search(end.message) if end is not None and end.exception == _PORT_TAKEN else None
+    waiting = tuple(sorted(r for r in case.seen if case.activities[r].kind == ActivityKind.STORE_WAIT))
+    environments = [dict(case.ranks[rank].environment) for rank in (0, *waiting)]
+    if said is None or not waiting or any(env.get("MASTER_PORT", said[1]) != said[1] for env in environments):
+        return None
+    return Blame(
+        ForeignStore(None, int(said[1]), waiting, refused=True),
+        proved=True,
+        confidence=Confidence.LIKELY,
+        sure="rank 0's exception says so; which process has the port was not seen",
+        processes=(CulpritProcess(None, None, first.host, "foreign-job"),),
     )
 
 

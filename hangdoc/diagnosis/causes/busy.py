@@ -8,7 +8,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
 from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
-from hangdoc.diagnosis.causes.queues import queue_fix
+from hangdoc.diagnosis.causes.queues import fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
 from hangdoc.diagnosis.causes.wait_chain import Fault, Step, follow, is_pool_idle
@@ -221,10 +221,15 @@ def blocked_outside(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     mended: Message = next((fix for fault, fix in _FIXES.items() if any(step.fault is fault for step in steps)), "")
     if known in (_LOGGER, _LEFT_ALONE):
         mended = queue_fix(case, rank)
+    why: Message = known.why
+    child = steps[-1].process if steps else None
+    if child is not None and not mended and known.code in ("HD503", "HD509"):
+        waits, mended = fix_for_child(case, child)
+        why = joined(why, waits)
     return Finding(
         known.code,
         sentence(*_what_it_does(case, rank, same, known, chain), _waiting(case, blame)),
-        known.why,
+        why,
         mended or known.fix,
     )
 

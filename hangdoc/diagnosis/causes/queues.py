@@ -6,11 +6,14 @@ from hangdoc.diagnosis.causes.phrases import line_of, place
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.model.message import Message, joined
+from hangdoc.model.process import Process
 
 _TAKING = ("get", "get_nowait")
 _PUTTING = ("put", "put_nowait")
+_SETTING = ("set",)
 
 
 def queue_fix(case: Case, rank: int) -> Message:
@@ -39,3 +42,43 @@ def queue_fix(case: Case, rank: int) -> Message:
         ["give ", line, " a timeout"],
         ["let ", thread, ", which was to fill it, put an end mark or its exception there in `finally`"],
     )
+
+
+def fix_for_child(case: Case, child: Process) -> tuple[Message, Message]:
+    """(why a child of the rank waits on something that processes share, what to change) in the names of the code; ''
+    twice where it waits on no queue and no event that the rank's own code could end the wait on.
+
+    Example: a worker in `self.reports.put()`, and a thread of the rank that takes from it at stats.py:53 run().
+    """
+    main = child.last.main if child.last is not None else None
+    below = below_user(main.frames) if main is not None else ()
+    own = user_stack(main.frames) if main is not None else ()
+    if not below or not own:
+        return "", ""
+    method = plain(below[-1].function)
+    event = below[-1].file.endswith("/multiprocessing/synchronize.py") and method == "wait"
+    queue = below[-1].file.endswith(names("process_queue_file")) and method in ("put", "get")
+    name = receiver_of(own[0], method, case.sources) if event or queue else ""
+    ending = _SETTING if event else _TAKING if method == "put" else _PUTTING
+    other = [
+        at for at in places_of_methods(name, ending, case.sources) if at.file != own[0].file or at.line != own[0].line
+    ]
+    if not name or len(other) != 1:
+        return "", ""
+    line: Message = [f"`{name}.{method}()` at ", line_of(own[0])]
+    there = place(other[0])
+    if event:
+        waits: Message = [line, f" waits until `{name}` is set, as ", there, " does"]
+        return waits, [f"see why `{name}` is not set at ", there, f" on every rank, and give `{name}.wait()` a timeout"]
+    if method == "put":
+        waits = [line, f" waits for room: `{name}` is full, and what takes from it, at ", there, ", does not"]
+        return waits, ["let no exception end what takes from it at ", there, ", and give ", line, " a timeout"]
+    waits = [line, " waits for an item, which ", there, " puts there"]
+    fix: Message = [
+        "let ",
+        there,
+        " put an end mark or its exception there in `finally`, and give ",
+        line,
+        " a timeout",
+    ]
+    return waits, fix

@@ -224,6 +224,8 @@ def wrong_rendezvous(case: Case, blame: Blame[SeparateMeetings]) -> Finding | No
 def port_of_another_job(case: Case, blame: Blame[ForeignStore]) -> Finding:
     """HD302: the ranks are connected to the store of another job."""
     found, server = blame.found, blame.found.server
+    if server is None:
+        return _port_in_use(case, found)
     known = " ".join(word.rpartition("/")[2] for word in server.argv[:2])
     rank = f", rank {server.rank} of another job" if server.rank is not None else ""
     who = "a process that hangdoc may not read"
@@ -247,6 +249,23 @@ def port_of_another_job(case: Case, blame: Blame[ForeignStore]) -> Finding:
             "could not listen there" if found.refused else "no process of rank 0 is there",
         ],
         f"give this job a MASTER_PORT of its own{f', or end process {server.pid}' if server.pid is not None else ''}",
+    )
+
+
+def _port_in_use(case: Case, found: ForeignStore) -> Finding:
+    where = next(iter(user_stack(end.stack)), None) if (end := case.ranks[0].exit) is not None else None
+    return Finding(
+        "HD302",
+        sentence(
+            [f"rank 0 could not listen at port {found.port}", at(where), ": another process has it"],
+            where_they_wait(case, found.connected),
+        ),
+        [
+            "the exception that ended rank 0 says that the address is in use: another job, or a process that an "
+            "earlier run has left, listens at the port where rank 0 should serve the store"
+        ],
+        f"give this job a MASTER_PORT of its own, or end the process that has the port "
+        f"(`ss -ltnp 'sport = :{found.port}'` names it)",
     )
 
 

@@ -1,11 +1,13 @@
-"""A capture whose sources hang or break: it ends in time, says so, and keeps the others. No process is started."""
+"""A capture whose sources hang or break: it ends in time, says so, and keeps the others."""
 
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -107,6 +109,28 @@ def test_what_the_caller_knows_is_kept() -> None:
     assert rank.exit == ended
     assert rank.journal == journal
     assert (snapshot.run_id, snapshot.command, snapshot.exit_status, snapshot.world_size) == ("r", ("x",), -9, 2)
+
+
+def test_errors_in_a_log_that_ranks_share_with_their_launcher(tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    with log.open("w") as both:
+        ranks = [subprocess.Popen(["sleep", "60"], stdout=both, stderr=both) for _ in range(3)]
+        both.write("epoch 3\nrank 3: [Errno 122] Disk quota exceeded: '/ckpt/3'\nepoch 4\n")
+    try:
+        launcher, *members = (process.pid for process in ranks)
+        targets = [RankTarget(rank, pid, "environment", 2) for rank, pid in enumerate(members)]
+        found = capture(*targets, launcher_pid=launcher)
+        assert found.log is not None
+        assert found.log.lines == ("rank 3: [Errno 122] Disk quota exceeded: '/ckpt/3'",)
+        assert [rank.log for rank in found.ranks] == [None, None]
+        alone = capture(targets[0])  # whose file it is alone, as far as is known: its last lines are its own
+        assert alone.log is None
+        assert alone.ranks[0].log is not None
+        assert alone.ranks[0].log.lines[-1] == "epoch 4"
+    finally:
+        for process in ranks:
+            process.kill()
+            process.wait()
 
 
 def test_nothing_to_look_at() -> None:

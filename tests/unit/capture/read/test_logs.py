@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hangdoc.capture.read.logs import LogFile, log_files, read_log, telling_lines
+from hangdoc.capture.read.logs import LogFile, error_lines, log_files, read_log, telling_lines
 
 
 def files(*paths: Path) -> tuple[LogFile, ...]:
@@ -85,6 +85,40 @@ def test_lines_that_say_why_native_code_gave_up(tmp_path: Path) -> None:
     assert telling_lines(()) is None
 
 
+def test_errors_that_the_program_went_on_after(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text(
+        "loss 0.5, mean error 0.1\n"
+        "Exception in thread stats (run):\n"
+        "Traceback (most recent call last):\n"
+        '  File "a.py", line 3, in run\n'
+        "    raise KeyError(3)\n"
+        "KeyError: 3\n"
+        "[default3]:Process env-worker:\n"
+        "[default3]:Traceback (most recent call last):\n"
+        '[default3]:  File "a.py", line 3, in run\n'
+        "[default3]:ValueError\n"
+        "rank 3: [Errno 122] Disk quota exceeded: '/ckpt'\n"
+        "hangdoc ✖ hang · ERROR\n"
+        "  Rank 0 ended with ERROR.\n"
+        "ERROR:export:epoch 3 failed\n"
+        "Exception in thread other (run):\n"
+        "epoch 4\n"
+        "FileNotFoundError: [Errno 2] No such file: '/scratch'\n"
+    )
+    found = error_lines(files(tmp_path / "none", log))
+    assert found is not None
+    assert found.lines == (
+        "Exception in thread stats (run): KeyError: 3",
+        "[default3]:Process env-worker: ValueError",
+        "rank 3: [Errno 122] Disk quota exceeded: '/ckpt'",
+        "ERROR:export:epoch 3 failed",
+        "FileNotFoundError: [Errno 2] No such file: '/scratch'",
+    )
+    log.write_text("loss 0.5\n")
+    assert error_lines(files(log)) is None
+
+
 @pytest.mark.parametrize("swap", ["link", "other", "device", "folder"])
 def test_a_file_that_took_the_logs_name_is_not_read(swap: str, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
@@ -106,3 +140,4 @@ def test_a_file_that_took_the_logs_name_is_not_read(swap: str, tmp_path: Path) -
         folder.symlink_to(tmp_path)
     assert read_log(remembered) is None
     assert telling_lines(remembered) is None
+    assert error_lines(remembered) is None

@@ -84,3 +84,32 @@ def not_connected(job: JobSnapshot) -> JobSnapshot:
 def test_who_is_left_alone(waiting: JobSnapshot, change: Callable[[JobSnapshot], JobSnapshot]) -> None:
     assert blames_another(api.diagnose(waiting))
     assert not blames_another(api.diagnose(change(waiting)))
+
+
+IN_USE = (
+    "The server socket has failed to listen on any local network address. port: {port}, useIpv6: false, code: -98, "
+    "name: EADDRINUSE, message: address already in use"
+)
+
+
+def refused_with(job: JobSnapshot, text: str) -> JobSnapshot:
+    def change(rank: RankSnapshot) -> RankSnapshot:
+        assert rank.exit is not None
+        return dataclasses.replace(rank, exit=dataclasses.replace(rank.exit, message=text))
+
+    return dataclasses.replace(with_rank(job, 0, change), store=None)
+
+
+def test_without_a_look_at_the_port_the_exception_says_that_it_is_in_use(waiting: JobSnapshot) -> None:
+    assert waiting.store is not None
+    found = api.diagnose(refused_with(waiting, IN_USE.format(port=waiting.store.port)))
+    assert found.cause is not None
+    assert (found.cause.code, found.confidence) == ("HD302", "likely")
+    assert blames_another(found)
+    assert found.culprit_processes[0].pid is None
+    assert f"could not listen at port {waiting.store.port}" in found.verdict
+    # Another port, or another failure to connect, says nothing of the job's own.
+    for text in (IN_USE.format(port=1), "The client socket has timed out after 60000ms"):
+        other = api.diagnose(refused_with(waiting, text))
+        assert other.cause is not None
+        assert other.cause.code == "HD401"

@@ -1,0 +1,72 @@
+"""HD5xx of a rank whose event loop (asyncio) has nothing to run: by what the awaiting task waits for."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import doing, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+
+_CODES = {
+    "/asyncio/queues.py": "HD505",
+    "/asyncio/locks.py": "HD505",
+    "/asyncio/streams.py": "HD507",
+    "/asyncio/subprocess.py": "HD509",
+    "/asyncio/tasks.py": "HD508",
+}
+"""Library file in which the task waits → the cause that has the same pattern without an event loop (Python 3.11)."""
+_ENDING = {
+    "put": ("get", "get_nowait"),
+    "get": ("put", "put_nowait"),
+    "join": ("task_done",),
+    "wait": ("set", "notify", "notify_all"),
+}
+"""Method that waits → those of the same object that end the wait, of asyncio's queues and locks."""
+
+
+@cause("HD505", "HD507", "HD508", "HD509", explains=OutsideWait, order=395)
+def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+    """The culprit's event loop has nothing to run: another task, or something outside, was to go on first."""
+    activity = case.activities[blame.culprits[0]]
+    code = next((code for file, code in _CODES.items() if _library(activity).endswith(file)), "")
+    if activity.kind != ActivityKind.EVENT_LOOP or not code:
+        return None
+    why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
+    fix: Message = "give it a timeout (asyncio.wait_for), and see why what it waits for does not come"
+    if code == "HD505":
+        fix = _fix_of_tasks(case, activity)
+        why = joined(why, "a task that an exception has ended says nothing until somebody awaits it")
+    return Finding(
+        code,
+        sentence(
+            [Does(blame.culprits, "is", "are"), " ", doing(activity)],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        why,
+        fix,
+    )
+
+
+def _library(activity: Activity) -> str:
+    below = below_user(activity.stack)
+    return next((f.file for f in reversed(below) if any(f.file.endswith(file) for file in _CODES)), "")
+
+
+def _fix_of_tasks(case: Case, activity: Activity) -> Message:
+    """'let no exception end the task at fetch.py:9 decode(), which takes from `rows` …', as far as names are known."""
+    where, below = activity.where, below_user(activity.stack)
+    method = plain(below[-1].function) if below else ""
+    name = receiver_of(where, method, case.sources) if where is not None and method in _ENDING else ""
+    other = places_of_methods(name, _ENDING[method], case.sources) if name else []
+    other = [at for at in other if where is None or (at.file, at.line) != (where.file, where.line)]
+    together = "run both in one asyncio.TaskGroup (or gather), which raises the exception of either"
+    if len(other) != 1 or where is None:
+        return ["see which task should end that wait, and whether it ended, failed or was never started; ", together]
+    waits: Message = [f"`{name}.{method}()` at ", line_of(where)]
+    return ["let no exception end the task that is to reach ", place(other[0]), ", which ", waits, " needs; ", together]
