@@ -168,12 +168,22 @@ def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens
     inside, until = tokens[loop.guarded], tokens[1 - loop.guarded]
     if inside is None or not _is_explicit_call_of(inside, loop) or inside.rank not in case.programs:
         return False
+    if not _is_innermost(case, loop, inside):
+        return False  # then a round of it is as long as the whole turn of the loop within
     sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, loop) and t.site == inside.site]
     turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
     calls = [sum(t.site == inside.site for t in _until(program.tokens, until)) for program in _programs(case, left)]
     return bool(calls) and all(count % turn == 0 for count in calls)
+
+
+def _is_innermost(case: Case, loop: BranchPoint, call: Token) -> bool:
+    """True if no other loop of the same function lies between this one and the call."""
+    frame = call.frame
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    around = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None and frame is not None else []
+    return not around or around[-1].place == loop.guard.place
 
 
 def _is_explicit_call_of(token: Token, loop: BranchPoint) -> bool:
