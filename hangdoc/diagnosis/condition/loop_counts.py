@@ -22,6 +22,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
@@ -238,7 +239,7 @@ def _is_complete(program: RankProgram) -> bool:
 
 def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> bool:
     """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
-    diverged = fork(stack, other).within_function
+    diverged = within_one_function(case.sources, fork(stack, other))
     if diverged is None or diverged[0].line > diverged[1].line:
         return False
     here, there = diverged
