@@ -11,6 +11,7 @@ from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
     holds,
+    names_in,
     target_text,
     text_of,
 )
@@ -114,6 +115,30 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def counts_to_a_bound(tree: ast.AST, line: int) -> tuple[str, ...] | None:
+    """The names in the bound of a loop that only counts: `for step in range(self.steps)`, or `while epoch < epochs:`
+    whose body has `epoch += 1` under no condition; None for other loops.
+
+    Nothing but its bound can end such a loop earlier on one rank, unless the body leaves it. Examples: as above →
+    ('self.steps',) and ('epochs',); of `range(len(batches))` → None, as that depends on data.
+    """
+    loop = _loop_at(tree, line)
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range":
+        bound = loop.iter.args
+        return _plain_names(bound) if not loop.iter.keywords else None
+    if isinstance(loop, ast.While) and isinstance(loop.test, ast.Compare) and len(loop.test.ops) == 1:
+        sides = [loop.test.left, loop.test.comparators[0]]
+        counted = {dotted(s.target) for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add)}
+        bound = [each for each in sides if dotted(each) not in counted or not dotted(each)]
+        return _plain_names(bound) if len(bound) == 1 else None
+    return None
+
+
+def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:
+    calls = any(isinstance(node, ast.Call) for each in bound for node in ast.walk(each))
+    return None if calls else tuple(name for each in bound for name in names_in(each))
 
 
 def fixed_rounds(tree: ast.AST, line: int) -> int:
