@@ -19,7 +19,7 @@ from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import assignments, assignments_beside, binds, first_assigned_value
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, names_in, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame, Stack
 
@@ -68,13 +68,14 @@ def _chosen_by(tree: ast.AST, line: int, functions: tuple[str, str]) -> ast.expr
     if functions[0] == functions[1]:
         own = [c.func for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == functions[0]]
         return own[0].value if len(own) == 1 and dotted(own[0].value) not in ("self", "cls") else None
-    if len(calls) != 1:
+    if any(last_name(each.func) in functions for each in calls):
         return None
-    function = calls[0].func
-    if isinstance(function, ast.Subscript):
-        return function
-    held = isinstance(function, ast.Name) and binds(tree, line, function.id)
-    return function if held and getattr(function, "id", "") not in functions else None
+    held = [
+        each.func
+        for each in calls
+        if isinstance(each.func, ast.Subscript) or (isinstance(each.func, ast.Name) and binds(tree, line, each.func.id))
+    ]
+    return held[0] if len(held) == 1 else None
 
 
 def _made(sources: Sources, tree: ast.AST, caller: Frame, chosen_by: ast.expr) -> Condition:

@@ -30,8 +30,10 @@ from hangdoc.diagnosis.condition.loop_counts import (
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
+from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
 from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
@@ -324,6 +326,7 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
         or _is_over_parts(case, gap, possible[0], alignment)
+        or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
@@ -333,6 +336,18 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
     ranks = (alignment.culprits, others_in(alignment))
     return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
+
+
+def _runs_its_items(case: Case, gap: Gap, loop: BranchPoint) -> bool:
+    """True if the call came from a method of the loop's item, and nothing leaves the loop: without the ranks' calls, it
+    is likelier that a condition in the method decided than that a rank has another callback."""
+    token = (gap.mine, gap.theirs)[loop.guarded]
+    way = user_stack(token.stack) if token is not None else ()
+    at = next((i for i, f in enumerate(way) if (f.file, f.line) == (loop.file, loop.line)), 0)
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if not at or tree is None or ways_out(tree, loop.guard.line):
+        return False
+    return runs_its_items(tree, loop.guard.line, plain(way[at - 1].function))
 
 
 def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:

@@ -190,6 +190,15 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
 
 
+def runs_its_items(tree: ast.AST, line: int, method: str) -> bool:
+    """True if the `for` at that line goes over what a name holds and runs that method of each item, as one does with
+    callbacks. Example: `for callback in self.callbacks: callback.after_step(self)`, 'after_step' → True."""
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, ast.For) or not dotted(loop.iter):
+        return False
+    return dotted(loop.target) in {dotted(c.func).removesuffix(f".{method}") for c in calls_in(loop.body)}
+
+
 def tries_again(tree: ast.AST, tried: int) -> bool:
     """True if the try at that line leaves the loop around it when its body succeeds: only an exception repeats it.
 
