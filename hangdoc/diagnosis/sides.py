@@ -9,7 +9,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, tellin
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
-from hangdoc.diagnosis.condition.loop_counts import fell_out, way_out_of
+from hangdoc.diagnosis.condition.loop_counts import fell_out, surely_left, way_out_of
 from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
@@ -45,8 +45,10 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
     point = found.branch_point
     if named.decided_at is not None:
         point = None
+    guessed = False
     if point is not None and point.uneven:
         raised = condition_of_raise(case, culprits) if fell_out(case, point, culprits, gap.mine) else None
+        guessed = raised is None and not surely_left(case, point, (blame.culprits, others))
         point = raised or way_out_of(case, point) or point
     branch = (
         describe_branch(
@@ -56,6 +58,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
             (blame.culprits, others),
             past=found.past,
             doubted=point.quiet
+            or guessed
             or bool(also_on_the_way(found.branch_points))
             or may_run_another(case, found.branch_point),
         )

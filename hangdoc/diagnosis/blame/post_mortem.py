@@ -60,10 +60,12 @@ def _failed_by_itself(case: Case, failed: dict[int, ProcessExit]) -> Blame[Expla
 def _differed(case: Case) -> Blame[Explanation] | None:
     """The ranks whose last calls differ from the others', if all failed ranks are victims: their peers closed first."""
     differing = disagreement(case, ended=True)
-    if differing is not None:
+    if differing is not None and _at_one_place(differing):
         return blame_of(differing)
     diverged = blame(case)
-    return diverged if isinstance(diverged.found, Diverged) else None
+    if isinstance(diverged.found, Diverged):
+        return diverged
+    return blame_of(differing) if differing is not None else None
 
 
 def _left_first(case: Case, failed: dict[int, ProcessExit]) -> Blame[Explanation]:

@@ -23,6 +23,7 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, called_otherwise
 from hangdoc.diagnosis.condition.choice import also_on_the_way, never_called_there
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.context import Case
@@ -332,8 +333,26 @@ def no_condition(case: Case, blame: Blame[Diverged], gap: Gap, filled: Message =
     theirs: Message = [others, " ", _issued(gap.theirs)] if gap.theirs else [others, " nothing yet"]
     return joined(
         *_agreed(case, blame, gap, [mine, ", ", theirs, call_counts(case, blame)]),
-        filled or "the condition that decided it could not be seen",
+        filled or _called_otherwise(case, blame, gap) or "the condition that decided it could not be seen",
     )
+
+
+def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+    """'`self.policy = POLICIES[name]()` (run.py:9) made another `self.policy` on rank 1 than on rank 0'; '' where
+    the sides are not in two functions that one call ran."""
+    found = _other_function(case, gap) if not blame.found.past else None
+    if found is None:
+        return ""
+    culprits, others = Ranks(blame.culprits), Ranks(others_of(case, blame))
+    if not found.is_call:
+        return [found.chosen, f" made another `{found.name}` on ", culprits, " than on ", others]
+    return [found.chosen, " ran another function on ", culprits, " than on ", others, f": `{found.name}` differs"]
+
+
+def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
+    if gap.mine is None or gap.theirs is None:
+        return None
+    return called_otherwise(case.sources, (gap.mine.stack, gap.theirs.stack))
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
@@ -362,6 +381,9 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
         if is_awaited(gap.token):
             return ["make the call that is waited for at ", line, " on every rank of the group, or on none"]
+        otherwise = _other_function(case, gap) if point is None and not blame.found.past else None
+        if otherwise is not None:
+            return f"let all ranks choose the same `{otherwise.name}` (broadcast what decides it)"
         return ["call ", the_call, " on every rank of the group, or on none"]
     condition = point.guard.condition.removeprefix("if ").removesuffix(":")
     if point.guard.kind in CONDITIONS and item_of(case, blame.found.branch_point, blame.found.gap):

@@ -15,7 +15,12 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
 from hangdoc.diagnosis.condition.choice import skipped_round
 from hangdoc.diagnosis.condition.left_out import items_left_out
-from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
+from hangdoc.diagnosis.condition.loop_counts import (
+    fell_out,
+    makes_fewer_calls_than_rounds,
+    surely_left,
+    way_out_of,
+)
 from hangdoc.diagnosis.condition.loop_exit import is_after_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
@@ -23,7 +28,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
-from hangdoc.diagnosis.source.loops import ends_alike, has_quiet_rounds, is_retry_loop, ways_out
+from hangdoc.diagnosis.source.loops import has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -73,12 +78,14 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None  # the others have no such call in any of their rounds
     left, inside = (culprits, others) if early else (others, culprits)
     other = round_without_call(case, blame, loop, gap)
-    out = _way_out(case, loop, left)
+    out = _way_out(case, loop, left, inside)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
     token = gap.theirs if early else gap.mine
     doubt = other.doubt or (
         _ITS_ITERATOR if out and token is not None and _asks_own_iterator(loop, token.stack) else ""
     )
+    if not doubt and way_out_of(case, loop) is not None and not surely_left(case, loop, (left, inside)):
+        doubt = _ITS_BOUND
     return Finding(
         "HD102",
         sentence(
@@ -104,6 +111,7 @@ def _dropped(conditions: list[Condition]) -> Message:
     return ["what it goes over may leave items out by ", Joined(conditions, " and ")] if conditions else ""
 
 
+_ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
 
@@ -257,15 +265,14 @@ def _counters(case: Case, loop: BranchPoint) -> Message:
     return [" (", Joined(shown), ")"] if shown else ""
 
 
-def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
+def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
     """At which conditions the ranks ``left`` may have left the loop, or must have; '' where it only ends by itself."""
     tree = case.sources.function(loop.file, loop.guard.line)
     out = ways_out(tree, loop.guard.line) if tree is not None else []
     if tree is None or not out:
         return ""
     conditions = Joined([Condition(condition, loop.file, line) for line, condition in out[:3]], " or ")
-    surely = ends_alike(tree, loop.guard.line) or loop.guard.in_header
-    left_at = " left it at " if surely else " may have left it at "
+    left_at = " left it at " if surely_left(case, loop, (left, inside)) else " may have left it at "
     return [Ranks(left), left_at, conditions]
 
 

@@ -45,6 +45,7 @@ from hangdoc.diagnosis.condition.stack_comparison import (
     guards_of,
     has_returned,
     readable,
+    within_one_function,
 )
 from hangdoc.diagnosis.frames.landmarks import landmark
 from hangdoc.diagnosis.frames.library import is_library
@@ -67,7 +68,7 @@ def diverging_guards(
     0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
     where = fork(*sides, frames_of=partial(readable, sources))
-    ways, at, together = (where.mine, where.theirs), where.common, where.within_function
+    ways, at, together = (where.mine, where.theirs), where.common, within_one_function(sources, where)
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     found: list[BranchPoint] = []
     if together is not None:
@@ -120,7 +121,7 @@ def caught_outside(sources: Sources, sides: tuple[Stack, Stack]) -> list[BranchP
     Example: `try: step()` in a loop; side 0 is at step:1, side 1 at step:5 → the try, as a list of one.
     """
     where = fork(*sides)
-    diverged = where.within_function
+    diverged = within_one_function(sources, where)
     if diverged is None or diverged[0].line >= diverged[1].line:
         return []
     found = []
@@ -139,7 +140,7 @@ def guards_of_last_round(sources: Sources, sides: tuple[Stack, Stack]) -> list[B
     `load`, side 1 at `step` → `if bad:`, as side 0 may have skipped `step` in the round before.
     """
     where = fork(*sides)
-    diverged = where.within_function
+    diverged = within_one_function(sources, where)
     if diverged is None:
         return []
     at, there = where.common, diverged[1]

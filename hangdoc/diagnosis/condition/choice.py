@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.loop_counts import (
@@ -29,8 +30,10 @@ from hangdoc.diagnosis.condition.loop_counts import (
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
+from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
 from hangdoc.diagnosis.source.queries import raises, works_before
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
@@ -61,6 +64,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     found = diverging_guards(case.sources, case.values, sides, ranks)
+    if called_otherwise(case.sources, sides) is not None:
+        found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
@@ -321,6 +326,7 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
         or _is_over_parts(case, gap, possible[0], alignment)
+        or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
     )
@@ -330,6 +336,18 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
     ranks = (alignment.culprits, others_in(alignment))
     return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
+
+
+def _runs_its_items(case: Case, gap: Gap, loop: BranchPoint) -> bool:
+    """True if the call came from a method of the loop's item, and nothing leaves the loop: without the ranks' calls, it
+    is likelier that a condition in the method decided than that a rank has another callback."""
+    token = (gap.mine, gap.theirs)[loop.guarded]
+    way = user_stack(token.stack) if token is not None else ()
+    at = next((i for i, f in enumerate(way) if (f.file, f.line) == (loop.file, loop.line)), 0)
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if not at or tree is None or ways_out(tree, loop.guard.line):
+        return False
+    return runs_its_items(tree, loop.guard.line, plain(way[at - 1].function))
 
 
 def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:

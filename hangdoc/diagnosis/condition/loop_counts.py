@@ -15,6 +15,7 @@ executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left ear
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,6 +23,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
@@ -29,6 +31,7 @@ from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.loops import (
     calls_its_items,
+    counts_to_a_bound,
     ends_alike,
     fixed_rounds,
     last_of_range,
@@ -168,12 +171,22 @@ def _ended_its_turn(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens
     inside, until = tokens[loop.guarded], tokens[1 - loop.guarded]
     if inside is None or not _is_explicit_call_of(inside, loop) or inside.rank not in case.programs:
         return False
+    if not _is_innermost(case, loop, inside):
+        return False  # then a round of it is as long as the whole turn of the loop within
     sizes = [t.sizes for t in case.programs[inside.rank].tokens if is_inside(t, loop) and t.site == inside.site]
     turn = period(sizes)
     if not turn or len(set(sizes[:turn])) < 2:
         return False
     calls = [sum(t.site == inside.site for t in _until(program.tokens, until)) for program in _programs(case, left)]
     return bool(calls) and all(count % turn == 0 for count in calls)
+
+
+def _is_innermost(case: Case, loop: BranchPoint, call: Token) -> bool:
+    """True if no other loop of the same function lies between this one and the call."""
+    frame = call.frame
+    tree = case.sources.function(frame.file, frame.line) if frame is not None else None
+    around = [g for g in guards(tree, frame.line) if g.kind == "loop"] if tree is not None and frame is not None else []
+    return not around or around[-1].place == loop.guard.place
 
 
 def _is_explicit_call_of(token: Token, loop: BranchPoint) -> bool:
@@ -228,7 +241,7 @@ def _is_complete(program: RankProgram) -> bool:
 
 def _comes_before(case: Case, stack: Stack, other: Stack, loop: BranchPoint) -> bool:
     """True if ``stack`` is at an earlier line of the loop's body than ``other``, with no inner loop around both."""
-    diverged = fork(stack, other).within_function
+    diverged = within_one_function(case.sources, fork(stack, other))
     if diverged is None or diverged[0].line > diverged[1].line:
         return False
     here, there = diverged
@@ -340,14 +353,37 @@ def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) ->
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
     """The condition at which a side left the loop, where its source shows no other way out.
 
-    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once.
+    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once,
+    and one that only counts to a bound hardly has another bound on one rank, unless its value shows it.
     Example: `while True: ⏎ if done: ⏎ break` → `if done:`.
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
-    if tree is None or len(out) != 1 or not (ends_alike(tree, loop.guard.line) or loop.guard.in_header):
+    if tree is None or len(out) != 1:
+        return None
+    if not (ends_alike(tree, loop.guard.line) or loop.guard.in_header or _only_counts(case, loop, tree)):
         return None
     return replace(loop, guard=out[0], uneven=False)
+
+
+def surely_left(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the loop cannot have ended by itself on one side alone: it has one bound on all ranks, or the names in
+    its bound show one value on each of ``ranks``."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if tree is None or ends_alike(tree, loop.guard.line) or loop.guard.in_header:
+        return tree is not None
+    if not loop.guard.condition.startswith("for "):
+        return False
+    seen = [case.values.of(loop.file, loop.function, n) for n in counts_to_a_bound(tree, loop.guard.line) or ()]
+    return bool(seen) and all(len(set(v.values())) == 1 and all(map(set(v).intersection, ranks)) for v in seen)
+
+
+def _only_counts(case: Case, loop: BranchPoint, tree: ast.AST) -> bool:
+    """True if the loop counts to a bound of which no two ranks show different values."""
+    bound = counts_to_a_bound(tree, loop.guard.line)
+    return bound is not None and all(
+        len(set(case.values.of(loop.file, loop.function, name).values())) < 2 for name in bound
+    )
 
 
 def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:

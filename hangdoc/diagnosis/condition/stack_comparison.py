@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.frames.stacks import Fork, fork, user_stack
 from hangdoc.diagnosis.source.guards import Guard, guards, guards_in_expression
 from hangdoc.diagnosis.source.queries import evaluated_before, is_generator
 from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.process import Frame, Stack
+
+
+def within_one_function(sources: Sources, where: Fork) -> tuple[Frame, Frame] | None:
+    """The frames at which the stacks diverge, where both are in one function, at different lines.
+
+    Frames bear the plain names of their functions, so their source says whether it is one. Example: Plain.reduce:41 and
+    Scaled.reduce:48, in one file → None: their caller called two objects.
+    """
+    if where.within_function is None:
+        return None
+    trees = [(sources.function(frame.file, frame.line), frame.line) for frame in where.within_function]
+    firsts = {getattr(enclosing_function(tree, line), "lineno", 0) for tree, line in trees if tree is not None}
+    return where.within_function if len(firsts) < 2 else None
 
 
 def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
@@ -20,7 +34,7 @@ def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
     where = fork(stack, other)
     if where.frames is None:
         return None
-    diverged = where.within_function
+    diverged = within_one_function(sources, where)
     if has_returned(sources, where.mine, where.theirs, where.common):
         compared = where.mine[where.common - 1], where.theirs[where.common - 1]
     elif diverged is not None and diverged[0].line > diverged[1].line:
@@ -43,7 +57,7 @@ def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[st
     what it calls there → [('train.py', 'fit', 'step')].
     """
     where = fork(stack, other)
-    if where.within_function is None:
+    if within_one_function(sources, where) is None:
         return []
     found: list[tuple[str, str, str]] = []
     ways = [list(reversed(way[: where.common + 1])) for way in (where.mine, where.theirs)]

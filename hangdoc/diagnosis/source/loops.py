@@ -11,6 +11,7 @@ from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
     holds,
+    names_in,
     target_text,
     text_of,
 )
@@ -116,6 +117,30 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
 
 
+def counts_to_a_bound(tree: ast.AST, line: int) -> tuple[str, ...] | None:
+    """The names in the bound of a loop that only counts: `for step in range(self.steps)`, or `while epoch < epochs:`
+    whose body has `epoch += 1` under no condition; None for other loops.
+
+    Nothing but its bound can end such a loop earlier on one rank, unless the body leaves it. Examples: as above →
+    ('self.steps',) and ('epochs',); of `range(len(batches))` → None, as that depends on data.
+    """
+    loop = _loop_at(tree, line)
+    if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range":
+        bound = loop.iter.args
+        return _plain_names(bound) if not loop.iter.keywords else None
+    if isinstance(loop, ast.While) and isinstance(loop.test, ast.Compare) and len(loop.test.ops) == 1:
+        sides = [loop.test.left, loop.test.comparators[0]]
+        counted = {dotted(s.target) for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add)}
+        bound = [each for each in sides if dotted(each) not in counted or not dotted(each)]
+        return _plain_names(bound) if len(bound) == 1 else None
+    return None
+
+
+def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:
+    calls = any(isinstance(node, ast.Call) for each in bound for node in ast.walk(each))
+    return None if calls else tuple(name for each in bound for name in names_in(each))
+
+
 def fixed_rounds(tree: ast.AST, line: int) -> int:
     """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 for other loops.
 
@@ -163,6 +188,15 @@ def calls_its_items(tree: ast.AST, line: int) -> bool:
     calls = list(calls_in(loop.body))
     handed = (c.args[0] for c in calls if c.args and dotted(c.func).rpartition(".")[2] in names("calls_its_argument"))
     return not items.isdisjoint(dotted(each) for each in (*(call.func for call in calls), *handed))
+
+
+def runs_its_items(tree: ast.AST, line: int, method: str) -> bool:
+    """True if the `for` at that line goes over what a name holds and runs that method of each item, as one does with
+    callbacks. Example: `for callback in self.callbacks: callback.after_step(self)`, 'after_step' → True."""
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, ast.For) or not dotted(loop.iter):
+        return False
+    return dotted(loop.target) in {dotted(c.func).removesuffix(f".{method}") for c in calls_in(loop.body)}
 
 
 def tries_again(tree: ast.AST, tried: int) -> bool:

@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards, guards_in_expression, way_out_guards
-from hangdoc.diagnosis.source.loops import ends_alike, fixed_rounds, ways_out
+from hangdoc.diagnosis.source.loops import counts_to_a_bound, ends_alike, fixed_rounds, ways_out
 from hangdoc.diagnosis.source.queries import (
     assignments,
     called_methods,
@@ -364,6 +364,20 @@ def test_loops_that_go_on_equally_long_everywhere(loop, alike, rounds):
     tree = ast.parse(f"{loop}\n    pass")
     assert ends_alike(tree, 1) is alike
     assert fixed_rounds(tree, 1) == rounds
+
+
+@pytest.mark.parametrize(
+    ("loop", "bound"),
+    [
+        ("for i in range(self.first, epochs):", ("self.first", "epochs")),
+        ("for i in range(len(batches)):", None),
+        ("while step < self.steps:", ("self.steps",)),
+        ("while loss > tolerance:", None),
+        ("while not done:", None),
+    ],
+)
+def test_loops_that_only_count_to_a_bound(loop, bound):
+    assert counts_to_a_bound(ast.parse(f"{loop}\n    step += 1"), 1) == bound
 
 
 def test_the_call_that_is_meant_has_its_own_guards():
