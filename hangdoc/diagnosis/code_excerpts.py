@@ -59,16 +59,22 @@ def code_excerpts(
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(blame, divergence, around)
     of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
-    for note in [*_of_the_branch(case, blame), *of_sides, *of_ranks]:
+    for note in [*_of_the_branch(case, blame, divergence), *of_sides, *of_ranks]:
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
     return tuple(_excerpt(text, each, writer) for text, each in list(notes.items())[:_MOST_EXCERPTS])
 
 
-def _of_the_branch(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
+def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence | None) -> Iterator[_Note]:
     point = blame.diverged.branch_point if blame.diverged is not None else None
     if blame.diverged is None or point is None:
+        return
+    shown = divergence.branch if divergence is not None else None
+    raised = point.guard.kind == "try" or (point.of_library and not point.uneven)
+    if raised and shown is not None and shown.condition != point.guard.condition:
+        # Of an exception, the cause says more than the two stacks.
+        yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
     sides = (blame.culprits, others_of(case, blame))
     doubted = point.quiet or bool(also_on_the_way(blame.diverged.branch_points)) or may_run_another(case, point)

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.diverging import extra_or_missing_call, no_conditi
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, is_awaited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
 from hangdoc.diagnosis.condition.caught import Caught, by_handler, in_exit
 from hangdoc.diagnosis.condition.choice import stack_of
 from hangdoc.diagnosis.condition.loop_counts import fell_out
@@ -18,12 +18,16 @@ from hangdoc.diagnosis.condition.raised import condition_of_raise
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import lines_of, same_place, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import leads_to, raises
+from hangdoc.diagnosis.state.endings import own_words
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, joined, sentence
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame, Raised, Stack
 
 _AGREE = "let the exception end the process, or make all ranks agree on it (all_reduce a flag) before any of them "
 
@@ -156,19 +160,64 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if is_left_by_exception(point) and point.guarded == 0 and not again:
         thrown = others_of(case, blame)
         led = ["past the call that ", Does(blame.culprits, "still issues", "still issue")]
-    at = condition_of_raise(case, thrown) or point
+    raised = condition_of_raise(case, thrown)
+    only = _only_handler(case, gap, point) if raised is None else None
+    decided = _as_condition(raised) or only or cited(point.guard, point.file)
+    says = _says(case, thrown)
     return Finding(
         "HD103",
         finding.verdict,
         joined(
-            [
-                ["the ranks diverge at ", cited(at.guard, at.file), ": "],
-                [_handled(case, thrown), " led ", Ranks(thrown), " ", led],
-            ],
+            [["the ranks diverge at ", decided, ": "], [_handled(case, thrown), " led ", Ranks(thrown), " ", led]],
+            f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
         ),
         _AGREE + ("calls again" if repeats else "skips"),
+        _NO_EXCEPTION_SEEN if only is not None and _is_run_by_library(gap, point) else "",
+        decided_at=None if only is None and _is_shown(blame, point, raised) else decided,
     )
+
+
+_NO_EXCEPTION_SEEN = "the exception itself was not seen" + _OR_FEWER
+
+
+def _as_condition(point: BranchPoint | None) -> Condition | None:
+    return cited(point.guard, point.file) if point is not None else None
+
+
+def _is_shown(blame: Blame[Diverged], point: BranchPoint, raised: BranchPoint | None) -> bool:
+    """True where the branch of the two stacks is what the cause names, or a loop that shows the way out of it."""
+    first = blame.found.branch_point
+    return first is not None and not first.of_library and (raised is not None or point is first)
+
+
+def _only_handler(case: Case, gap: Gap, point: BranchPoint) -> Condition | None:
+    """The handler that must have caught it: the only one around the others' call that goes on, of the `try:` at which
+    the sides diverged; None where another may have.
+
+    Example: `try: ⏎ all_reduce(x) ⏎ except OSError: ⏎ log()` → 'except OSError:'.
+    """
+    if gap.theirs is None or point.guarded != 1 or point.guard.condition != "try:":
+        return None
+    found = [(each, frame) for frame in user_stack(gap.theirs.stack) for each in swallowing(case.sources, frame)]
+    if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
+        return None
+    return Condition(found[0][0].condition, point.file, found[0][0].line)
+
+
+def _is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
+    """True if a library calls the function of the `try`: it may also have called it once less."""
+    stack = gap.theirs.stack if gap.theirs is not None else ()
+    at = [i for i, f in enumerate(stack) if f.file == point.file and plain(f.function) == point.function]
+    return bool(at) and at[-1] + 1 < len(stack) and is_library(stack[at[-1] + 1])
+
+
+def _says(case: Case, ranks: tuple[int, ...]) -> str:
+    """The text of the exception that a rank still handles."""
+    journal = next((case.ranks[r].journal for r in ranks if r in case.ranks), None)
+    if journal is None or not journal.handled:
+        return ""
+    return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at))
 
 
 def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
@@ -191,7 +240,23 @@ def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
     if first.guard.kind != "return" or tree is None or not raises(tree, first.guard.line):
         return None
     # A rank that raised and goes on was caught, perhaps by a library.
+    if first.of_library:
+        return _handler_of_library(case, blame) or (first if first.guarded == 1 else None)
     return _taken_handler(blame) or (first if first.guarded == 1 else None)
+
+
+def _handler_of_library(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:
+    """The `except` suite of a library that the culprits' call is made in, the innermost.
+
+    Example: a trainer's `except Exception: ⏎ self.handle(error)`, and handle() runs a callback that communicates.
+    """
+    gap = blame.found.gap
+    for frame in gap.mine.stack if gap is not None and gap.mine is not None else ():
+        tree = case.sources.function(frame.file, frame.line) if is_library(frame) else None
+        for guard in reversed(guards(tree, frame.line) if tree is not None else []):
+            if guard.kind == "try" and guard.taken and guard.condition.startswith("except"):
+                return branch_point(guard, frame, 0, 0.0)
+    return None
 
 
 def _exception_ended_loop(case: Case, blame: Blame[Diverged], loop: BranchPoint) -> bool:

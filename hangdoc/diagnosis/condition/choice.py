@@ -71,7 +71,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
-    possible = _innermost_of_library_first(possible)
+    possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
@@ -170,6 +170,8 @@ def _is_possible(
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
         return False
+    if point.guard.condition == "finally:" and _handle_nothing(case, ranks[point.guarded]):
+        return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
     return _can_have_been_in_try(case, point, found, culprits) or _both_came_from_within(case, gap, point)
@@ -194,6 +196,13 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     if not waiting and (gap.kind == "insert") != (point.guarded == 1):
         return False
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
+
+
+def _handle_nothing(case: Case, ranks: tuple[int, ...]) -> bool:
+    """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
+    their `finally` without one."""
+    journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
+    return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
 
 
 def _taken_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
@@ -278,6 +287,24 @@ def _had_been_in_loop(case: Case, gap: Gap, loop: BranchPoint, ranks: SideRanks)
     if before is None or gap.theirs is None:
         return False
     return before.site == gap.theirs.site and _can_explain(case, gap, loop, ranks)
+
+
+def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideRanks) -> list[BranchPoint]:
+    """``possible`` with the conditions before it of a return that the others did not take, where it begins with a
+    `finally:` for which no exception was seen: a return leads there as well.
+
+    Example: [`finally:`, `if not self.files:` with a `return` in what the `try` calls] → the `if` first.
+    """
+    first = possible[0] if possible else None
+    if first is None or first.guard.condition != "finally:" or any(_handles(case, r) for r in ranks[first.guarded]):
+        return possible
+    returns = [p for p in possible if p.guard.kind == "return" and p.guarded != first.guarded and not p.of_library]
+    return [*returns, *(p for p in possible if p not in returns)]
+
+
+def _handles(case: Case, rank: int) -> bool:
+    journal = case.ranks[rank].journal if rank in case.ranks else None
+    return journal is not None and bool(journal.handled)
 
 
 def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:
