@@ -12,6 +12,8 @@ from hangdoc.diagnosis.context import Case
 
 _LEAST = 2
 """Ranks that are company; chosen by hand: one may be as wrong as the side that it is with."""
+_MOST_BETWEEN = 4096
+"""Calls between two of one group that are looked through; chosen by hand."""
 
 
 def in_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
@@ -29,6 +31,38 @@ def in_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
     labels = {history.key: history.label for history in case.histories}
     with_it = tuple(rank for rank in others if _went_alike(case.programs[rank], labels, mine, theirs))
     return with_it if 2 * len(with_it) > len(others) else ()
+
+
+def left_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
+    """The ranks of a larger group that issued the culprits' call too, but made a call such as the others' first, in
+    groups of their own; () where most of that group did not, or none is known.
+
+    Example: ranks 2 and 3 are a group of two, rank 2 waits there in all_to_all and rank 3 in all_reduce #43 of all
+    ranks; ranks 0 and 1 have called all_to_all from that line after all_reduce #42, and now wait in #43 → (0, 1).
+    """
+    if gap is None or gap.mine is None or gap.theirs is None or END in (gap.mine.op, gap.theirs.op):
+        return ()
+    mine, theirs = (_as_issued(case, token) for token in (gap.mine, gap.theirs))
+    if mine is None or theirs is None or not set(theirs.group[1]) < set(mine.group[1]):
+        return ()
+    others = [rank for rank in mine.group[1] if rank not in theirs.group[1] and rank in case.programs]
+    if len(others) < _LEAST or _made_first(case.programs[mine.rank], mine, theirs) is not False:
+        return ()
+    made = tuple(rank for rank in others if _made_first(case.programs[rank], mine, theirs))
+    return made if 2 * len(made) > len(others) else ()
+
+
+def _made_first(program: RankProgram, mine: Token, theirs: Token) -> bool | None:
+    """Whether the rank made a call from the site of ``theirs``, in a group of that size, since the call before ``mine``
+    in its group; None where that is unknown."""
+    own = program.recording.by_group.get(mine.group[0])
+    if own is None or program.key(mine.group[0]) != mine.group:
+        return None
+    before, at = own.place_of(mine.sequence - 1), own.place_of(mine.sequence)
+    if before is None or at is None or at - before > _MOST_BETWEEN or program.token(at).site != mine.site:
+        return None
+    between = map(program.token, range(before + 1, at))
+    return any((t.op, t.site, len(t.group[1])) == (theirs.op, theirs.site, len(theirs.group[1])) for t in between)
 
 
 def _as_issued(case: Case, token: Token) -> Token | None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from hangdoc.diagnosis.blame.company import in_company
+from hangdoc.diagnosis.blame.company import in_company, left_company
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
@@ -120,7 +120,11 @@ def _by_condition_on_rank(_case: Case, options: list[_Option]) -> tuple[_Option,
 
 def _by_company(case: Case, options: list[_Option]) -> tuple[_Option, str] | None:
     """(the only option whose culprits are alone in their call, the reason in words): each other option's call is one
-    that most ranks of a larger group made as well."""
+    that most ranks of a larger group made as well. Or they alone left out what most of these made before theirs."""
+    left = [(o, ranks) for o in options if (ranks := left_company(case, o.alignment.first))]
+    if len(left) == 1:
+        option, ranks = left[0]
+        return option, f"{ranks_text(ranks)} made such a call first"
     company = [in_company(case, o.alignment.first) for o in options]
     alone = [o for o, ranks in zip(options, company, strict=True) if not ranks]
     if len(alone) != 1:

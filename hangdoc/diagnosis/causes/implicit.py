@@ -135,18 +135,24 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
         ],
-        [_fix(gap) if not blame.found.came_before else _FIX_BEFORE, cure],
+        _FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
         finding.doubt,
     )
 
 
+_FIX_QUIET = (
+    "let all ranks decide alike which rounds communicate: all_reduce what the condition tests, or count rounds, which "
+    "are the same on every rank"
+)
 _FIX_BEFORE = (
     "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
     "only, a module that one rank skipped, an exception that it caught"
 )
 
 
-def _fix(gap: Gap) -> Message:
+def _how_to_fix(blame: Blame[Diverged], gap: Gap) -> Message:
+    if blame.found.came_before:
+        return _FIX_BEFORE
     if gap.mine and gap.theirs and user_stack(gap.mine.stack) == user_stack(gap.theirs.stack):
         return "let every rank reach it, or none: look at what is called on some ranks only"
     line = place(gap.token.frame) or "that line"

@@ -18,6 +18,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
+from hangdoc.diagnosis.condition.left_instead import left_instead
 from hangdoc.diagnosis.condition.loop_counts import (
     began_same_round,
     fell_out,
@@ -71,6 +72,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
+    possible = left_instead(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 

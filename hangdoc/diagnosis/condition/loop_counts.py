@@ -26,6 +26,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -263,7 +264,8 @@ def goes_round_alike(case: Case, loop: BranchPoint) -> bool:
 
 def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: tuple[Token | None, ...]) -> bool:
     """True if the loop calls its items, and the ranks that left have called as many from there each time before, as
-    the others did: such items are parts of a program, whose number stays. ``tokens[i]`` is the call of side i.
+    the others did: such items are parts of a program, whose number stays. ``tokens[i]`` is the call of side i. Without
+    a record of the calls, those of a forward() are taken for the parts of a model.
 
     Example: `for layer in self.layers: ⏎ if keep(): ⏎ x = layer(x)`, with calls [3, 3, 3, 2] → True; [2] → False.
     """
@@ -271,6 +273,8 @@ def is_over_parts(case: Case, loop: BranchPoint, left: tuple[int, ...], tokens: 
     if tree is None or missing is None or not calls_its_items(tree, loop.guard.line) or ways_out(tree, loop.guard.line):
         return False
     programs, other = _programs(case, left), case.programs.get(missing.rank)
+    if not case.programs:
+        return loop.function in names("module_forward")
     if not programs or other is None:
         return False
     usual = set(runs(other.tokens, loop, missing.site)[:-1])

@@ -1,0 +1,109 @@
+"""Which loop a side has left, where the condition around it went alike on all ranks.
+
+Once a side is in the next round of the loop that all are in, the condition that leads the other side to its call was
+decided in the round before. What only counts the rounds was the same there: the sides took it alike. Then the first has
+left a loop further in. Example, rank 1 at line 2 in the next step, the others in generate():
+
+    1  for step in range(steps):
+    2      train(step)
+    3      if step % cfg.every == 0:
+    4          generate()             # for position in range(longest): …, with a break
+
+gives `for position in range(longest):`, not `if step % cfg.every == 0:`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import guards_of_last_round
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards, way_out_guards
+from hangdoc.diagnosis.source.values import SideRanks, sides_differ
+from hangdoc.model.process import Frame, Stack
+
+_MOST_CALLS = 256
+"""Since the loop was left, looked through; chosen by hand."""
+
+
+def left_instead(
+    case: Case,
+    tokens: tuple[Token | None, Token | None],
+    possible: Sequence[BranchPoint],
+    sides: tuple[Stack, Stack],
+    ranks: SideRanks,
+) -> list[BranchPoint]:
+    """``possible``; where its first is a condition that went alike on both sides, the loops that one side has left."""
+    first = possible[0] if possible else None
+    if first is None or first.guard.kind not in CONDITIONS or first.rank_like or first.differs or first.both_arms:
+        return list(possible)
+    if not _goes_alike(case, first, ranks):
+        return list(possible)
+    inside = first.guarded
+    swapped = (sides[1 - inside], sides[inside])
+    loops = [p for p in guards_of_last_round(case.sources, swapped) if p.uneven and not is_library(_at(p))]
+    loops = [p for p in loops if _came_out_of(case, tokens[1 - inside], tokens[inside], p)]
+    ending = [p for p in loops if _can_end_early(case, p)]
+    loops = ending or loops[: len(loops) == 1]
+    if not loops:
+        return list(possible)
+    alike = (first.file, first.guard.place)
+    rest = [p for p in possible if (p.file, p.guard.place) != alike]
+    return [*(replace(p, guarded=inside) for p in loops), *rest]
+
+
+def _at(point: BranchPoint) -> Frame:
+    return Frame(point.file, point.line, point.function)
+
+
+def _goes_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests what counts the rounds of a loop around it, and besides only what is set once for the
+    job. A value that was seen to differ is another story."""
+    tree = case.sources.function(point.file, point.guard.line)
+    around = guards(tree, point.guard.line) if tree is not None else []
+    rounds = {name for guard in around if guard.kind == "loop" for name in guard.rounds}
+    others = [name for name in point.guard.names if name not in rounds]
+    if len(others) == len(point.guard.names):
+        return False
+    seen = {name: sides_differ(case.values.of(point.file, point.function, name), ranks) for name in others}
+    return all(
+        differs is False or (differs is None and (name.isupper() or pattern("job_setting").search(name)))
+        for name, differs in seen.items()
+    )
+
+
+def _can_end_early(case: Case, loop: BranchPoint) -> bool:
+    """True for a `while`, and for a loop with a `break` or `return`."""
+    tree = case.sources.function(loop.file, loop.guard.line)
+    way_out = tree is not None and bool(way_out_guards(tree, loop.guard.line))
+    return way_out or loop.guard.condition.startswith("while ")
+
+
+def _came_out_of(case: Case, outside: Token | None, inside: Token | None, loop: BranchPoint) -> bool:
+    """True if the side outside made a call in the loop, and the other side's calls since then were all made in it: both
+    were in one execution of it. Where no calls are recorded, as far as is known."""
+    if outside is None or inside is None:
+        return False
+    mine, theirs = case.programs.get(outside.rank), case.programs.get(inside.rank)
+    if mine is None or theirs is None:
+        return True
+    way = _way_into(inside, loop)
+    before = mine.tokens[max(0, outside.order - _MOST_CALLS) : max(0, outside.order)]
+    since = next((n for n, token in enumerate(reversed(before)) if _way_into(token, loop) == way), None)
+    if way is None or since is None or inside.order < since:
+        return False
+    return all(_way_into(token, loop) == way for token in theirs.tokens[inside.order - since : inside.order])
+
+
+def _way_into(token: Token, loop: BranchPoint) -> tuple[tuple[str, int], ...] | None:
+    """The lines by which the program came to the loop that the call was made in; None for a call outside of it."""
+    for n, frame in enumerate(token.stack):
+        if frame.file == loop.file and plain(frame.function) == loop.function and loop.guard.holds(frame.line):
+            return tuple((caller.file, caller.line) for caller in token.stack[n + 1 :])
+    return None
