@@ -4,8 +4,8 @@
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``candidates``        every guard at which the two stacks can have diverged
 ``as_called``         the values of a callee's condition, by what both sides' callers show of it
-``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``raised``
-                      conditions elsewhere: around what made an object, a context, a model's way, what a metric holds,
+``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``logged``, ``raised``
+                      conditions elsewhere: around what made an object, a context, a model's way, what a metric holds, what is logged,
                       an exception
 ``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
