@@ -4,9 +4,9 @@
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``candidates``        every guard at which the two stacks can have diverged
 ``as_called``         the values of a callee's condition, by what both sides' callers show of it
-``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``logged``, ``raised``
-                      conditions elsewhere: around what made an object, a context, a model's way, what a metric holds, what is logged,
-                      an exception
+``made_objects``, ``registered``, ``contexts``, ``in_forward``, ``filled``, ``logged``, ``raised``
+                      conditions elsewhere: around what made an object, what gave a library its handler, a context, a
+                      model's way, what a metric holds, what is logged, an exception
 ``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
