@@ -26,6 +26,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_over_parts,
     left_early,
 )
+from hangdoc.diagnosis.condition.planned import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
@@ -323,6 +324,7 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         or _is_over_parts(case, gap, possible[0], alignment)
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
+        or plans_rounds_alike(case, possible[0], (gap.mine, gap.theirs), (alignment.culprits, others_in(alignment)))
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
 
