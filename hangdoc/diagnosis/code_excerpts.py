@@ -84,6 +84,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
     yield _Note(point.file, point.guard.line, "" if doubted else _ways(point, sides), condition=condition)
     if point.made:
         yield _Note(point.file, point.line, f"makes {point.made}")
+    if point.registered and point.line != point.guard.line:
+        yield _Note(point.file, point.line, f"registers {point.registered}()")
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

@@ -47,6 +47,8 @@ def condition_text(
         return [condition, " decides which rounds communicate, and was decided by each rank for itself"]
     if kind in CONDITIONS:
         made = f", under which {point.made} is made," if point.made else ""
+        if point.registered and point.line != point.guard.line:
+            made = f", under which {point.registered}() is registered,"
         return [condition, made, _truth(case, point, gap, here, there)]
     if kind == "match":
         return [condition, " was taken on ", Ranks(here), " and not on ", Ranks(there)]
@@ -111,7 +113,11 @@ def may_run_another(case: Case, point: BranchPoint | None) -> bool:
 
 def has_namesakes(case: Case, point: BranchPoint) -> bool:
     """The same, though every rank has run the one of the guard before: it may have been another one this time."""
-    return point.level > 0 and not (point.made or point.given) and case.sources.methods(point.function) > 1
+    return (
+        point.level > 0
+        and not (point.made or point.registered or point.given)
+        and case.sources.methods(point.function) > 1
+    )
 
 
 def _all_have_run(case: Case, point: BranchPoint) -> bool:

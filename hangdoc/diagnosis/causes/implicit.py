@@ -16,6 +16,7 @@ from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_th
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -23,7 +24,7 @@ from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implic
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
-from hangdoc.model.message import Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
 _MOST_CHOICES = 3
@@ -241,18 +242,24 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if here is None or there is None or here.stage == there.stage:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
+    if (logged := _one_value_more(case, blame, gap)) is not None:
+        return logged
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     stops = stops_of_stages(case)
+    conditions = _logged_under(case, gap) if not case.programs and not stops else []
     more: Message = ""
     if not case.programs:
+        reduces = not has_role(gap.mine.stack, Role.LOGGED) and has_role(gap.theirs.stack, Role.LOGGED)
+        longer = others if reduces else culprits
         more = [
             ". Or ",
-            Ranks(culprits),
+            Ranks(longer),
             " ",
-            Verb(culprits, "makes", "make"),
+            Verb(longer, "makes", "make"),
             " one call more in a stage that all of ",
         ]
         more = [more, "them go through: one value more that is logged or gathered there"]
+        more = [more, ", by ", Joined(conditions, " or ")] if conditions else more
     return Finding(
         "HD109",
         sentence(
@@ -275,6 +282,52 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         "(all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
         "one more call of the stage before looks the same" if not case.programs or _goes_on_alike(case, gap) else "",
     )
+
+
+def _one_value_more(case: Case, blame: Blame[Diverged], gap: Gap) -> Finding | None:
+    """HD109 of ranks that reduce logged values in a stage that the others have come out of, by their calls.
+
+    Example: rank 0 went from validating on to training, rank 1 reduces another metric of that validation.
+    """
+    assert gap.mine is not None and gap.theirs is not None
+    culprits, others = blame.culprits, others_of(case, blame)
+    logs_more = has_role(gap.mine.stack, Role.LOGGED)
+    here, out = (gap.mine, gap.theirs) if logs_more else (gap.theirs, gap.mine)
+    program, still = case.programs.get(out.rank), stage(here.stack)
+    if not has_role(here.stack, Role.LOGGED) or program is None or out.order < 1 or still is None:
+        return None
+    before = stage(program.token(out.order - 1).stack)
+    if before is None or before.stage != still.stage:
+        return None
+    inside, gone = (culprits, others) if logs_more else (others, culprits)
+    conditions = _logged_under(case, gap)
+    more = "more" if logs_more else "fewer"
+    return Finding(
+        "HD109",
+        sentence(
+            [
+                [Does(culprits, "logs", "log"), f" {more} values that the ranks reduce than "],
+                [Ranks(others), f" while {still.words}, below ", place(gap.mine.frame)],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [
+                [Does(gone, "has", "have"), f" finished {still.words}, and ", words(here.stack) or here.op],
+                [" is one call longer on ", Ranks(inside)],
+            ],
+            ["what is logged depends on ", Joined(conditions, " and ")] if conditions else "",
+        ),
+        "log the same values on every rank (zero, or the last one, where there is nothing to log), or log without "
+        "sync_dist and reduce the counts instead",
+        "a hook that ran more often there looks the same",
+    )
+
+
+def _logged_under(case: Case, gap: Gap) -> list[Condition]:
+    """The user's conditions under which values are logged, where one of the sides reduces such values."""
+    reduces = any(has_role(token.stack, Role.LOGGED) for token in (gap.mine, gap.theirs) if token is not None)
+    return logged_under(case.sources) if reduces else []
 
 
 def _goes_on_alike(case: Case, gap: Gap) -> bool:

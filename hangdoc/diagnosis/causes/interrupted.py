@@ -129,7 +129,7 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
 
 def _is_telling(point: BranchPoint) -> bool:
     """True if the condition's own values show that the sides took it differently."""
-    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made)
+    return point.differs or point.rank_like or point.both_arms or bool(point.given or point.made or point.registered)
 
 
 def _left(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Caught]:

@@ -4,12 +4,13 @@
 ``stack_comparison``  which of two stacks is further on, and the guards around a frame of it
 ``candidates``        every guard at which the two stacks can have diverged
 ``as_called``         the values of a callee's condition, by what both sides' callers show of it
-``made_objects``, ``contexts``, ``in_forward``, ``filled``, ``raised``
-                      conditions elsewhere: around what made an object, a context, a model's way, what a metric holds,
-                      an exception
+``made_objects``, ``registered``, ``contexts``, ``in_forward``, ``filled``, ``logged``, ``raised``
+                      conditions elsewhere: around what made an object, what gave a library its handler, a context, a
+                      model's way, what a metric holds, what is logged, an exception
 ``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
+``planned``           how often a library's loop is to go round, by its own values
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 

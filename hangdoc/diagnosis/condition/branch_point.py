@@ -43,6 +43,8 @@ class BranchPoint:
     """It is a library's, which the user's code only runs."""
     made: str = ""
     """The class of the object that is made under it, where the call is in a method of that object."""
+    registered: str = ""
+    """The handler that is registered under it, where the call is in that handler."""
     quiet: bool = False
     """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()

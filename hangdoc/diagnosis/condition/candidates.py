@@ -29,6 +29,7 @@ from hangdoc.diagnosis.condition.as_called import values_as_called
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
+from hangdoc.diagnosis.condition.registered import registered_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
     OF_LIBRARY,
@@ -222,7 +223,8 @@ def _in_own_calls(
 def _around_makers(
     sources: Sources, values: Values, ways: tuple[Stack, Stack], at: int, ranks: SideRanks
 ) -> list[BranchPoint]:
-    """The conditions on the rank under which the objects were made whose methods only one side is in.
+    """The conditions on the rank under which the objects were made, or the handlers registered, that only one side is
+    in; and the filters of the events for which a handler was registered.
 
     Where both sides are in such objects, made in the two arms of one condition, it only says that they differ.
     """
@@ -232,6 +234,14 @@ def _around_makers(
             points = (_scored(sources, values, g, made.frame, side, ranks, outside=False) for g in made.guards)
             known = (replace(p, level=made.level, made=made.name) for p in points if p is not None and p.rank_like)
             found += known
+        for line in registered_on_the_way(sources, ways[side], ways[1 - side], at):
+            points = (_scored(sources, values, g, line.frame, side, ranks, outside=False) for g in line.around)
+            found += (
+                replace(p, level=line.level, registered=line.name) for p in points if p is not None and p.rank_like
+            )
+            if line.filter is not None:
+                point = branch_point(line.filter, line.frame, side, PLAIN, level=line.level)
+                found.append(replace(point, registered=line.name))
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
 

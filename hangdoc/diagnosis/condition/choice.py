@@ -28,11 +28,13 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_over_parts,
     left_early,
 )
+from hangdoc.diagnosis.condition.planned import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
+from hangdoc.diagnosis.source.fixed import is_over_fixed
 from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
 from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
 from hangdoc.diagnosis.source.queries import raises, works_before
@@ -354,12 +356,22 @@ def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: l
         or (possible[0].guarded == 0 and never_called_there(case, gap, ranks[1]))
         or _tests_by_calling(possible[0], skipped)
         or goes_round_alike(case, possible[0])
+        or _is_over_fixed(case, possible[0])
         or _is_over_parts(case, gap, possible[0], alignment)
         or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
         or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
         or _skips_within_round(case, gap, possible[0], alignment)
+        or plans_rounds_alike(case, possible[0], (gap.mine, gap.theirs), (alignment.culprits, others_in(alignment)))
     )
     return [skipped, *(p for p in possible if p is not skipped)] if better else possible
+
+
+def _is_over_fixed(case: Case, loop: BranchPoint) -> bool:
+    """True if the loop goes over what the program writes out and never changes, to its end."""
+    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
+    if tree is None or ways_out(tree, loop.guard.line):
+        return False
+    return is_over_fixed(case.sources, tree, loop.guard.line)
 
 
 def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:

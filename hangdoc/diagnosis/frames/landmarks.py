@@ -23,6 +23,8 @@ class Role(Enum):
     """Process groups are made, and whoever calls it knows that."""
     JOINED = "joined"
     """The rank is through with its inputs, and answers the steps of those that are not (Join)."""
+    LOGGED = "logged"
+    """Values that user code has logged are reduced."""
 
 
 @dataclass(frozen=True, slots=True)

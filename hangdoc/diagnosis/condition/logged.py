@@ -1,0 +1,119 @@
+"""Why one rank has more values to reduce than another: the conditions under which the user's code logs a value that is
+reduced over the ranks.
+
+The call is made in one hook and the reduction runs in another, so no stack shows the line. Example:
+
+    def validation_step(self, batch, batch_idx):
+        if positive.any():
+            self.log("recall", recall, sync_dist=True)    # a rank without positives reduces one value less
+
+A dictionary that is logged says as much by its keys: `log_dict({k: v for k, v in scores.items() if seen[k]}, …)`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+
+_MOST = 2
+"""Conditions; more of them say nothing. Chosen by hand."""
+
+
+def logged_under(sources: Sources) -> list[Condition]:
+    """The conditions under which values are logged that the ranks reduce together; [] where there are none, or too many
+    to tell."""
+    found: dict[Condition, None] = {}
+    for file in sources.files():
+        if is_library(Frame(file, 0, "")):
+            continue
+        for _, tree in sources.trees(file):
+            for call in ast.walk(tree):
+                if isinstance(call, ast.Call) and _is_reduced(call):
+                    found.update(dict.fromkeys(_of_call(sources, file, tree, call)))
+    return list(found) if len(found) <= _MOST else []
+
+
+def _is_reduced(call: ast.Call) -> bool:
+    """True for `self.log("loss", loss, sync_dist=True)`, and for what another variable decides: `sync_dist=many`."""
+    given = (word.value for word in call.keywords if word.arg in names("reduces_logged"))
+    return last_name(call.func) in names("logs_value") and any(
+        not (isinstance(value, ast.Constant) and not value.value) for value in given
+    )
+
+
+def _of_call(sources: Sources, file: str, tree: ast.AST, call: ast.Call) -> Iterator[Condition]:
+    """The conditions around the call, and those that decide the keys of what it logs."""
+    yield from _around(file, tree, call.lineno)
+    function = enclosing_function(tree, call.lineno)
+    loops = (n for n in ast.walk(function) if isinstance(n, ast.For) and call in ast.walk(n))
+    for given in [*call.args, *(loop.iter for loop in loops)]:
+        yield from _of_keys(sources, file, function, given)
+
+
+def _around(file: str, tree: ast.AST, line: int) -> Iterator[Condition]:
+    for guard in guards(tree, line):
+        if guard.kind in CONDITIONS and not _is_alike(guard.condition):
+            yield Condition(guard.condition, file, guard.line)
+
+
+def _is_alike(condition: str) -> bool:
+    return any(pattern(kind).search(condition) for kind in ("same_everywhere", "same_in_a_stage"))
+
+
+def _of_keys(sources: Sources, file: str, function: ast.AST, given: ast.expr) -> Iterator[Condition]:
+    """The conditions that decide the keys of a dictionary: of `scores`, and of what makes it.
+
+    Example: `scores = self.recall.per_class()`, which returns `{n: … for n in names if self.seen[n]}` → that `if`.
+    """
+    if isinstance(given, ast.Name):
+        made = [n.value for n in ast.walk(function) if isinstance(n, ast.Assign) and given.id in _targets(n)]
+        yield from _filled(file, function, given.id)
+    else:
+        made = [given]
+    for node in (each for value in made for each in ast.walk(value)):
+        if isinstance(node, ast.DictComp):
+            yield from _filters(file, node)
+        elif isinstance(node, ast.Call):
+            for where, body in sources.functions(last_name(node.func)):
+                if not is_library(Frame(where, 0, "")):
+                    yield from _of_result(where, body)
+
+
+def _of_result(file: str, body: ast.FunctionDef) -> Iterator[Condition]:
+    """The conditions that decide the keys of the dictionary that a function returns."""
+    returned = [n.value for n in ast.walk(body) if isinstance(n, ast.Return) and n.value is not None]
+    kept = {value.id for value in returned if isinstance(value, ast.Name)}
+    made = [n.value for n in ast.walk(body) if isinstance(n, ast.Assign) and kept & _targets(n)]
+    for value in [*returned, *made]:
+        if isinstance(value, ast.DictComp):
+            yield from _filters(file, value)
+    for name in sorted(kept):
+        yield from _filled(file, body, name)
+
+
+def _filters(file: str, made: ast.DictComp) -> Iterator[Condition]:
+    for test in (test for part in made.generators for test in part.ifs):
+        if not _is_alike(text_of(test)):
+            yield Condition(f"if {text_of(test)}", file, test.lineno)
+
+
+def _filled(file: str, function: ast.AST, name: str) -> Iterator[Condition]:
+    """The conditions around `scores["recall"] = …` in the function."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Assign):
+            continue
+        keys = (key.value for key in node.targets if isinstance(key, ast.Subscript))
+        if any(isinstance(owner, ast.Name) and owner.id == name for owner in keys):
+            yield from _around(file, function, node.lineno)
+
+
+def _targets(node: ast.Assign) -> set[str]:
+    return {target.id for target in node.targets if isinstance(target, ast.Name)}

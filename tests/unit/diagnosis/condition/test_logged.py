@@ -1,0 +1,72 @@
+"""On which conditions does it depend which values the ranks reduce together?"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.condition.logged import logged_under
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/home/me/module.py"
+
+
+def conditions(text: str, file: str = FILE) -> list[tuple[str, int]]:
+    sources = Sources((SourceText(file, "<module>", 1, textwrap.dedent(text).strip("\n")),))
+    return [(each.source, each.line) for each in logged_under(sources)]
+
+
+def test_around_the_call() -> None:
+    hook = """
+    def validation_step(self, batch):
+        self.log("loss", loss, sync_dist=True)
+        if positive.any():
+            self.log("recall", recall, sync_dist=True)
+    """
+    assert conditions(hook) == [("if positive.any():", 3)]
+    assert conditions(hook, "/venv/lib/python3.11/site-packages/somelib/module.py") == []
+
+
+@pytest.mark.parametrize("argument", ["", ", sync_dist=False"])
+def test_not_of_what_each_rank_keeps(argument: str) -> None:
+    assert conditions(f'if positive.any():\n    self.log("recall", recall{argument})') == []
+
+
+@pytest.mark.parametrize("condition", ["self.trainer.sanity_checking", "batch_idx % 10 == 0", "stage == 'test'"])
+def test_not_what_is_alike_on_all_ranks(condition: str) -> None:
+    assert conditions(f'if {condition}:\n    self.log("recall", recall, sync_dist=True)') == []
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "return {n: self.hits[n] for n in NAMES if self.seen[n]}",
+        "out = {n: self.hits[n] for n in NAMES if self.seen[n]}\n            return out",
+        "out = {}\n            for n in NAMES:\n"
+        "                if self.seen[n]:\n                    out[n] = 1\n            return out",
+    ],
+)
+@pytest.mark.parametrize(
+    "call",
+    [
+        "self.log_dict(self.recall.table(), sync_dist=True)",
+        "scores = self.recall.table()\n            self.log_dict(scores, sync_dist=True)",
+        "for name, value in self.recall.table().items():\n                self.log(name, value, sync_dist=True)",
+    ],
+)
+def test_the_keys_of_a_dictionary(made: str, call: str) -> None:
+    found = conditions(f"""
+    class Recall:
+        def table(self):
+            {made}
+    class Module:
+        def on_validation_epoch_end(self):
+            {call}
+    """)
+    assert [text.rstrip(":") for text, _ in found] == ["if self.seen[n]"]
+
+
+def test_too_many_say_nothing() -> None:
+    assert conditions("".join(f'if seen[{n}]:\n    self.log("r", r, sync_dist=True)\n' for n in range(3))) == []
