@@ -66,8 +66,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
-    counts = _calls_in_loop(case, blame)
-    if early and fell_out(case, loop, culprits, gap.mine):
+    counts = _calls_in_loop(case, blame) if not loop.own_arm else None
+    if early and not loop.own_arm and fell_out(case, loop, culprits, gap.mine):
         return None
     if not early and counts is not None and not counts.theirs:
         return None  # the others have no such call in any of their rounds
@@ -247,6 +247,11 @@ def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bo
 
 
 def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
+    if loop.own_arm:
+        return [
+            [cited(loop.guard, loop.file), " ended on ", Ranks(left), ", and ", Ranks(inside)],
+            [" ", Verb(inside, "expects", "expect"), " another round of it"],
+        ]
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
@@ -270,6 +275,8 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...]) -> Message:
 
 
 def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
+    if loop.own_arm:
+        return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if loop.guard.condition.startswith("while "):
         return stop
