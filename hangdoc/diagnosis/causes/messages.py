@@ -302,7 +302,8 @@ def _ended_at(case: Case, stack: Stack) -> Condition | None:
         loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
         if tree is not None and loop is not None:
             out = [Condition(text, frame.file, line) for line, text in ways_out(tree, loop.line)]
-            return next((each for each in reversed(on_the_way) if each in out), left[0] if len(out) == len(left) == 1 else None)
+            only = left[0] if len(out) == len(left) == 1 else None
+            return next((each for each in reversed(on_the_way) if each in out), only)
     return None
 
 

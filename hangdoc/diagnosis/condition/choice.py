@@ -145,9 +145,9 @@ def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoin
     """What can have kept the culprits from the call in their own arm of a condition: what is around it in that arm, and
     what leads to the arms of both sides.
 
-    The condition that chooses between the arms is not the reason, since the other arm has such a call as well. Examples:
-    of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`; of `if main: lead() ⏎ else: follow()`,
-    in which rank 0 has left lead() and its `while busy:` → that loop.
+    The condition that chooses between the arms is not the reason, since the other arm has such a call as well.
+    Examples: of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`; of `if main: lead() ⏎ else:
+    follow()`, in which rank 0 has left lead() and its `while busy:` → that loop.
     """
     mine = stack_of(case, gap.mine, ranks[0])
     own = diverging_guards(case.sources, case.values, (mine, gap.token.stack), (ranks[0], ranks[0]))

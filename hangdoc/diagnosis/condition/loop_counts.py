@@ -15,6 +15,7 @@ executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left ear
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,6 +25,7 @@ from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
@@ -340,14 +342,25 @@ def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) ->
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
     """The condition at which a side left the loop, where its source shows no other way out.
 
-    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once.
-    Example: `while True: ⏎ if done: ⏎ break` → `if done:`.
+    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once,
+    and so does one that counts to a setting. Examples: `while True: ⏎ if done: ⏎ break` → `if done:`; `for _ in
+    range(cfg.steps): ⏎ if done: ⏎ break` → the same.
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
-    if tree is None or len(out) != 1 or not (ends_alike(tree, loop.guard.line) or loop.guard.in_header):
+    alike = tree is not None and (ends_alike(tree, loop.guard.line) or _counts_to_setting(case, loop))
+    if len({guard.condition for guard in out}) != 1 or not (alike or loop.guard.in_header):
         return None
     return replace(loop, guard=out[0], uneven=False)
+
+
+def _counts_to_setting(case: Case, loop: BranchPoint) -> bool:
+    """True for `for … in range(…)` of settings, no value of which is seen to differ."""
+    names = [name for name in loop.guard.names if name != "range"]
+    if not re.search(r" in range\([\w., ]+\):$", loop.guard.condition) or not names:
+        return False
+    seen = (case.values.of(loop.file, loop.function, name) for name in names)
+    return all(pattern("setting").search(name) for name in names) and all(len(set(v.values())) <= 1 for v in seen)
 
 
 def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
