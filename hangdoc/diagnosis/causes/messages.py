@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
@@ -138,9 +138,9 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     if alone.kind in MESSAGES and alone.peer is None:
         return _peer_unseen(case, blame, alone)
     first = _waiter(case, blame)
-    if first is None or first.peer is None:
+    if first is None:
         return None
-    peer = first.peer
+    peer = first.peer if first.peer is not None else blame.culprits[0]
     last = _last_message(case, peer, first.rank)
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
@@ -169,12 +169,13 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
     ]
     skipped = blame.found.skipped
     robbed = (a for a in waiting if skipped is not None and a.rank == skipped.peer)
-    return next(robbed, next(iter(waiting), None))
+    of_anyone = (a for a in case.activities.values() if is_from_anyone(a))
+    return next(robbed, next(iter(waiting), next(of_anyone, None)))
 
 
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
-    any_source = "anysource" in (alone.op or "")
+    any_source = is_from_anyone(alone)
     return Finding(
         "HD202",
         sentence(
@@ -195,6 +196,12 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
 def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: int | None) -> Message:
     """How many messages the waiter expects of its peer, and how many the peer has issued."""
     rank = waiter.rank
+    if is_from_anyone(waiter):
+        others = tuple(r for r in sorted(case.activities) if r not in (rank, peer))
+        most = max(messages_sent(case, r, rank) for r in others)
+        fewer = messages_sent(case, peer, rank)
+        sent: Message = [Ranks(others), f" sent it {most} each, rank {peer} {fewer}"]
+        return [f"rank {rank} takes a message of any rank: ", sent]
     if here is not None and there is not None:
         to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
         return (
