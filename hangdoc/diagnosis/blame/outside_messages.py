@@ -6,6 +6,7 @@ receives of the program's own. Which rank a message is for, a stack seldom shows
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import takewhile
 
@@ -50,7 +51,9 @@ def left_the_exchange(case: Case) -> Blame[Diverged] | None:
     robbed = [rank for rank, peer in peers.items() if peer in outside]
     if not inside or len(outside) >= len(inside) or (not robbed and set(peers.values()) != {None}):
         return None
-    sides = (case.activities[outside[0]].stack, case.activities[(robbed or inside)[0]].stack)
+    places = Counter(case.activities[rank].where for rank in robbed or inside)
+    usual = max(robbed or inside, key=lambda rank: places[case.activities[rank].where])  # others may be a loop further
+    sides = (case.activities[outside[0]].stack, case.activities[usual].stack)
     points = diverging_guards(case.sources, case.values, sides, (outside, tuple(inside)))
     left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
     found = _outside(case, inside, _EXCHANGE) if left and not _in_one_loop(case, *sides) else None

@@ -76,9 +76,9 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     out = _way_out(case, loop, left)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
     token = gap.theirs if early else gap.mine
-    doubt = other.doubt or (
-        _ITS_ITERATOR if out and token is not None and _asks_own_iterator(loop, token.stack) else ""
-    )
+    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
+    if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
+        doubt = _ITS_ITERATOR
     return Finding(
         "HD102",
         sentence(
@@ -104,6 +104,7 @@ def _dropped(conditions: list[Condition]) -> Message:
     return ["what it goes over may leave items out by ", Joined(conditions, " and ")] if conditions else ""
 
 
+_TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
 

@@ -30,6 +30,7 @@ from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.loops import (
+    calls_again_after,
     calls_its_items,
     ends_alike,
     fixed_rounds,
@@ -349,6 +350,8 @@ def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
     tree = case.sources.function(loop.file, loop.guard.line)
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
     alike = tree is not None and (ends_alike(tree, loop.guard.line) or _counts_to_setting(case, loop))
+    if tree is not None and loop.own_arm:
+        alike = alike or calls_again_after(tree, loop.guard.line, loop.line)
     if len({guard.condition for guard in out}) != 1 or not (alike or loop.guard.in_header):
         return None
     return replace(loop, guard=out[0], uneven=False)
