@@ -91,6 +91,8 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:
     """'True on rank 0, False on rank 1', the culprits' side first; '' for what is no choice of two ways."""
     guard = point.guard
+    if point.own_arm:
+        return ["ended on ", Ranks(sides[1 - point.guarded])] if guard.kind == "loop" else ""
     if guard.kind in CONDITIONS:
         here, there = str(guard.taken), str(not guard.taken)
     elif guard.kind == "loop":

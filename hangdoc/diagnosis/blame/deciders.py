@@ -19,7 +19,6 @@ from hangdoc.diagnosis.blame.divergences import (
     compare_places,
     decide,
     differing_call,
-    outside_the_schedule,
 )
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
@@ -40,6 +39,7 @@ from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_requ
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
 from hangdoc.diagnosis.blame.on_the_gpu import stuck_device
 from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
+from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
@@ -231,9 +231,9 @@ def other_micro_batches(inquiry: Inquiry) -> Blame[WaitCycle] | Blame[UnevenMicr
 
 
 def outside_schedule(inquiry: Inquiry) -> Blame[Diverged] | None:
-    """Ranks that left the steps of a pipeline. Before the graph, in which a neighbor waits for a message of theirs, or
-    no source shows whose."""
-    return outside_the_schedule(inquiry.case)
+    """Ranks that left the steps of a pipeline, or a loop of messages. Before the graph, in which a neighbor waits for a
+    message of theirs, or no source shows whose."""
+    return outside_the_schedule(inquiry.case) or left_the_exchange(inquiry.case)
 
 
 def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingRequest] | Blame[ThreadWait] | None:

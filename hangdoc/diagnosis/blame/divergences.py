@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import takewhile
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
@@ -28,11 +27,8 @@ from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
-from hangdoc.diagnosis.frames.stacks import same_place, user_stack
-from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
-from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.operations import operation
-from hangdoc.model.process import Stack
 
 _FEW = 3
 """Culprits are few, so that the others' way is surely the right one, up to one in this many ranks; chosen by hand."""
@@ -43,44 +39,6 @@ def differing_call(case: Case) -> Blame[Disagreement] | None:
     communicating = any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values())
     found = disagreement(case) if communicating or case.graph.stuck else None
     return blamed_by_precedent(case, found) if found is not None else None
-
-
-def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
-    """The ranks that are in a collective while the others wait in the schedule of the pipeline that all of them are
-    stages of; None where histories tell more.
-
-    Example: ranks 0 and 1 are in `schedule.step()`, rank 2 in the barrier after the loop of steps → rank 2.
-    """
-    kinds = {rank: activity.kind for rank, activity in case.activities.items()}
-    inside = [rank for rank, kind in kinds.items() if kind in MESSAGES]
-    if case.programs or len(inside) < 2 or set(kinds.values()) - MESSAGES != {ActivityKind.IN_COLLECTIVE}:
-        return None
-    stacks = [case.activities[rank].stack for rank in inside]
-    if not _all_groups_are_whole(case) or not all(map(is_in_schedule, stacks)):
-        return None
-    shared = _shared_part(stacks)
-    steps = {
-        rank: replace(
-            case.activities[rank], kind=ActivityKind.IN_COLLECTIVE, op=_STEP, stack=(*below_user(stack), *shared)
-        )
-        for rank, stack in zip(inside, stacks, strict=True)
-    }
-    for history in from_stacks({**case.activities, **steps}) if shared else ():
-        candidates = repairs(history)
-        if candidates:
-            return decide(case, candidates, proved=True)
-    return None
-
-
-_STEP = "schedule.step"
-
-
-def _shared_part(stacks: list[Stack]) -> Stack:
-    """The user's frames that all these stacks have in common, from the outermost on: further in, each stage has a line
-    of its own."""
-    ways = [tuple(reversed(user_stack(stack))) for stack in stacks]
-    shared = takewhile(lambda frames: all(same_place(frames[0], each) for each in frames), zip(*ways, strict=False))
-    return tuple(reversed([frames[0] for frames in shared]))
 
 
 def compare_places(case: Case) -> Blame[Diverged] | None:
@@ -226,7 +184,7 @@ def _alternatives_of_stacks(
     theirs_alone = bool(points) and points[0].rank_like and points[0].guarded == 0
     if not found and not tied and not theirs_alone:
         found = others_if_rooted(history, culprits)
-    of_all = _all_groups_are_whole(case) or _are_in_whole_group(case, history)
+    of_all = all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
     passed = _others_passed_it(case, chosen) and not has_pending(case, chosen)
@@ -235,7 +193,7 @@ def _alternatives_of_stacks(
     return found
 
 
-def _all_groups_are_whole(case: Case) -> bool:
+def all_groups_are_whole(case: Case) -> bool:
     """True if the store lists no group, of those that communicate, that leaves a rank out: then whichever group a call
     was given, it is one of all ranks."""
     made = _groups_made(case)

@@ -23,7 +23,9 @@ from hangdoc.diagnosis.messages.faults import (
 )
 from hangdoc.diagnosis.messages.late import is_on_its_way, left_out_of_a_round
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.model.kinds import MESSAGES, Confidence
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.wording import ranks_text
 
@@ -146,12 +148,55 @@ def _without_partners(case: Case) -> Blame[MissingPartner] | None:
     )
 
 
+_FEWEST_EACH = 3
+"""Messages of each of the other ranks before one less is odd; chosen by hand."""
+
+
+def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
+    """The one rank that has sent a message less to the rank that takes them from anyone, where all others, several,
+    have sent it equally many.
+
+    Example: rank 0 waits in a recv from any rank, ranks 1 and 2 have sent it 7 messages, rank 3 has sent it 6, and all
+    of them wait for rank 0 → rank 3.
+    """
+    waiting = [rank for rank, activity in case.activities.items() if is_from_anyone(activity)]
+    senders = [rank for rank in case.activities if rank not in waiting]
+    journals = [case.ranks[rank].journal for rank in senders]
+    if len(waiting) != 1 or len(senders) <= 2 or not all(case.graph.on(rank) & set(waiting) for rank in senders):
+        return None
+    if not all(journal is not None and journal.has_all_messages for journal in journals):
+        return None
+    sent = {rank: messages_sent(case, rank, waiting[0]) for rank in senders}
+    usual = max(sent.values())
+    fewer = [rank for rank, count in sent.items() if count != usual]
+    if usual < _FEWEST_EACH or len(fewer) != 1 or sent[fewer[0]] != usual - 1:
+        return None
+    sure = f"all others have sent rank {waiting[0]} {usual} messages, and rank {fewer[0]} has sent it {usual - 1}"
+    found = MissingPartner(left=left_loop(case, fewer[0]))
+    return Blame(found, (fewer[0],), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def is_from_anyone(activity: Activity) -> bool:
+    """True for a recv from any rank."""
+    return activity.kind == ActivityKind.RECV and "anysource" in activity.operation
+
+
+def messages_sent(case: Case, rank: int, peer: int) -> int:
+    """How many messages the rank has issued to that peer, of those that its journal has kept."""
+    journal = case.ranks[rank].journal
+    sends = journal.point_to_points if journal is not None else ()
+    return sum(message_way(message.op) == "send" and message.peer == peer for message in sends)
+
+
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:
     """The ranks in a send or recv whose peer no source shows, if all others wait for them.
 
     Any rank that waits may be the partner. Example: rank 0 is in a recv from any rank, 1 and 2 wait for 0 in barrier →
     rank 0, alternatives (1,) and (2,).
     """
+    sender = fewer_to_anyone(case)
+    if sender is not None:
+        return sender
     roots = tuple(sorted(case.graph.roots))
     if not roots or any(case.activities[r].kind not in MESSAGES for r in roots):
         return None

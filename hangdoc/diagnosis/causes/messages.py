@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.blame.message_blame import MissingPartner
+from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
@@ -15,6 +15,7 @@ from hangdoc.diagnosis.messages.faults import NamedByNobody, TagMismatch, WrongP
 from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.loops import ways_out
+from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -137,9 +138,10 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
     if alone.kind in MESSAGES and alone.peer is None:
         return _peer_unseen(case, blame, alone)
     first = _waiter(case, blame)
-    if first is None or first.peer is None:
+    if first is None:
         return None
-    peer = first.peer
+    peer = first.peer if first.peer is not None else blame.culprits[0]
+    last = _last_message(case, peer, first.rank)
     here, there = counts(case, first.rank, peer, first.kind)
     now, does = case.activities[peer], "sends" if first.kind == ActivityKind.RECV else "receives"
     fewer = here - there if here is not None and there is not None else 0
@@ -154,6 +156,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
+        decided_at=_ended_at(case, last[1]) if blame.found.left is not None and last is not None else None,
     )
 
 
@@ -166,12 +169,13 @@ def _waiter(case: Case, blame: Blame[MissingPartner]) -> Activity | None:
     ]
     skipped = blame.found.skipped
     robbed = (a for a in waiting if skipped is not None and a.rank == skipped.peer)
-    return next(robbed, next(iter(waiting), None))
+    of_anyone = (a for a in case.activities.values() if is_from_anyone(a))
+    return next(robbed, next(iter(waiting), next(of_anyone, None)))
 
 
 def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> Finding:
     """HD202 of a send or recv whose peer no source shows."""
-    any_source = "anysource" in (alone.op or "")
+    any_source = is_from_anyone(alone)
     return Finding(
         "HD202",
         sentence(
@@ -192,6 +196,12 @@ def _peer_unseen(case: Case, blame: Blame[MissingPartner], alone: Activity) -> F
 def _passed(case: Case, waiter: Activity, peer: int, here: int | None, there: int | None) -> Message:
     """How many messages the waiter expects of its peer, and how many the peer has issued."""
     rank = waiter.rank
+    if is_from_anyone(waiter):
+        others = tuple(r for r in sorted(case.activities) if r not in (rank, peer))
+        most = max(messages_sent(case, r, rank) for r in others)
+        fewer = messages_sent(case, peer, rank)
+        sent: Message = [Ranks(others), f" sent it {most} each, rank {peer} {fewer}"]
+        return [f"rank {rank} takes a message of any rank: ", sent]
     if here is not None and there is not None:
         to, other, back = ("from", "send", "to") if waiter.kind == ActivityKind.RECV else ("to", "recv", "from")
         return (
@@ -260,7 +270,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
-        mine = [cited(g, frame.file) for g in inner if _may_differ(g)]
+        mine = [cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
@@ -276,6 +286,32 @@ def _may_differ(guard: Guard) -> bool:
     """
     of_the_rank = any(is_rank_name(name) for name in guard.names) and " and " not in guard.condition
     return guard.kind in (*CONDITIONS, "try") and not of_the_rank
+
+
+def _is_settled(case: Case, guard: Guard, file: str) -> bool:
+    """True if the guard only tests attributes that an object got when it was made: it goes the same way each time, and
+    the rank has passed the message by it before. Example: `if not self.last:`."""
+    if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
+        return False
+    last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
+    trees = [tree for _, tree in case.sources.trees(file)]
+    return len(last) == len(guard.names) and not any(sets_attribute(tree, name) for tree in trees for name in last)
+
+
+def _ended_at(case: Case, stack: Stack) -> Condition | None:
+    """The condition on the way to the message by which the rank left the loop as well; None where there is none.
+
+    Example: `while True: ⏎ … ⏎ if token == eos: ⏎ return ⏎ dist.send(…)` → the `if`.
+    """
+    on_the_way, left = ways_past(case, stack)
+    for frame in user_stack(stack):
+        tree = case.sources.function(frame.file, frame.line)
+        loop = next((g for g in reversed(guards(tree, frame.line)) if g.kind == "loop"), None) if tree else None
+        if tree is not None and loop is not None:
+            out = [Condition(text, frame.file, line) for line, text in ways_out(tree, loop.line)]
+            only = left[0] if len(out) == len(left) == 1 else None
+            return next((each for each in reversed(on_the_way) if each in out), only)
+    return None
 
 
 def counts(case: Case, rank: int, peer: int, kind: str) -> tuple[int | None, int | None]:

@@ -71,8 +71,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
-    counts = _calls_in_loop(case, blame)
-    if early and fell_out(case, loop, culprits, gap.mine):
+    counts = _calls_in_loop(case, blame) if not loop.own_arm else None
+    if early and not loop.own_arm and fell_out(case, loop, culprits, gap.mine):
         return None
     if not early and counts is not None and not counts.theirs:
         return None  # the others have no such call in any of their rounds
@@ -81,9 +81,9 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     out = _way_out(case, loop, left, inside)
     dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if early and not out else []
     token = gap.theirs if early else gap.mine
-    doubt = other.doubt or (
-        _ITS_ITERATOR if out and token is not None and _asks_own_iterator(loop, token.stack) else ""
-    )
+    doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
+    if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
+        doubt = _ITS_ITERATOR
     if not doubt and way_out_of(case, loop) is not None and not surely_left(case, loop, (left, inside)):
         doubt = _ITS_BOUND
     return Finding(
@@ -112,6 +112,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 
 
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
+_TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
 
@@ -255,6 +256,11 @@ def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bo
 
 
 def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:
+    if loop.own_arm:
+        return [
+            [cited(loop.guard, loop.file), " ended on ", Ranks(left), ", and ", Ranks(inside)],
+            [" ", Verb(inside, "expects", "expect"), " another round of it"],
+        ]
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
@@ -277,6 +283,8 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
 
 
 def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
+    if loop.own_arm:
+        return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if loop.guard.condition.startswith("while "):
         return stop

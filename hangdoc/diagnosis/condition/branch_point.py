@@ -45,6 +45,9 @@ class BranchPoint:
     """The class of the object that is made under it, where the call is in a method of that object."""
     registered: str = ""
     """The handler that is registered under it, where the call is in that handler."""
+    own_arm: bool = False
+    """It is around the partner of the guarded side's call, in the other arm of a condition on the rank: the side that
+    is not guarded was under it, and has left it."""
     quiet: bool = False
     """It decides in which rounds a library leaves the call out (no_sync), by the `with` that the call is under."""
     given: tuple[tuple[str, tuple[tuple[int, str], ...]], ...] = ()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
@@ -28,6 +29,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_over_parts,
     left_early,
 )
+from hangdoc.diagnosis.condition.other_arm import in_other_arm
 from hangdoc.diagnosis.condition.planned import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -74,6 +76,9 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = [p for p in possible if p.guarded == 0]  # nothing keeps the culprits from their next call
     if gap.kind == "insert":
         possible = _with_last_round(case, gap, possible, sides, ranks)
+    if alignment.history.inferred:
+        now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
+        possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
     possible = left_instead(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
@@ -146,11 +151,12 @@ def _awaited(gap: Gap) -> bool:
 
 
 def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoint]:
-    """What can have kept the culprits from the call in their own arm of a condition: tries around it, and what leads to
-    the arms of both sides.
+    """What can have kept the culprits from the call in their own arm of a condition: what is around it in that arm, and
+    what leads to the arms of both sides.
 
-    The condition that chooses between the arms is not the reason, since the other arm has such a call as well. Example:
-    of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`.
+    The condition that chooses between the arms is not the reason, since the other arm has such a call as well.
+    Examples: of `if not fresh: ⏎ if main: barrier() ⏎ else: barrier()` → `if not fresh:`; of `if main: lead() ⏎ else:
+    follow()`, in which rank 0 has left lead() and its `while busy:` → that loop.
     """
     mine = stack_of(case, gap.mine, ranks[0])
     own = diverging_guards(case.sources, case.values, (mine, gap.token.stack), (ranks[0], ranks[0]))
@@ -158,7 +164,19 @@ def _around_both_arms(case: Case, gap: Gap, ranks: SideRanks) -> list[BranchPoin
     both = {_identity(p) for p in diverging_guards(case.sources, case.values, (mine, gap.token.stack), ranks)}
     around = diverging_guards(case.sources, case.values, (mine, theirs), ranks)
     conditions = [p for p in around if _identity(p) in both and not p.uneven and _can_explain(case, gap, p, ranks)]
-    return [p for p in own if p.guard.kind == "try"] + [p for p in conditions if p.guard.kind != "try"]
+    choosing = {(p.file, p.guard.place) for p in around}
+    own = [p for p in own if p.guard.kind == "try" or (p.file, p.guard.place) not in choosing]
+    own = [p for p in own if p.guard.kind == "try" or _decided_in_own_arm(case, gap, p, ranks[0])]
+    own = [replace(p, own_arm=p.guard.kind != "try") for p in own]
+    return own + [p for p in conditions if p.guard.kind != "try"]
+
+
+def _decided_in_own_arm(case: Case, gap: Gap, point: BranchPoint, culprits: tuple[int, ...]) -> bool:
+    """True for a guard around the culprits' own call of which neither their rank nor their calls say that it is always
+    passed alike."""
+    if point.guarded == 0 or point.rank_like:
+        return False
+    return not point.uneven or left_early(case, point, (culprits, culprits), (gap.mine, gap.token))
 
 
 def _identity(point: BranchPoint) -> tuple[str, tuple[int, str], bool, int]:
@@ -309,6 +327,17 @@ def _finally_after_returns(case: Case, possible: list[BranchPoint], ranks: SideR
 def _handles(case: Case, rank: int) -> bool:
     journal = case.ranks[rank].journal if rank in case.ranks else None
     return journal is not None and bool(journal.handled)
+
+
+def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
+    """``possible``; if it begins with a condition on the rank whose other arm makes the others' call as well, what is
+    around the call there takes its place: loops first, the innermost before those around it."""
+    first = possible[0] if possible else None
+    if first is None or not first.rank_like or first.guarded != 1:
+        return possible
+    own = in_other_arm(case.sources, first, theirs)
+    own.sort(key=lambda p: not p.uneven)
+    return own + [p for p in possible if not p.rank_like] if own else possible
 
 
 def _innermost_of_library_first(possible: list[BranchPoint]) -> list[BranchPoint]:

@@ -31,6 +31,7 @@ from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
 from hangdoc.diagnosis.source.loops import (
+    calls_again_after,
     calls_its_items,
     counts_to_a_bound,
     ends_alike,
@@ -359,13 +360,14 @@ def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
 
     None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once,
     and one that only counts to a bound hardly has another bound on one rank, unless its value shows it.
-    Example: `while True: ⏎ if done: ⏎ break` → `if done:`.
+    Example: `while True: ⏎ if done: ⏎ break` → `if done:`; `for _ in range(cfg.steps): ⏎ if done: ⏎ break` → the same.
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     out = way_out_guards(tree, loop.guard.line) if tree is not None else []
-    if tree is None or len(out) != 1:
+    if tree is None or len({guard.condition for guard in out}) != 1:
         return None
-    if not (ends_alike(tree, loop.guard.line) or loop.guard.in_header or _only_counts(case, loop, tree)):
+    alike = ends_alike(tree, loop.guard.line) or loop.guard.in_header or _only_counts(case, loop, tree)
+    if not alike and not (loop.own_arm and calls_again_after(tree, loop.guard.line, loop.line)):
         return None
     return replace(loop, guard=out[0], uneven=False)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.context import Case
@@ -20,6 +21,8 @@ from hangdoc.model.operations import message_way
 from hangdoc.model.process import Frame, Stack
 
 _COUNTERPART = {ActivityKind.SEND: "recv", ActivityKind.RECV: "send"}
+_FEWEST_COUNTED = 2
+"""Tags of a line from which on their step counts as its way; chosen by hand: two of them are apart by some number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +105,18 @@ def _left_over(
 
 
 def _is_new(journal: Journal, message: PointToPoint, messages: list[PointToPoint]) -> bool:
-    """True if the same line used only other tags before."""
+    """True if the message's tag does not follow from those that the same line used before.
+
+    Tags that come again are known; those that count on, each by the same number, go on counting. Examples: 3 after 1,
+    2, 1, 2 → True; 6 after 0, 2, 4, 6 → True, and 8 → False.
+    """
     site = site_of(journal.stack(message.stack))
     before = [m.tag for m in messages if m is not message and site_of(journal.stack(m.stack)) == site]
-    return bool(before) and message.tag not in before
+    steps = {later - earlier for earlier, later in pairwise(before)}
+    if len(steps) == 1 and len(before) > _FEWEST_COUNTED:
+        return message.tag - before[-1] not in steps
+    counts_on = len(before) > 1 and len(set(before)) == len(before)
+    return bool(before) and message.tag not in before and not counts_on
 
 
 def _from_stacks(receiver: Activity, sender: Activity) -> TagMismatch | None:

@@ -141,6 +141,20 @@ def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:
     return None if calls else tuple(name for each in bound for name in names_in(each))
 
 
+def calls_again_after(tree: ast.AST, line: int, inside: int) -> bool:
+    """True if what follows the loop at that line calls what its line ``inside`` calls: who made no such call has left
+    the loop by a `return`.
+
+    Example: of `for job in jobs: ⏎ if gone: return ⏎ self.send(job)`, then `self.send(None)` → True.
+    """
+    loop = _loop_at(tree, line)
+    if not isinstance(loop, LOOPS):
+        return False
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and dotted(node.func)]
+    made = {dotted(call.func) for call in calls if holds(loop, call.lineno) and holds(call, inside)}
+    return any(call.lineno > (loop.end_lineno or line) and dotted(call.func) in made for call in calls)
+
+
 def fixed_rounds(tree: ast.AST, line: int) -> int:
     """How often a `for … in range(…)` of constants, or over a literal, goes round at that line; 0 for other loops.
 

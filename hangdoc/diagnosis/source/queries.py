@@ -16,6 +16,7 @@ from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     dotted,
     enclosing_function,
+    function_name,
     has_blocks,
     holds,
     text_of,
@@ -188,6 +189,21 @@ def assignments(tree: ast.AST, name: str) -> list[int]:
             if any(dotted(part) == name for part in parts):
                 lines.append(getattr(node, "lineno", 0))
     return sorted(lines)
+
+
+def sets_attribute(tree: ast.AST, name: str) -> bool:
+    """True if some function in the tree, other than `__init__`, sets an attribute of that name, of any object, or
+    changes it in place.
+
+    Example: 'tag' of `def step(self): ⏎ self.tag += 1` → True.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == name and isinstance(node.ctx, ast.Store | ast.Del):
+            if function_name(tree, node.lineno) != "__init__":
+                return True
+        elif isinstance(node, ast.Call) and dotted(node.func) == "setattr":
+            return True
+    return False
 
 
 def binds(tree: ast.AST, line: int, name: str) -> bool:

@@ -1,0 +1,116 @@
+"""Ranks that are past the messages in which most ranks wait, where stacks alone are there to see.
+
+The messages of a round are taken for one call of all ranks: the steps of a pipeline's schedule, or a loop of sends and
+receives of the program's own. Which rank a message is for, a stack seldom shows; who has left the loop, it does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from itertools import takewhile
+
+from hangdoc.diagnosis.blame.divergences import all_groups_are_whole, decide
+from hangdoc.diagnosis.calls.alignment import repairs
+from hangdoc.diagnosis.calls.stack_calls import from_stacks
+from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.frames.landmarks import below_user
+from hangdoc.diagnosis.frames.stacks import same_place, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.state.pipeline_schedule import is_in_schedule
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+from hangdoc.model.process import Stack
+
+_STEP = "schedule.step"
+_EXCHANGE = "exchange of messages"
+
+
+def outside_the_schedule(case: Case) -> Blame[Diverged] | None:
+    """The ranks that are in a collective while the others wait in the schedule of the pipeline that all of them are
+    stages of; None where histories tell more.
+
+    Example: ranks 0 and 1 are in `schedule.step()`, rank 2 in the barrier after the loop of steps → rank 2.
+    """
+    inside = _in_messages(case)
+    stacks = [case.activities[rank].stack for rank in inside]
+    return _outside(case, inside, _STEP) if inside and all(map(is_in_schedule, stacks)) else None
+
+
+def left_the_exchange(case: Case) -> Blame[Diverged] | None:
+    """The ranks that have left the loop in which most of the ranks wait for messages, and are in one collective after
+    it; None where histories tell more, or where peers that are known show that the messages are not theirs.
+
+    Example: ranks 0, 1 and 3 wait for messages in `for sweep in range(sweeps):`, rank 2 is in the all_reduce after that
+    loop → rank 2. Several ranks outside may also have what they need, while the others name wrong peers.
+    """
+    inside = _in_messages(case)
+    outside = tuple(sorted(set(case.activities) - set(inside)))
+    peers = {rank: case.activities[rank].peer for rank in inside}
+    robbed = [rank for rank, peer in peers.items() if peer in outside]
+    if not inside or len(outside) >= len(inside) or (not robbed and set(peers.values()) != {None}):
+        return None
+    places = Counter(case.activities[rank].where for rank in robbed or inside)
+    usual = max(robbed or inside, key=lambda rank: places[case.activities[rank].where])  # others may be a loop further
+    sides = (case.activities[outside[0]].stack, case.activities[usual].stack)
+    points = diverging_guards(case.sources, case.values, sides, (outside, tuple(inside)))
+    left = [p for p in points if p.uneven and p.guarded == 1 and not p.of_library]
+    found = _outside(case, inside, _EXCHANGE) if left and not _in_one_loop(case, *sides) else None
+    if found is None or set(found.culprits) != set(outside):
+        return None
+    found = replace(found, found=replace(found.found, branch_points=tuple(left)))
+    if len(outside) == 1:
+        return found
+    sure = "they have left a loop that the others are in; which ranks the messages are for could not be seen"
+    return replace(found, alternatives=(tuple(inside),), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def _in_one_loop(case: Case, mine: Stack, theirs: Stack) -> bool:
+    """True if some loop of the user's holds both: then the messages may belong to another round of it."""
+    loops = [
+        {
+            (frame.file, guard.place)
+            for frame in user_stack(stack)
+            if (tree := case.sources.function(frame.file, frame.line)) is not None
+            for guard in guards(tree, frame.line)
+            if guard.kind == "loop"
+        }
+        for stack in (mine, theirs)
+    ]
+    return bool(loops[0] & loops[1])
+
+
+def _in_messages(case: Case) -> list[int]:
+    """The ranks in a message, if there are several, all others are in a collective, and no history tells more; else
+    none."""
+    kinds = {rank: activity.kind for rank, activity in case.activities.items()}
+    inside = [rank for rank, kind in kinds.items() if kind in MESSAGES]
+    if case.programs or len(inside) < 2 or set(kinds.values()) - MESSAGES != {ActivityKind.IN_COLLECTIVE}:
+        return []
+    return inside if all_groups_are_whole(case) else []
+
+
+def _outside(case: Case, inside: list[int], op: str) -> Blame[Diverged] | None:
+    """The repair in which the ranks ``inside`` make one call ``op``, from the lines that all of them share."""
+    stacks = [case.activities[rank].stack for rank in inside]
+    shared = _shared_part(stacks)
+    steps = {
+        rank: replace(
+            case.activities[rank], kind=ActivityKind.IN_COLLECTIVE, op=op, stack=(*below_user(stack), *shared)
+        )
+        for rank, stack in zip(inside, stacks, strict=True)
+    }
+    for history in from_stacks({**case.activities, **steps}) if shared else ():
+        candidates = repairs(history)
+        if candidates:
+            return decide(case, candidates, proved=True)
+    return None
+
+
+def _shared_part(stacks: list[Stack]) -> Stack:
+    """The user's frames that all these stacks have in common, from the outermost on: further in, each stage has a line
+    of its own."""
+    ways = [tuple(reversed(user_stack(stack))) for stack in stacks]
+    shared = takewhile(lambda frames: all(same_place(frames[0], each) for each in frames), zip(*ways, strict=False))
+    return tuple(reversed([frames[0] for frames in shared]))

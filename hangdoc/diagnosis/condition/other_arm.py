@@ -1,0 +1,156 @@
+"""Where both arms of a condition on the rank make the call that one side waits in, and only stacks are there to see.
+
+The other arm's call is the partner: a leader sends its commands and the workers take them, a first stage feeds a
+pipeline and the others follow. The condition then only says who does which; what ended or skipped the calls of the
+culprits' own arm is what counts. Example:
+
+    if rank == 0:
+        lead(jobs)          # `while jobs: … dist.broadcast(…)`, which rank 0 has left
+    else:
+        follow()            # ranks 1 and 2 wait in dist.broadcast
+    dist.barrier()          # rank 0 waits here
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
+from hangdoc.diagnosis.condition.made_objects import class_of
+from hangdoc.diagnosis.condition.scores import score_of_condition, score_of_loop
+from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name
+from hangdoc.model.process import Frame, Stack
+
+_DEEPEST = 4
+"""Calls through which the other arm is followed; chosen by hand, as names alone lead further and further astray."""
+
+
+def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
+    """What is around the call of ``theirs`` in the arm of ``point`` that this side did not take, outermost first; []
+    where that arm has no such call.
+
+    ``theirs`` is the stack of the guarded side. Functions are found by their names; the one that this side entered is
+    no part of the other arm, though it may have the same name. Example: as above → `while jobs:` in lead().
+    """
+    frames = user_stack(theirs)
+    tree = sources.function(point.file, point.guard.line)
+    if not frames or tree is None or point.guard.kind not in CONDITIONS:
+        return []
+    search = _Search(sources, _called_at(sources, frames[0]), _entered(sources, point, frames))
+    ways = search.of_another_class(point, frames) if point.made else search.of_other_arm(tree, point)
+    return next(([each for frame in way for each in _around(sources, frame)] for way in ways), [])
+
+
+def _entered(sources: Sources, point: BranchPoint, frames: Stack) -> _Function | None:
+    """The function that the guarded side called from under the condition; None where its call is right there."""
+    for inner, outer in pairwise(frames):
+        if (outer.file, plain(outer.function), outer.line) == (point.file, point.function, point.line):
+            tree = sources.function(inner.file, inner.line)
+            start = getattr(enclosing_function(tree, inner.line), "lineno", 0) if tree is not None else 0
+            return inner.file, start
+    return None
+
+
+def _called_at(sources: Sources, frame: Frame) -> frozenset[str]:
+    """How the calls at the line read, each by its last two names: {'schedule.step'} of `self.schedule.step(x)`."""
+    tree = sources.function(frame.file, frame.line)
+    calls = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)) if tree is not None else ()
+    return frozenset(name for call in calls if "." in (name := _short(call)))
+
+
+def _short(call: ast.Call) -> str:
+    return ".".join(dotted(call.func).split(".")[-2:])
+
+
+def _other_arm(tree: ast.AST, point: BranchPoint) -> list[ast.AST]:
+    """The statements of the arm that the guarded side did not take.
+
+    After an `if …: return` that the guarded side took, these are the statements that follow it.
+    """
+    found: list[ast.AST] = []
+    for block in _blocks(tree):
+        for at, node in enumerate(block):
+            if not isinstance(node, ast.If) or node.lineno != point.guard.line:
+                continue
+            arm: list[ast.stmt] = node.orelse if point.guard.taken else node.body
+            jumps = isinstance(node.body[-1], ast.Return | ast.Continue)
+            found += arm or (block[at + 1 :] if jumps and point.guard.taken else [])
+    return found
+
+
+def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
+    for node in ast.walk(tree):
+        for name in ("body", "orelse", "finalbody"):
+            block = getattr(node, name, None)
+            if isinstance(block, list):
+                yield block
+
+
+_Function = tuple[str, int]
+"""(file, first line) of a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """A search for calls that read like one of ``wanted``, in all functions but ``entered``."""
+
+    sources: Sources
+    wanted: frozenset[str]
+    entered: _Function | None
+
+    def of_other_arm(self, tree: ast.AST, point: BranchPoint) -> Iterator[list[Frame]]:
+        """The ways from the other arm, each without the arm's own line."""
+        for node in _other_arm(tree, point):
+            way = self._way(point.file, tree, node, frozenset())
+            if way is not None and len(way) > 1:
+                yield way[1:]
+
+    def of_another_class(self, point: BranchPoint, frames: Stack) -> Iterator[list[Frame]]:
+        """The ways from the methods of the same name as that of ``point.made`` which the guarded side is in."""
+        methods = [frame for frame in frames if class_of(frame) == point.made]
+        for file, function in self.sources.functions(plain(methods[-1].function)) if methods else ():
+            if function.body[0].lineno <= methods[-1].line <= (function.end_lineno or 0):
+                continue
+            way = None if is_library(Frame(file, 0, "")) else self._way(file, function, function, frozenset())
+            if way is not None:
+                yield way
+
+    def _way(self, file: str, tree: ast.AST, node: ast.AST, seen: frozenset[str]) -> list[Frame] | None:
+        """The lines of a way from ``node`` to a wanted call, outermost first; None where there is none.
+
+        Example: from `lead(jobs)` in main() → [line 2 of main, line 9 of lead].
+        """
+        for call in [each for each in ast.walk(node) if isinstance(each, ast.Call)]:
+            frame = Frame(file, call.lineno, function_name(tree, call.lineno))
+            if _short(call) in self.wanted:
+                return [frame]
+            name = last_name(call.func)
+            if not name or name in seen or len(seen) >= _DEEPEST:
+                continue
+            for other, function in self.sources.functions(name):
+                if (other, function.lineno) == self.entered or is_library(Frame(other, 0, "")):
+                    continue
+                way = self._way(other, function, function, seen | {name})
+                if way is not None:
+                    return [frame, *way]
+        return None
+
+
+def _around(sources: Sources, frame: Frame) -> Iterable[BranchPoint]:
+    """The loops and conditions around the line, as points at which the side that is gone has left it."""
+    tree = sources.function(frame.file, frame.line)
+    for guard in guards(tree, frame.line) if tree is not None else ():
+        if guard.kind == "loop":
+            point = branch_point(guard, frame, 1, score_of_loop(guard, counts_differ=False))
+            yield replace(point, uneven=True, own_arm=True)
+        elif guard.kind in CONDITIONS and not any(map(is_rank_name, guard.names)):
+            point = branch_point(guard, frame, 1, score_of_condition(guard, rank_like=False, differs=False))
+            yield replace(point, own_arm=True)
