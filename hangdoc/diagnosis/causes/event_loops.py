@@ -31,7 +31,7 @@ _ENDING = {
 
 
 @cause("HD505", "HD507", "HD508", "HD509", explains=OutsideWait, order=395)
-def idle_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
+def awaited_in_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     """The culprit's event loop has nothing to run: another task, or something outside, was to go on first."""
     activity = case.activities[blame.culprits[0]]
     code = next((code for file, code in _CODES.items() if _library(activity).endswith(file)), "")
