@@ -94,5 +94,5 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
                 function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
                 if function == name:
                     continue
-                around = guards(tree, node.lineno)
+                around = guards(tree, node.lineno, frozenset({name}))
                 yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)
