@@ -26,6 +26,7 @@ from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.loops import tries_again
 from hangdoc.diagnosis.source.queries import leads_to, raises
 from hangdoc.diagnosis.state.endings import own_words
+from hangdoc.model.journal import Journal
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, joined, sentence
 from hangdoc.model.process import Frame, Raised, Stack
 
@@ -44,6 +45,7 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
     block = Condition(pending.condition, pending.frame.file, pending.frame.line)
     error: Message = [f"the {pending.error}", [" of ", place(pending.raised)] if pending.raised else ""]
     at = condition_of_raise(case, culprits)
+    says = _says(case, culprits)
     said = case.last_words(culprits[0])
     return Finding(
         "HD103",
@@ -54,6 +56,7 @@ def out_of_a_block(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ", whose exit communicates before the exception goes on",
             ],
             ["it was raised under ", cited(at.guard, at.file)] if at is not None else "",
+            f"it says: {says}" if says else "",
             f"it last wrote: {said}" if said else "",
         ),
         "do not communicate where an exception leaves a context (its __exit__ is given one), or let all ranks agree on "
@@ -124,7 +127,15 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     if found.gap.token.op == END or found.gap.theirs is None or (point is not None and _is_telling(point)):
         return ""
     left = _left(case, Blame(found, blame.culprits), found.gap)
+    skips = next((p.guard for p in found.branch_points if _is_skipping_handler(p)), None)
+    if not left and skips is not None:
+        return f"an exception that `{skips.condition}` caught looks the same"
     return f"an exception that `{left[0].by.condition}` caught looks the same" if left else ""
+
+
+def _is_skipping_handler(point: BranchPoint) -> bool:
+    """True for an `except` before the others' call that jumps past it."""
+    return point.guard.kind == "try" and not point.guard.taken and point.guarded == 1 and not point.of_library
 
 
 def _is_telling(point: BranchPoint) -> bool:
@@ -173,12 +184,31 @@ def after_an_exception(case: Case, blame: Blame[Diverged]) -> Finding | None:
             f"it last wrote: {said}" if said else "",
         ),
         _AGREE + ("calls again" if repeats else "skips"),
-        _NO_EXCEPTION_SEEN if only is not None and _is_run_by_library(gap, point) else "",
+        _doubt(case, blame, gap, point, thrown, only),
         decided_at=None if only is None and _is_shown(blame, point, raised) else decided,
     )
 
 
 _NO_EXCEPTION_SEEN = "the exception itself was not seen" + _OR_FEWER
+
+
+def _doubt(
+    case: Case, blame: Blame[Diverged], gap: Gap, point: BranchPoint, thrown: tuple[int, ...], only: Condition | None
+) -> str:
+    """What looks the same as an exception that was not seen: a library that runs the `try` less often, a condition on
+    the way that leaves the function as the handler does."""
+    if only is not None and _is_run_by_library(gap, point):
+        return _NO_EXCEPTION_SEEN
+    if _handling(case, thrown) is not None:
+        return ""
+    jumps = (p for p in blame.found.branch_points if p.guard.kind == "return" and not p.of_library)
+    first = blame.found.branch_point
+    if first is None or point is not first or first.guarded != 1 or first.guard.kind != "try" or first.guard.taken:
+        return ""
+    either = next((p for p in jumps if p.guarded == 1 and (p.file, p.function) == (first.file, first.function)), None)
+    return (
+        f"the exception itself was not seen, and `{either.guard.condition}` can skip the call as well" if either else ""
+    )
 
 
 def _as_condition(point: BranchPoint | None) -> Condition | None:
@@ -212,22 +242,25 @@ def _is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
     return bool(at) and at[-1] + 1 < len(stack) and is_library(stack[at[-1] + 1])
 
 
+def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:
+    """The journal of the first of these ranks that still handles an exception."""
+    journals = (case.ranks[rank].journal for rank in ranks if rank in case.ranks)
+    return next((journal for journal in journals if journal is not None and journal.handled), None)
+
+
 def _says(case: Case, ranks: tuple[int, ...]) -> str:
     """The text of the exception that a rank still handles."""
-    journal = next((case.ranks[r].journal for r in ranks if r in case.ranks), None)
-    if journal is None or not journal.handled:
-        return ""
-    return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at))
+    journal = _handling(case, ranks)
+    return own_words(Raised(journal.handled, journal.handled_message, journal.handled_at)) if journal else ""
 
 
 def _handled(case: Case, ranks: tuple[int, ...]) -> Message:
     """'the ValueError of train.py:12 load()', where a rank is still in its except or finally suite."""
-    for rank in ranks:
-        journal = case.ranks[rank].journal if rank in case.ranks else None
-        if journal is not None and journal.handled:
-            where = place(next(iter(user_stack(journal.handled_at)), None))
-            return [f"the {journal.handled}", [" of ", where] if where else ""]
-    return "an exception"
+    journal = _handling(case, ranks)
+    if journal is None:
+        return "an exception"
+    where = place(next(iter(user_stack(journal.handled_at)), None))
+    return [f"the {journal.handled}", [" of ", where] if where else ""]
 
 
 def _handler(case: Case, blame: Blame[Diverged]) -> BranchPoint | None:

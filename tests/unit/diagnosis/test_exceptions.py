@@ -122,3 +122,22 @@ def test_what_may_swallow_an_exception(line: int, expected: list[str]) -> None:
     found = swallowing(sources, Frame("/job/train.py", line, "step"))
     assert [each.condition for each in found] == expected
     assert all(each.marks == ("failed",) for each in found if each.condition == "except KeyError:")
+
+
+NO_RETURN_BESIDE_IT = (r"(if text is None or self\.dry:\\n +)return False", r"\1text = None")
+CALLS_IN_A_LOOP = (r"(        )dist\.all_reduce\(scores\)", r"\1for _ in scores: dist.all_reduce(scores)")
+
+
+def test_a_return_beside_the_handler_looks_the_same_as_an_exception_that_was_not_seen() -> None:
+    assert told(diagnosed("handler_or_return")) == ("HD103", "likely")
+    assert told(diagnosed("handler_or_return", NO_RETURN_BESIDE_IT)) == ("HD103", "certain")
+
+
+def test_a_handler_that_returns_before_the_loop_looks_the_same_as_a_loop_that_ended() -> None:
+    assert told(diagnosed("handler_or_return", NO_RETURN_BESIDE_IT, CALLS_IN_A_LOOP))[1] == "likely"
+
+
+def test_a_finally_suite_tells_of_an_exception_only_where_the_probe_saw_one() -> None:
+    pending = (r'"handled":""', '"handled":"OSError"')
+    assert told(diagnosed("finally_after_a_return")) == ("HD101", "certain")
+    assert told(diagnosed("finally_after_a_return", pending))[0] == "HD103"
