@@ -41,9 +41,7 @@ def test_a_condition_around_the_call_and_one_around_its_caller() -> None:
 
 def test_what_gathers_nothing_or_is_under_no_condition_says_nothing() -> None:
     assert conditions("def report(grad):\n    if grad.ok:\n        print(grad.local_tensor())") == []
-    assert (
-        conditions("def report(grad):\n    for n in range(4):\n        if n > 2:\n            grad.full_tensor()") == []
-    )
+    assert conditions("def f(grad):\n    for n in range(4):\n        if n > 2:\n            grad.full_tensor()") == []
     assert conditions("def report(grad):\n    return grad.full_tensor()") == []
 
 
