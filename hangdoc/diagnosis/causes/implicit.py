@@ -15,6 +15,7 @@ from hangdoc.diagnosis.causes.library_loops import stopped_at, stops_of_stages
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
+from hangdoc.diagnosis.condition.hidden_calls import conditions_of_gathering
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -135,10 +136,23 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [
             [line_of(token.frame) or f"the work of thread {token.thread}", " does not look like communication, but "],
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
+            _where_to_look(case) if blame.found.came_before else "",
         ],
         _FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
         finding.doubt,
     )
+
+
+def _where_to_look(case: Case) -> Message:
+    """Conditions of the program that may have parted the ranks some calls before."""
+    forward = conditions_in_forward(case.sources)[:_MOST_CHOICES]
+    gathering = conditions_of_gathering(case.sources)[:_MOST_CHOICES]
+    said: list[Message] = []
+    if gathering:
+        said.append(["A call that takes all ranks is made under ", Joined(gathering, " and ")])
+    if forward:
+        said.append(["Which parts forward() uses depends on ", Joined(forward, " and ")])
+    return [" ", Joined(said, ". ")] if said else ""
 
 
 _FIX_QUIET = (

@@ -52,14 +52,16 @@ def _is_fixed(sources: Sources, value: ast.expr, steps: int = 0) -> bool:
     return bool(set_to) and all(each is not None and _is_fixed(sources, each, steps + 1) for each in set_to)
 
 
+def _keeps_count(function: ast.expr) -> bool:
+    return dotted(function) == "dict.fromkeys" or last_name(function) in _KEEPS_COUNT
+
+
 def _unwrapped(value: ast.expr) -> ast.expr:
     """What the items are of: `self.metrics` of `sorted(self.metrics.items())`."""
     while isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS and not value.args:
             value = value.func.value
-        elif dotted(value.func) == "dict.fromkeys" and value.args:
-            value = value.args[0]
-        elif last_name(value.func) in _KEEPS_COUNT and value.args and not isinstance(value.args[0], ast.Starred):
+        elif _keeps_count(value.func) and value.args and not isinstance(value.args[0], ast.Starred):
             value = value.args[0]
         else:
             break

@@ -1,0 +1,60 @@
+"""Conditions of the program under which a call gathers something from all ranks: where to look, if stacks alone show
+that the ranks parted earlier."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+
+_DEEPEST = 3
+"""Functions that call each other, followed this far; chosen by hand."""
+
+
+def conditions_of_gathering(sources: Sources) -> list[Condition]:
+    """The user's conditions around such calls, and around the calls of the functions that make them; first those on the
+    rank. Tests of what counts rounds are left out, and so are those of a remainder.
+
+    Example: `if self.is_reporter: self.histogram(p)`, and histogram() calls `p.full_tensor()` → that `if`.
+    """
+    found: dict[Condition, bool] = {}
+    wanted = set(names("gathers_from_all"))
+    for _ in range(_DEEPEST):
+        callers: set[str] = set()
+        for file, function, call in _calls(sources, wanted):
+            callers.add(function.name)
+            for guard in guards(function, call.lineno):
+                tested = set(guard.names) - _counting(function, call.lineno)
+                if guard.kind in CONDITIONS and tested:
+                    found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
+        wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
+    telling = {each: on_rank for each, on_rank in found.items() if on_rank or " % " not in each.source}
+    return sorted(telling, key=lambda condition: not telling[condition])
+
+
+def _counting(function: ast.AST, line: int) -> set[str]:
+    return {name for guard in guards(function, line) for name in guard.rounds}
+
+
+def _calls(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:
+    """(file, function, call) of each call of those names in the user's functions."""
+    seen: set[tuple[str, int, int]] = set()
+    for file in sources.files():
+        if is_library(Frame(file, 0, "")):
+            continue
+        functions = (n for _, tree in sources.trees(file) for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+        for function in functions:
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and last_name(node.func) in wanted:
+                    place = (file, node.lineno, node.col_offset)
+                    if place not in seen:
+                        seen.add(place)
+                        yield file, function, node
