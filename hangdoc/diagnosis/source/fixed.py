@@ -57,9 +57,9 @@ def _unwrapped(value: ast.expr) -> ast.expr:
     while isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr in _VIEWS and not value.args:
             value = value.func.value
-        elif dotted(value.func) == "dict.fromkeys" and value.args:
-            value = value.args[0]
-        elif last_name(value.func) in _KEEPS_COUNT and value.args and not isinstance(value.args[0], ast.Starred):
+        elif (dotted(value.func) == "dict.fromkeys" and value.args) or (
+            last_name(value.func) in _KEEPS_COUNT and value.args and not isinstance(value.args[0], ast.Starred)
+        ):
             value = value.args[0]
         else:
             break
