@@ -63,6 +63,8 @@ def condition_text(
 
 def _truth(case: Case, point: BranchPoint, gap: Gap | None, here: tuple[int, ...], there: tuple[int, ...]) -> Message:
     taken = point.guard.taken
+    if point.own_arm:
+        return [f" was {not taken} on ", Ranks(there)]
     if may_run_another(case, point):
         return [f" was {taken} on ", Ranks(here), "; ", Ranks(there), f" may run another {point.function}()"]
     loop = item_of(case, point, gap)

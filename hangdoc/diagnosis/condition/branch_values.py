@@ -40,7 +40,7 @@ def describe(
         condition = guard.condition.removeprefix("if ").removesuffix(":")
         here, there = ranks[point.guarded], ranks[1 - point.guarded]
         for truth, side in ((guard.taken, here), (not guard.taken, there)):
-            if side:
+            if side and not (point.own_arm and side is here):  # these never came to it
                 shown.append(BranchValue(condition, str(truth), side, "inferred-from-path"))
     kind = {"return": "if"}.get(guard.kind, guard.kind)
     return Branch(point.file, guard.line, guard.condition, kind, tuple(shown))

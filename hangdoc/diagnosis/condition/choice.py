@@ -29,7 +29,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_over_parts,
     left_early,
 )
-from hangdoc.diagnosis.condition.other_arm import in_other_arm
+from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm
 from hangdoc.diagnosis.condition.planned import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -330,12 +330,16 @@ def _handles(case: Case, rank: int) -> bool:
 
 
 def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
-    """``possible``; if it begins with a condition on the rank whose other arm makes the others' call as well, what is
-    around the call there takes its place: loops first, the innermost before those around it."""
+    """``possible``; if it begins with a condition on the rank whose other arm makes the others' call as well, or with a
+    loop in a method whose object may have been another one, what is around the partner of that call takes its place:
+    loops first."""
     first = possible[0] if possible else None
-    if first is None or not first.rank_like or first.guarded != 1:
+    if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible
-    own = in_other_arm(case.sources, first, theirs)
+    if first.rank_like:
+        own = in_other_arm(case.sources, first, theirs)
+    elif own := in_chosen_beside(case.sources, first, theirs):
+        possible = []  # what is around the others' call there, this side never came to
     own.sort(key=lambda p: not p.uneven)
     return own + [p for p in possible if not p.rank_like] if own else possible
 

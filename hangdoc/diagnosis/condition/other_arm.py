@@ -14,7 +14,7 @@ culprits' own arm is what counts. Example:
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, function_name, holds, last_name
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name
 from hangdoc.model.process import Frame, Stack
 
 _DEEPEST = 4
@@ -47,6 +47,48 @@ def in_other_arm(sources: Sources, point: BranchPoint, theirs: Stack) -> list[Br
     search = _Search(sources, _called_at(sources, frames[0]), _entered(sources, point, frames))
     ways = search.of_another_class(point, frames) if point.made else search.of_other_arm(tree, point)
     return next(([each for frame in way for each in _around(sources, frame)] for way in ways), [])
+
+
+def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> list[BranchPoint]:
+    """The same for a loop in a method, where the program makes an object of that class or of another one that has such
+    a method: the other side had the other one.
+
+    Example: `node = Leader() if rank == 0 else Worker()`, and a loop of Worker.run() → what is around the partner of
+    its call in Leader.run().
+    """
+    frames = user_stack(theirs)
+    inside = next((f for f in frames if (f.file, plain(f.function)) == (point.file, point.function)), None)
+    if inside is None or not class_of(inside):
+        return []
+    search = _Search(sources, _called_at(sources, frames[0]), None)
+    beside = _made_beside(sources, class_of(inside))
+    for file in sources.files() if beside else ():
+        for _, tree in sources.trees(file):
+            for owner in (n for n in ast.walk(tree) if isinstance(n, ast.ClassDef) and n.name in beside):
+                for method in owner.body:
+                    if isinstance(method, ast.FunctionDef) and method.name == point.function:
+                        way = search.way(file, method, method, frozenset())
+                        return [each for frame in way or () for each in _around(sources, frame)]
+    return []
+
+
+def _made_beside(sources: Sources, name: str) -> set[str]:
+    """The classes of which one condition makes an object or, else, one of the class ``name``."""
+    found: set[str] = set()
+    for file in sources.files():
+        trees = () if is_library(Frame(file, 0, "")) else sources.trees(file)
+        for node in (each for _, tree in trees for each in ast.walk(tree) if isinstance(each, ast.If | ast.IfExp)):
+            arms = [
+                {last_name(call.func) for each in arm for call in ast.walk(each) if isinstance(call, ast.Call)}
+                for arm in (_as_list(node.body), _as_list(node.orelse))
+            ]
+            for mine, other in (arms, arms[::-1]):
+                found |= other - mine if name in mine - other else set()
+    return found
+
+
+def _as_list(arm: ast.expr | list[ast.stmt]) -> Sequence[ast.AST]:
+    return arm if isinstance(arm, list) else [arm]
 
 
 def _entered(sources: Sources, point: BranchPoint, frames: Stack) -> _Function | None:
@@ -109,7 +151,7 @@ class _Search:
     def of_other_arm(self, tree: ast.AST, point: BranchPoint) -> Iterator[list[Frame]]:
         """The ways from the other arm, each without the arm's own line."""
         for node in _other_arm(tree, point):
-            way = self._way(point.file, tree, node, frozenset())
+            way = self.way(point.file, tree, node, frozenset())
             if way is not None and len(way) > 1:
                 yield way[1:]
 
@@ -119,16 +161,19 @@ class _Search:
         for file, function in self.sources.functions(plain(methods[-1].function)) if methods else ():
             if function.body[0].lineno <= methods[-1].line <= (function.end_lineno or 0):
                 continue
-            way = None if is_library(Frame(file, 0, "")) else self._way(file, function, function, frozenset())
+            way = None if is_library(Frame(file, 0, "")) else self.way(file, function, function, frozenset())
             if way is not None:
                 yield way
 
-    def _way(self, file: str, tree: ast.AST, node: ast.AST, seen: frozenset[str]) -> list[Frame] | None:
+    def way(self, file: str, tree: ast.AST, node: ast.AST, seen: frozenset[str]) -> list[Frame] | None:
         """The lines of a way from ``node`` to a wanted call, outermost first; None where there is none.
 
         Example: from `lead(jobs)` in main() → [line 2 of main, line 9 of lead].
         """
-        for call in [each for each in ast.walk(node) if isinstance(each, ast.Call)]:
+        loops = [each for each in ast.walk(node) if isinstance(each, LOOPS)]
+        calls = [each for each in ast.walk(node) if isinstance(each, ast.Call)]
+        # What comes again and again, before what ends it: a last word after the loop.
+        for call in sorted(calls, key=lambda each: not any(holds(loop, each.lineno) for loop in loops)):
             frame = Frame(file, call.lineno, function_name(tree, call.lineno))
             if _short(call) in self.wanted:
                 return [frame]
@@ -138,7 +183,7 @@ class _Search:
             for other, function in self.sources.functions(name):
                 if (other, function.lineno) == self.entered or is_library(Frame(other, 0, "")):
                     continue
-                way = self._way(other, function, function, seen | {name})
+                way = self.way(other, function, function, seen | {name})
                 if way is not None:
                     return [frame, *way]
         return None
