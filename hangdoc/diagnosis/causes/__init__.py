@@ -24,6 +24,7 @@ from hangdoc.diagnosis.causes import (
     own_loop,
     starting,
     threads,
+    two_threads,
     uneven_loops,
     unnamed,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "own_loop",
     "starting",
     "threads",
+    "two_threads",
     "uneven_loops",
     "unnamed",
 ]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hangdoc.diagnosis.blame.arguments import Disagreement
-from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token, distinct
+from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import has_namesakes, item_of, may_run_another, what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import (
@@ -24,11 +23,12 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, called_otherwise
-from hangdoc.diagnosis.condition.choice import also_on_the_way, never_called_there
+from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
+from hangdoc.diagnosis.condition.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.diagnosis.frames.landmarks import is_implicit, serves_another_thread
+from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
@@ -57,81 +57,6 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",
     )
-
-
-@cause("HD108", explains=Diverged, order=120)
-def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
-    """HD108: two threads of a rank issue on one group; nothing fixes their order."""
-    gap = blame.found.gap
-    if gap is None or gap.mine is None or gap.theirs is None:
-        return None
-    group = gap.token.group
-    several = [
-        rank
-        for program, ranks in distinct(case.programs)
-        if program.threads(group[0]) > 1 and program.key(group[0]) == group
-        for rank in ranks
-    ]
-    if not several or gap.mine.site == gap.theirs.site:
-        return None
-    # Both sides make both calls, in another order: a call that never comes is another story.
-    if not _overtakes(case, gap.mine, gap.theirs) and not _overtakes(case, gap.theirs, gap.mine):
-        return None
-    return Finding(
-        "HD108",
-        sentence(
-            [
-                ["two threads of ", Ranks.of(several), " communicate on one group, and their order differs "],
-                ["between ranks: ", call_at(gap.mine), " is paired with ", call_at(gap.theirs)],
-            ]
-        ),
-        _ANY_ORDER,
-        _GROUP_OF_ITS_OWN,
-        "" if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs)) else _PERHAPS_IN_TURN,
-    )
-
-
-@cause("HD108", explains=MixedThreads, order=125)
-def threads_at_once(case: Case, blame: Blame[MixedThreads]) -> Finding:
-    """HD108 without histories: the threads of every rank wait in the same calls, and none completes."""
-    calls: list[Message] = [[f"{each.op} in {each.name}", at(each.frame)] for each in blame.found.calls]
-    ranks = Ranks.of(case.activities)
-    return Finding(
-        "HD108",
-        sentence([["threads of ", ranks, " communicate on one group at once: "], Joined(calls, " and ")]),
-        joined("every rank has made these calls, and none completes", _ANY_ORDER),
-        _GROUP_OF_ITS_OWN,
-    )
-
-
-_ANY_ORDER = (
-    "the calls of two threads reach the group in whatever order the threads run, which differs from rank to rank"
-)
-_GROUP_OF_ITS_OWN = (
-    "give each thread a process group of its own (dist.new_group), or issue all collectives from one thread"
-)
-_PERHAPS_IN_TURN = "whether one of the threads waits for the other was not seen"
-
-
-def _waits_in_two_threads(case: Case, call: Token) -> bool:
-    """True if two threads of the rank wait in calls of the group at once: then neither waits for the other."""
-    program = case.programs.get(call.rank)
-    pending = program.pending if program is not None else []
-    mine = (t for t in pending if t.group == call.group and not serves_another_thread(t.thread))
-    return len({t.thread_id for t in mine} - {0}) > 1
-
-
-def _overtakes(case: Case, call: Token, other: Token) -> bool:
-    """True if another thread of the rank that made ``call`` made ``other``'s call after it. The order of one thread's
-    calls is the program's own, and so is that of a thread whose work another waits for.
-
-    Example: thread A made an all_reduce, then thread B a barrier; ``other`` is a barrier from that line → True.
-    """
-    program = case.programs.get(call.rank)
-    if program is None or not call.thread_id or serves_another_thread(call.thread):
-        return False
-    after = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.site == other.site)
-    return any(t.thread_id not in (0, call.thread_id) and not serves_another_thread(t.thread) for t in after)
 
 
 @cause("HD101", explains=Diverged, order=230)

@@ -22,11 +22,12 @@ gives `if rank == 0:` (a condition on the rank) and then `if verbose:`; ``choice
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from hangdoc.diagnosis.condition.as_called import values_as_called
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
+from hangdoc.diagnosis.condition.common_function import common_function
 from hangdoc.diagnosis.condition.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
 from hangdoc.diagnosis.condition.registered import registered_on_the_way
@@ -181,7 +182,7 @@ def _in_common_function(
 
     Example: side 0 under `if rank == 0:` at line 3, side 1 at line 9 after it → that `if`, with ``guarded`` 0.
     """
-    common = _common_function(sources, frames, callees, one_round=one_round)
+    common = common_function(sources, frames, callees, one_round=one_round)
     found = []
     for side in (0, 1):
         other_line = frames[1 - side].line
@@ -244,57 +245,6 @@ def _around_makers(
                 found.append(replace(point, registered=line.name))
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
-
-
-@dataclass(frozen=True, slots=True)
-class _CommonFunction:
-    """The innermost function that both sides are in. Place i of each pair is side i."""
-
-    frames: tuple[Frame, Frame]
-    guards: tuple[list[Guard], list[Guard]]
-    """The guards around each side's line, outermost first."""
-    in_one_loop: bool
-    """Both sides are in the same loop, perhaps in different rounds of it."""
-    rounds: frozenset[str]
-    """The names that count the rounds of such loops."""
-    one_round: bool
-    """What counts the rounds of the loops that both are in, there or in their callers, shows both in the same one."""
-
-    def can_decide(self, guard: Guard, side: int) -> bool:
-        """False if ``guard`` of ``side`` can't be where the sides diverged: both passed it alike, or one never did.
-
-        A side at an earlier line may have passed the guard in an earlier round of a loop that both are in. Example:
-        `if done: return` at line 9 and the other side at line 5 → False.
-        """
-        other_line = self.frames[1 - side].line
-        if guard.kind == "decorator" or _is_among(self.guards[1 - side], guard, taken=guard.taken):
-            return False  # a decorator let both sides into the function
-        if guard.kind == "loop":
-            return self.in_one_loop or other_line >= guard.span[0]
-        if guard.names and self.rounds.issuperset(guard.names):
-            return False  # in one round of a loop, what counts its rounds is the same on both sides
-        if guard.condition == "finally:" and not guard.holds(other_line):
-            return False  # every way leads there; only a side that is still inside shows that this one raised
-        return other_line >= guard.line or not (self.one_round or guard.kind == "return")
-
-    def has_both_arms(self, guard: Guard, side: int) -> bool:
-        """True if the other side is in the other arm of ``guard``."""
-        return guard.kind in ("if", "expression") and _is_among(self.guards[1 - side], guard, taken=not guard.taken)
-
-
-def _common_function(
-    sources: Sources, frames: tuple[Frame, Frame], callees: Callees, *, one_round: bool
-) -> _CommonFunction:
-    """What the lines ``frames[0]`` and ``frames[1]`` of one function have around them, and which rounds both are in."""
-    mine, theirs = (guards_of(sources, frame, callees) for frame in frames)
-    loops = [guard for guard in mine if guard.kind == "loop" and guard in theirs]
-    rounds = frozenset(name for loop in loops for name in loop.rounds)
-    return _CommonFunction(frames, (mine, theirs), bool(loops), rounds, one_round)
-
-
-def _is_among(guards: list[Guard], guard: Guard, *, taken: bool) -> bool:
-    """True if one of ``guards`` is the condition of ``guard``, and has the truth ``taken``."""
-    return any(each.place == guard.place and each.taken == taken for each in guards)
 
 
 # One branch for each reason why a guard decides nothing, or is scored elsewhere.

@@ -21,26 +21,19 @@ from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_gua
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.left_instead import left_instead
 from hangdoc.diagnosis.condition.loop_counts import (
-    began_same_round,
     fell_out,
     goes_round_alike,
-    is_in_last_round,
     is_inside,
-    is_over_parts,
     left_early,
 )
 from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm
-from hangdoc.diagnosis.condition.planned import plans_rounds_alike
+from hangdoc.diagnosis.condition.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
-from hangdoc.diagnosis.source.fixed import is_over_fixed
-from hangdoc.diagnosis.source.guards import CONDITIONS, way_out_guards
-from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
-from hangdoc.diagnosis.source.queries import raises, works_before
-from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.diagnosis.source.queries import works_before
 from hangdoc.diagnosis.source.values import SideRanks, equals_rank
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
@@ -49,8 +42,6 @@ _MOST_CONDITIONS = 3
 """In one report, the first included; chosen by hand: a longer list helps nobody."""
 _DECIDE = (*CONDITIONS, "match")
 """Kinds of guards of which one alone, or any of several, may have decided."""
-_SKIPS = ("if", "return", "try", "expression", "decorator")
-"""Kinds of guards that can skip a call without ending the loop around it."""
 
 
 def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
@@ -81,13 +72,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
     possible = left_instead(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
-    return _skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
-
-
-def others_in(alignment: Alignment) -> tuple[int, ...]:
-    """The members of its group that the repair does not change."""
-    culprits = frozenset(alignment.culprits)
-    return tuple(r for r in alignment.history.members if r not in culprits)
+    return skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
@@ -112,37 +97,6 @@ def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
         if other.guarded == first.guarded and other.guard.kind in _DECIDE:
             shown.setdefault((other.file, other.guard.place), other)
     return list(shown.values())[1:_MOST_CONDITIONS]
-
-
-def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoint | None:
-    """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
-
-    One round without the call looks just like one round less. A condition that leaves the loop skips no round.
-    """
-    loop = points[0]
-    first, last = loop.guard.span
-    tree = sources.function(loop.file, loop.guard.line)
-    out = {guard.place for guard in way_out_guards(tree, loop.guard.line)} if tree is not None else set()
-    inside = (p for p in points if p.guarded == loop.guarded and p.guard.kind in _SKIPS)
-    inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
-    inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
-    inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
-    return next(
-        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
-    )
-
-
-def _ends_iterator(sources: Sources, loop: BranchPoint, point: BranchPoint) -> bool:
-    """True if the condition raises StopIteration, or the like, while the loop asks its iterator for an item."""
-    tree = sources.function(point.file, point.guard.line) if loop.guard.in_header else None
-    return tree is not None and raises(tree, point.guard.line)
-
-
-def _is_alike_in_each_round(loop: BranchPoint, condition: BranchPoint) -> bool:
-    """True if only what counts the loop's rounds, and constants, decide it. Example: `if layer + 1 < LAYERS`."""
-    names = condition.guard.names if condition.file == loop.file and condition.function == loop.function else ()
-    counts = loop.guard.rounds
-    return not set(names).isdisjoint(counts) and all(name in counts or name.isupper() for name in names)
 
 
 def _awaited(gap: Gap) -> bool:
@@ -370,83 +324,3 @@ def _condition_before_empty_loop(case: Case, gap: Gap, possible: list[BranchPoin
     conditions = [p for p in possible if p.guard.kind in CONDITIONS and p.guarded == 1]
     first = [p for p in conditions if (p.level, p.guard.line) < at]
     return [*first, *(p for p in possible if p not in first)]
-
-
-def _skipped_round_first(case: Case, alignment: Alignment, gap: Gap, possible: list[BranchPoint]) -> list[BranchPoint]:
-    """``possible`` with a condition inside the loop first, where the loop itself went round as often as ever.
-
-    Example: [`for batch in loader`, `if loss.isnan(): continue` inside it], and both sides in the same round → the
-    `if` first.
-    """
-    ranks = (alignment.culprits, others_in(alignment))
-    skipped = skipped_round(case.sources, possible) if possible and possible[0].uneven else None
-    if skipped is None:
-        return possible
-    better = (
-        (gap.past and _came_back(case, gap, possible[0]))
-        or skipped.guard.kind == "decorator"  # a cached result skips the call in some rounds
-        or skipped.quiet
-        or (possible[0].guarded == 0 and never_called_there(case, gap, ranks[1]))
-        or _tests_by_calling(possible[0], skipped)
-        or goes_round_alike(case, possible[0])
-        or _is_over_fixed(case, possible[0])
-        or _is_over_parts(case, gap, possible[0], alignment)
-        or (alignment.history.inferred and _runs_its_items(case, gap, possible[0]))
-        or is_in_last_round(case, possible[0], (alignment.culprits, others_in(alignment))[possible[0].guarded])
-        or _skips_within_round(case, gap, possible[0], alignment)
-        or plans_rounds_alike(case, possible[0], (gap.mine, gap.theirs), (alignment.culprits, others_in(alignment)))
-    )
-    return [skipped, *(p for p in possible if p is not skipped)] if better else possible
-
-
-def _is_over_fixed(case: Case, loop: BranchPoint) -> bool:
-    """True if the loop goes over what the program writes out and never changes, to its end."""
-    tree = case.sources.function(loop.file, loop.guard.line) if not loop.of_library else None
-    if tree is None or ways_out(tree, loop.guard.line):
-        return False
-    return is_over_fixed(case.sources, tree, loop.guard.line)
-
-
-def _is_over_parts(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
-    ranks = (alignment.culprits, others_in(alignment))
-    return is_over_parts(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))
-
-
-def _runs_its_items(case: Case, gap: Gap, loop: BranchPoint) -> bool:
-    """True if the call came from a method of the loop's item, and nothing leaves the loop: without the ranks' calls, it
-    is likelier that a condition in the method decided than that a rank has another callback."""
-    token = (gap.mine, gap.theirs)[loop.guarded]
-    way = user_stack(token.stack) if token is not None else ()
-    at = next((i for i, f in enumerate(way) if (f.file, f.line) == (loop.file, loop.line)), 0)
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if not at or tree is None or ways_out(tree, loop.guard.line):
-        return False
-    return runs_its_items(tree, loop.guard.line, plain(way[at - 1].function))
-
-
-def never_called_there(case: Case, gap: Gap, ranks: tuple[int, ...]) -> bool:
-    """True if these ranks have never made the gap's call from its line: they may go round its loop as often, and a
-    condition in it keeps them from the call."""
-    programs = distinct({rank: case.programs[rank] for rank in ranks if rank in case.programs})
-    return bool(programs) and not any(t.site == gap.token.site for program, _ in programs for t in program.tokens)
-
-
-def _tests_by_calling(loop: BranchPoint, skipped: BranchPoint) -> bool:
-    """True if the loop's own test makes the call, below the condition: who asks together whether to go on, goes on
-    together, and both sides have asked. Example: `while not done():`, where done() begins with `if local: return`."""
-    return loop.guard.in_header and loop.guard.condition.startswith("while ") and skipped.level > loop.level
-
-
-def _came_back(case: Case, gap: Gap, loop: BranchPoint) -> bool:
-    """True unless the side outside of the loop has made no call in it since: then it has left the loop for good."""
-    token = (gap.mine, gap.theirs)[1 - loop.guarded]
-    program = case.programs.get(token.rank) if token is not None else None
-    if token is None or program is None or token.order < 0:
-        return True
-    return any(is_inside(each, loop) for each in program.tokens[token.order :])
-
-
-def _skips_within_round(case: Case, gap: Gap, loop: BranchPoint, alignment: Alignment) -> bool:
-    """True if the ranks outside had begun the round, in which the condition skipped the call."""
-    ranks = (alignment.culprits, others_in(alignment))
-    return began_same_round(case, loop, ranks[1 - loop.guarded], (gap.mine, gap.theirs))

@@ -15,10 +15,8 @@ executions and waits in the barrier, rank 1 is in its 9th round: rank 0 left ear
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 from hangdoc.diagnosis.calls.history import RankProgram, Token, distinct
 from hangdoc.diagnosis.calls.periods import period
@@ -29,11 +27,9 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, fork, user_stack
 from hangdoc.diagnosis.source.evaluate import value_of
-from hangdoc.diagnosis.source.guards import guards, way_out_guards
+from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.loops import (
-    calls_again_after,
     calls_its_items,
-    counts_to_a_bound,
     ends_alike,
     fixed_rounds,
     last_of_range,
@@ -353,43 +349,6 @@ def makes_fewer_calls_than_rounds(case: Case, loop: BranchPoint, call: Token) ->
     sizes = [t.sizes for t in _until(program.tokens, call) if t.site == call.site]
     steps = len(sizes) // (period(sizes) or 1)
     return any(count.isdigit() and int(count) + 1 > steps for count in counts)
-
-
-def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
-    """The condition at which a side left the loop, where its source shows no other way out.
-
-    None for a loop that may also have ended by itself; one whose iterator communicates does so on all ranks at once,
-    and one that only counts to a bound hardly has another bound on one rank, unless its value shows it.
-    Example: `while True: ⏎ if done: ⏎ break` → `if done:`; `for _ in range(cfg.steps): ⏎ if done: ⏎ break` → the same.
-    """
-    tree = case.sources.function(loop.file, loop.guard.line)
-    out = way_out_guards(tree, loop.guard.line) if tree is not None else []
-    if tree is None or len({guard.condition for guard in out}) != 1:
-        return None
-    alike = ends_alike(tree, loop.guard.line) or loop.guard.in_header or _only_counts(case, loop, tree)
-    if not alike and not (loop.own_arm and calls_again_after(tree, loop.guard.line, loop.line)):
-        return None
-    return replace(loop, guard=out[0], uneven=False)
-
-
-def surely_left(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:
-    """True if the loop cannot have ended by itself on one side alone: it has one bound on all ranks, or the names in
-    its bound show one value on each of ``ranks``."""
-    tree = case.sources.function(loop.file, loop.guard.line)
-    if tree is None or ends_alike(tree, loop.guard.line) or loop.guard.in_header:
-        return tree is not None
-    if not loop.guard.condition.startswith("for "):
-        return False
-    seen = [case.values.of(loop.file, loop.function, n) for n in counts_to_a_bound(tree, loop.guard.line) or ()]
-    return bool(seen) and all(len(set(v.values())) == 1 and all(map(set(v).intersection, ranks)) for v in seen)
-
-
-def _only_counts(case: Case, loop: BranchPoint, tree: ast.AST) -> bool:
-    """True if the loop counts to a bound of which no two ranks show different values."""
-    bound = counts_to_a_bound(tree, loop.guard.line)
-    return bound is not None and all(
-        len(set(case.values.of(loop.file, loop.function, name).values())) < 2 for name in bound
-    )
 
 
 def _until(tokens: Sequence[Token], end: Token | None) -> Sequence[Token]:
