@@ -103,7 +103,7 @@ def facts(document: dict[str, Any]) -> dict[str, Any]:
             for edit in repair["edits"]
         ],
         "divergence": divergence
-        and {"sides": [_side(side) for side in divergence["sides"]], "branch": divergence["branch"]},
+        and {"sides": [_side(side) for side in divergence["sides"]], "branch": _branch(divergence["branch"])},
         "ranks": [
             {
                 "rank": rank["rank"],
@@ -142,6 +142,11 @@ def _operation(text: str) -> str | None:
 
 def _frame(frame: dict[str, Any] | None) -> str | None:
     return frame and f"{frame['file']}:{frame['line']} {frame['function']}"
+
+
+def _branch(branch: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Most conditions ask no function: they are pinned without a list of answers."""
+    return branch and {name: value for name, value in branch.items() if name != "answers" or value}
 
 
 def pins(result: Result) -> dict[str, str]:

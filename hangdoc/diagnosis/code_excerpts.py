@@ -59,7 +59,8 @@ def code_excerpts(
     around = case.sources.text(branch.file, branch.guard.line) if branch is not None else None
     of_sides = _of_the_sides(blame, divergence, around)
     of_ranks = [*_of_the_message(case, blame), *_of_the_culprits(case, blame)]
-    for note in [*_of_the_branch(case, blame, divergence), *of_sides, *of_ranks]:
+    of_branch = [*_of_the_branch(case, blame, divergence), *_of_the_answers(divergence)]
+    for note in [*of_branch, *of_sides, *of_ranks]:
         text = case.sources.text(note.file, note.line)
         if text is not None:
             notes.setdefault(text, []).append(note)
@@ -86,6 +87,13 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         yield _Note(point.file, point.line, f"makes {point.made}")
     if point.registered and point.line != point.guard.line:
         yield _Note(point.file, point.line, f"registers {point.registered}()")
+
+
+def _of_the_answers(divergence: Divergence | None) -> Iterator[_Note]:
+    """The tests by which functions answer that the condition asks."""
+    branch = divergence.branch if divergence is not None else None
+    for each in branch.answers if branch is not None else ():
+        yield _Note(each.file, each.line, f"decides {each.function}()")
 
 
 def _ways(point: BranchPoint, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> Message:

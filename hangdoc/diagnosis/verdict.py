@@ -26,6 +26,7 @@ from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
+from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answers
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
@@ -234,7 +235,8 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
     confidence, sure = _how_sure(case, found, outcome, named.doubt)
     if confidence == Confidence.CERTAIN and (caught := perhaps_caught(case, found, named.code)):
         confidence, sure = Confidence.LIKELY, f"{sure}; {caught}"
-    sides = divergence(case, found, named)
+    answered = answers_to_conditions(case, named.why)
+    sides = with_answers(case, divergence(case, found, named))
     return Diagnosis(
         outcome=outcome,
         verdict=writer.write(named.verdict),
@@ -244,7 +246,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         alternatives=found.alternatives,
         culprit_processes=found.processes or _culprit_processes(case, found),
         victims=_victims(case, found),
-        why=writer.write(Sentences(named.why)),
+        why=writer.write(Sentences(joined(named.why, answered))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
         repair=repair(found, writer),

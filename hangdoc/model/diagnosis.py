@@ -79,6 +79,16 @@ class BranchValue:
 
 
 @dataclass(frozen=True, slots=True)
+class BranchAnswer:
+    """A test by which a function answers that the condition asks. ``condition`` is its source, one line of it."""
+
+    function: str
+    file: str
+    line: int
+    condition: str
+
+
+@dataclass(frozen=True, slots=True)
 class Branch:
     """The condition on which the two sides diverged."""
 
@@ -88,6 +98,7 @@ class Branch:
     kind: str
     """'if', 'loop', 'try', 'return', 'match', 'expression'."""
     values: tuple[BranchValue, ...] = ()
+    answers: tuple[BranchAnswer, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

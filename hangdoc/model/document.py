@@ -109,6 +109,15 @@ class ValueDocument(TypedDict):
     seen: Annotated[str, Said("When, or how it is known.", ("now", "at-divergence", "inferred-from-path"))]
 
 
+class AnswerDocument(TypedDict):
+    """A test by which a function answers."""
+
+    function: str
+    file: str
+    line: int
+    condition: str
+
+
 class BranchDocument(TypedDict):
     """The condition on which the sides diverged."""
 
@@ -117,6 +126,9 @@ class BranchDocument(TypedDict):
     condition: str
     kind: str
     values: list[ValueDocument]
+    answers: Annotated[
+        list[AnswerDocument], Said("The tests by which functions answer that the condition asks; none for most.")
+    ]
 
 
 class DivergenceDocument(TypedDict):
@@ -294,5 +306,9 @@ def _branch(branch: Branch | None) -> BranchDocument | None:
         "values": [
             {"name": item.name, "value": item.value, "ranks": sorted(item.ranks), "seen": item.seen}
             for item in branch.values
+        ],
+        "answers": [
+            {"function": each.function, "file": each.file, "line": each.line, "condition": each.condition}
+            for each in branch.answers
         ],
     }

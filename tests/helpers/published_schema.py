@@ -32,6 +32,7 @@ BRANCH = {
             "seen": {"now", "at-divergence", "inferred-from-path"},
         }
     ],
+    "answers": [{"function": str, "file": str, "line": int, "condition": str}],
 }
 SCHEMA = {
     "schema": {"hangdoc.diagnosis/1"},

@@ -10,6 +10,7 @@ import ast
 import contextlib
 import math
 import sys
+import textwrap
 import time
 import tokenize
 from collections import Counter
@@ -20,6 +21,7 @@ from pathlib import PurePosixPath
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
+from hangdoc.model.asked import answers_to, asked_by, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
@@ -33,6 +35,7 @@ _LIBRARY_SECONDS = 2.0
 _MAX_LIBRARY_FILES = 20
 _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
+_MAX_ANSWERING = 80
 _MAX_TRIED = 400
 """Places where an imported file may lie; most of them are none."""
 _MAX_UP = 2
@@ -100,18 +103,20 @@ class Sources:
                 often[frame.file] += 1
         self._often = [file for file, _ in often.most_common(_MAX_LIBRARY_FILES)]  # what loops is on most stacks
         self._files = _Files(witnesses, read, keep_strings, typed_in or {})
+        self._texts: list[SourceText] = []
 
     def of_users(self) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         """The user's functions on the stacks, and what is missing of them. To be called first."""
-        texts, missing = self._files.texts(self._lines, _MAX_FILES, _MAX_TEXTS)
-        return tuple(texts), tuple(dict.fromkeys(missing))
+        self._texts, missing = self._files.texts(self._lines, _MAX_FILES, _MAX_TEXTS)
+        return tuple(self._texts), tuple(dict.fromkeys(missing))
 
     def of_libraries(self) -> tuple[SourceText, ...]:
         """The libraries' functions, and those that set what their loops test: as many as can be had in two seconds."""
         until = time.monotonic() + _LIBRARY_SECONDS
         below = {file: self._below[file] for file in self._often}
         libraries, _ = self._files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
-        return (*libraries, *self._files.setters(list(self._lines), libraries, until))
+        answering = self._files.answering(self._texts, list(self._lines), until)
+        return (*libraries, *self._files.setters(list(self._lines), libraries, until), *answering)
 
 
 _Lines = dict[str, set[tuple[str, int]]]
@@ -200,6 +205,23 @@ class _Files:
                 if (text := module.around("", line)) is not None and text.function != "<module>"
             ]
         return texts[:_MAX_SETTERS]
+
+    def answering(self, texts: Sequence[SourceText], users: Sequence[str], until: float) -> list[SourceText]:
+        """The user's functions that the conditions in ``texts`` ask."""
+        asked: dict[str, set[bool]] = {}
+        for text in texts:
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError):
+                tree = ast.parse(textwrap.dedent(text.text))
+                for name, called in (pair for test in tests_in(tree) for pair in asked_by(test).items()):
+                    asked.setdefault(name, set()).add(called)
+        found: list[SourceText] = []
+        for module in self._with_imported(users, until):
+            found += [
+                module.text_of(node)
+                for node in functions(module.tree)
+                if any(answers_to(node, called=called) for called in asked.get(node.name, ()))
+            ]
+        return found[:_MAX_ANSWERING]
 
     def _with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
         """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""

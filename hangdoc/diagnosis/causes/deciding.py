@@ -9,6 +9,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.condition.answers import answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way
@@ -17,7 +18,11 @@ from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
-from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb
+from hangdoc.model.diagnosis import BranchAnswer, Divergence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
+
+_MOST_ASKING = 3
+"""Conditions of a sentence whose functions are looked into: three are told as the reason at most."""
 
 
 def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
@@ -103,6 +108,27 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
     found = [(name, per_rank) for name, per_rank in found if name not in dict(point.given)]
     found += [(name, dict(given)) for name, given in point.given]
     return [[f" ({name} = ", Values(per_rank), ")"] for name, per_rank in found]
+
+
+def answers_to_conditions(case: Case, said: Message) -> Message:
+    """'spiked() is decided by `if loss > self.limit:` (guard.py:57)', of what the conditions of a message ask."""
+    cited = list(conditions_in(said))[:_MOST_ASKING]
+    found = dict.fromkeys(answer for each in cited for answer in answers(case.sources, each.file, each.line))
+    # A test that is cited already is no news.
+    told = [(answer.function, [test for test in answer.tests if test not in cited]) for answer in found]
+    return Joined([[f"{name}() is decided by ", Joined(tests, " and ")] for name, tests in told if tests])
+
+
+def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
+    """The divergence with the tests by which functions answer that its condition asks."""
+    if found is None or found.branch is None:
+        return found
+    by = tuple(
+        BranchAnswer(answer.function, test.file, test.line, test.source)
+        for answer in answers(case.sources, found.branch.file, found.branch.line)
+        for test in answer.tests
+    )
+    return replace(found, branch=replace(found.branch, answers=by))
 
 
 def may_run_another(case: Case, point: BranchPoint | None) -> bool:

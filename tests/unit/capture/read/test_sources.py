@@ -307,3 +307,18 @@ def test_libraries_between_the_users_frames_and_who_stops_their_loops(tmp_path: 
     assert missing == ()
     library.unlink()
     assert collect([stack], [me()])[1] == ()
+
+
+def test_functions_that_a_condition_asks_in_a_file_on_no_stack(tmp_path: Path) -> None:
+    (tmp_path / "guards.py").write_text(
+        "class Guard:\n    def spiked(self, loss):\n        return loss > self.limit\n\n"
+        "    @property\n    def armed(self):\n        return self.limit > 0\n\n    def reset(self): ...\n"
+    )
+    main = tmp_path / "main.py"
+    main.write_text(
+        "from guards import Guard\n\n\ndef step(guard, loss):\n"
+        "    if guard.armed and not guard.spiked(loss):\n        reduce()\n    guard.reset()\n"
+    )
+    texts, _ = collect([(Frame(str(main), 6, "step"),)], [me()])
+    found = {(Path(text.file).name, text.function) for text in texts}
+    assert found == {("main.py", "step"), ("guards.py", "spiked"), ("guards.py", "armed")}

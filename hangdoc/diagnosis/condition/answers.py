@@ -1,0 +1,125 @@
+"""By what a function answers that a condition asks: the reason lies there, and not in the condition.
+
+Example: `if self.guard.spiked(params):` (train.py:86) was True on rank 1 alone, and
+
+    55  def spiked(self, params):
+    56      for p in params:
+    57          if p.grad.norm() > self.limit:
+    58              return True
+    59      return False
+
+→ spiked() answers by `if p.grad.norm() > self.limit:` at line 57.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
+from hangdoc.model.asked import answers_to, asked_by
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Frame
+
+_TESTS = (ast.Compare, ast.BoolOp, ast.Not)
+_DEEPEST = 3
+"""Functions that ask each other, followed this far; chosen by hand."""
+_MOST = 3
+"""Tests that are told of one condition: more are no reason any more. Chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``function`` answers by these tests, in the order of its lines."""
+
+    function: str
+    tests: tuple[Condition, ...]
+
+
+def answers(sources: Sources, file: str, line: int) -> list[Answer]:
+    """What the functions answer by that the condition at that line asks.
+
+    Empty where it asks none of the program's, several of one name that cannot be told apart, or one without a test.
+    """
+    tree = sources.function(file, line)
+    if tree is None:
+        return []
+    here = enclosing_function(tree, line)
+    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST)
+
+
+def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.IfExp) and node.lineno == line:
+            yield node.test
+
+
+def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
+    found: dict[str, Answer] = {}
+    for test in tests:
+        for value in _as_set(here, test):
+            for name, called in asked_by(value).items():
+                function = _the_one(sources, here, name, called=called)
+                if function is not None and name not in found:
+                    by = _answers_by(sources, *function, deep)
+                    found[name] = Answer(name, tuple(dict.fromkeys(by))[:_MOST])
+    return [answer for answer in found.values() if answer.tests]
+
+
+def _as_set(here: ast.AST, test: ast.expr) -> Iterator[ast.expr]:
+    """The test; and for each plain name in it that the function sets once, the value that it is set to."""
+    yield test
+    for name in (node.id for node in ast.walk(test) if isinstance(node, ast.Name)):
+        values = list(_set_to(here, name))
+        if len(values) == 1:
+            yield values[0]
+
+
+def _set_to(here: ast.AST, name: str) -> Iterator[ast.expr]:
+    for node in ast.walk(here):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
+            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
+                yield node.value
+            else:  # what a loop or an addition sets is set more than once
+                yield from (ast.Constant(None), ast.Constant(None))
+
+
+def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tuple[str, ast.FunctionDef] | None:
+    """The program's one function of that name."""
+    found = [
+        (where, function)
+        for where, function in sources.functions(name)
+        if answers_to(function, called=called) and not is_library(Frame(where, 0, "")) and function is not here
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> Iterator[Condition]:
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Return) or enclosing_function(function, node.lineno) is not function:
+            continue
+        around = [guard for guard in guards(function, node.lineno) if guard.kind in ("if", "return")]
+        yield from (Condition(guard.condition, file, guard.line) for guard in around[-1:])
+        if node.value is not None:
+            inner = _of_tests(sources, function, [node.value], deep - 1) if deep > 1 else []
+            own = _own_test(file, function, node.value)
+            # Of `return self.late()` alone, what late() answers by is all.
+            yield from own if own and not (inner and isinstance(node.value, ast.Call | ast.Attribute)) else ()
+            yield from (test for answer in inner for test in answer.tests)
+
+
+def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
+    """The value of a `return` as a test; () of one that only hands on what was made, such as a tensor."""
+    if isinstance(value, ast.Name):
+        set_to = list(_set_to(function, value.id))
+        if len(set_to) == 1 and any(isinstance(part, _TESTS) for part in ast.walk(set_to[0])):
+            return [Condition(f"{value.id} = {text_of(set_to[0])}", file, set_to[0].lineno)]
+        return []
+    if any(isinstance(part, (*_TESTS, ast.Call)) for part in ast.walk(value)):
+        return [Condition(f"return {text_of(value)}", file, value.lineno)]
+    return []

@@ -1,0 +1,50 @@
+"""The functions that conditions ask, and the tests by which these answer: one rule for what capture keeps and diagnosis
+says.
+
+Example: `if self.guard.spiked(step):` asks `spiked`, which answers by `if loss > self.limit: ⏎ return True`.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_PROPERTIES = ("property", "cached_property")
+
+
+def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
+    """What `if`, `while` and conditional expressions test, wherever in the tree."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If | ast.While | ast.IfExp):
+            yield node.test
+
+
+def asked_by(test: ast.AST) -> dict[str, bool]:
+    """Last name → whether it is called, of the calls and attributes whose truth decides a test.
+
+    Example: `not self.guard.fits(batch) and self.done` → {'fits': True, 'done': False}; `loss() < best` → {}.
+    """
+    if isinstance(test, ast.BoolOp):
+        return {name: called for value in test.values for name, called in asked_by(value).items()}
+    if isinstance(test, ast.UnaryOp):
+        return asked_by(test.operand)
+    if isinstance(test, ast.NamedExpr):
+        return asked_by(test.value)
+    if isinstance(test, ast.Compare):
+        return asked_by(test.left) if all(isinstance(each, ast.Constant) for each in test.comparators) else {}
+    if isinstance(test, ast.Call):
+        return {_last_name(test.func): True}
+    return {test.attr: False} if isinstance(test, ast.Attribute) else {}
+
+
+def answers_to(function: ast.AST, *, called: bool) -> bool:
+    """True for a function where the name is called, and for a property where it is only read."""
+    if not isinstance(function, _FUNCTIONS):
+        return False
+    is_property = any(_last_name(each) in _PROPERTIES for each in function.decorator_list)
+    return is_property != called
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,119 @@
+"""By what a function answers that a condition asks."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from hangdoc.diagnosis.condition.answers import answers
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/train.py"
+
+
+def told(program: str, line: int) -> dict[str, list[tuple[int, str]]]:
+    """Function → (line, source) of each test, of what the condition at that line of the program asks."""
+    sources = Sources((SourceText(FILE, "<module>", 1, textwrap.dedent(program).lstrip("\n")),))
+    return {a.function: [(test.line, test.source) for test in a.tests] for a in answers(sources, FILE, line)}
+
+
+def test_a_return_under_a_condition() -> None:
+    program = """
+    def fit(guard, batch):
+        if not guard.spiked(batch):
+            step(batch)
+    class Guard:
+        def spiked(self, batch):
+            for p in batch:
+                if p.norm() > self.limit:
+                    return True
+            return False
+    """
+    assert told(program, 2) == {"spiked": [(7, "if p.norm() > self.limit:")]}
+
+
+def test_a_value_that_is_returned() -> None:
+    program = """
+    def fit(self, step):
+        if self.due(step) and ready:
+            save()
+    def due(self, step):
+        return step % self.every == 0
+    """
+    assert told(program, 2) == {"due": [(5, "return step % self.every == 0")]}
+
+
+def test_a_property_a_variable_and_a_function_that_asks_another() -> None:
+    program = """
+    def fit(self):
+        stop = self.monitor.exhausted
+        if stop:
+            return
+    class Monitor:
+        @property
+        def exhausted(self):
+            return self.late()
+        def late(self):
+            over = clock() > self.deadline
+            return over
+    """
+    assert told(program, 3) == {"exhausted": [(10, "over = clock() > self.deadline")]}
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["self.loss() < best", "first(self.due(step))", "step % 2 == 0", "self.every", "other.unknown()"],
+)
+def test_what_asks_no_function_of_the_program_for_its_truth(condition: str) -> None:
+    program = f"""
+    def fit(self, step):
+        if {condition}:
+            save()
+    def due(self, step):
+        return step % self.every == 0
+    def loss(self):
+        return float(self.total) / self.count
+    def every(self):
+        return self.steps > 9
+    """
+    assert told(program, 2) == {}
+
+
+def test_two_functions_of_one_name_are_not_told_apart() -> None:
+    program = """
+    def fit(self):
+        if self.plan.due():
+            save()
+    class One:
+        def due(self): return self.a > 1
+    class Two:
+        def due(self): return self.b > 1
+    """
+    assert told(program, 2) == {}
+
+
+def test_what_was_made_is_no_test() -> None:
+    program = """
+    def fit(self):
+        if self.take():
+            step()
+    def take(self):
+        batch = zeros(3)
+        return batch
+    """
+    assert told(program, 2) == {}
+
+
+def test_functions_that_ask_each_other_come_to_an_end() -> None:
+    program = """
+    def fit():
+        if even(4):
+            step()
+    def even(n):
+        return not odd(n - 1)
+    def odd(n):
+        return not even(n - 1)
+    """
+    assert len(told(program, 2)["even"]) <= 3
