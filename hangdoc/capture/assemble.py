@@ -95,6 +95,7 @@ def rank_snapshot(
     """The rank with what its probe said; ``last_journal`` replaces the journal of a probe that did not answer."""
     counters = details.counters if details is not None else None
     own = details.environment if details is not None else ()
+    meets_at = details.meets_at if details is not None else ()
     return RankSnapshot(
         rank=target.rank,
         host=target.host,
@@ -102,7 +103,7 @@ def rank_snapshot(
         world_size=(counters.world_size if counters else None) or target.world_size,
         local_rank=target.local_rank,
         restart=target.restart,
-        environment=tuple(sorted({**dict(target.environment), **dict(own)}.items())),
+        environment=tuple(sorted({**dict(meets_at), **dict(target.environment), **dict(own)}.items())),
         process=process,
         exit=ended,
         journal=details.journal if details is not None else last_journal,

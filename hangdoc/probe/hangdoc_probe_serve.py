@@ -228,6 +228,8 @@ def _answer(state, client):
 
 def _details(state, attributes=True, recorder=True, newest=None):
     header = hangdoc_probe_details.collect(state, counters(state), attributes, newest)
+    # A program may set these itself: /proc shows only what it was started with.
+    header["meets_at"] = {name: os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT") if name in os.environ}
     parts = []
     if recorder:
         with hangdoc_probe_details.no_inductor():

@@ -14,6 +14,7 @@ from hangdoc.capture.safe.pickles import unpickle
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.frames import own_frames
 from hangdoc.model.journal import PHASES, Attribute, Call, Journal, Phase, PointToPoint, ProcessGroup, StoreWait
+from hangdoc.model.launch import MEETING_NAMES
 from hangdoc.model.masking import mask_lines
 from hangdoc.model.operations import operation
 from hangdoc.model.process import Frame, Raised, Stack
@@ -74,6 +75,8 @@ class ProbeDetails:
     """For each task of an idle event loop: the Python id of the loop's thread, the task's frames innermost first."""
     library_roots: tuple[str, ...] = ()
     typed_in: tuple[TypedIn, ...] = ()
+    meets_at: tuple[tuple[str, str], ...] = ()
+    """MASTER_ADDR and MASTER_PORT as the process has them by now: a program may set them itself."""
     environment: tuple[tuple[str, str], ...] = ()
     """The rank's ``os.environ`` as the process itself has it by now, where it was asked for (injection)."""
     unavailable: tuple[Unavailable, ...] = ()
@@ -162,6 +165,7 @@ def details(header: dict[str, Any], body: bytes) -> ProbeDetails:
             for file, cell, text in _rows(header.get("typed_in"), 3)[:_MOST_TYPED_IN]
             if isinstance(text, str) and len(text) <= _LONGEST_TYPED_IN
         ),
+        meets_at=tuple(pair for pair in _environment(header.get("meets_at")) if pair[0] in MEETING_NAMES),
         environment=_environment(header.get("environment")),
         unavailable=unavailable,
     )
