@@ -21,6 +21,17 @@ from hangdoc.model.message import Condition, Message, Ranks, conditions_in
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.writing import Writer
 
+_KINDS = {
+    "for": "loop",
+    "while": "loop",
+    "try": "try",
+    "except": "try",
+    "finally": "try",
+    "case": "match",
+    "if": "if",
+    "with": "try",
+}
+"""First word of a line of source → kind of the branch; a decorator's line and an assignment are expressions."""
 _MOST_EDITS = 24
 """Edits in the JSON document; the sentence counts all of them. Chosen by hand."""
 
@@ -72,8 +83,7 @@ def divergence(case: Case, blame: Blame[Explanation], named: Finding) -> Diverge
 def _as_cited(cited: Condition) -> Branch:
     """The condition of a sentence as a branch."""
     word = cited.source.partition(" ")[0].rstrip(":")
-    kind = {"for": "loop", "while": "loop", "try": "try", "except": "try", "finally": "try", "case": "match"}.get(word)
-    return Branch(cited.file, cited.line, cited.source, kind or "if")
+    return Branch(cited.file, cited.line, cited.source, _KINDS.get(word, "expression"))
 
 
 def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None, ranks: tuple[int, ...]) -> Side:

@@ -14,10 +14,13 @@ _PROPERTIES = ("property", "cached_property")
 
 
 def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """What `if`, `while` and conditional expressions test, wherever in the tree."""
+    """What `if`, `while` and conditional expressions test, wherever in the tree; and the calls whose result gets a
+    name, as that may be tested, or be given to a collective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             yield node.test
+        elif isinstance(node, ast.Assign | ast.NamedExpr) and isinstance(node.value, ast.Call):
+            yield node.value
 
 
 def asked_by(test: ast.AST) -> dict[str, bool]:

@@ -25,6 +25,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, called_otherwise
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
+from hangdoc.diagnosis.condition.origin import set_at
 from hangdoc.diagnosis.condition.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -43,6 +44,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
     values = Values(found.values)
     what = "arguments" if found.what == "arguments" else "root"
     culprits = blame.culprits
+    source = set_at(case.sources, token.stack or case.activities[culprits[0]].stack, token.op, found.what)
     number = "" if found.history.inferred else f" #{token.sequence} of {found.history.label}"
     return Finding(
         "HD104" if found.what == "arguments" else "HD105",
@@ -52,7 +54,10 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
                 [Ranks.of(set(found.values) - set(culprits)), ": ", values],
             ]
         ),
-        [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
+        joined(
+            [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
+            [source, " sets it"] if source is not None else "",
+        ),
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"
         else "pass the same src/dst (a global rank) on every rank",

@@ -14,7 +14,7 @@ Example: `if self.guard.spiked(params):` (train.py:86) was True on rank 1 alone,
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.frames.library import is_library
@@ -56,6 +56,8 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp) and node.lineno == line:
             yield node.test
+        elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
+            yield node.value  # what a call's argument is set by
 
 
 def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
@@ -71,22 +73,39 @@ def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int)
 
 
 def _as_set(here: ast.AST, test: ast.expr) -> Iterator[ast.expr]:
-    """The test; and for each plain name in it that the function sets once, the value that it is set to."""
+    """The test; and for each plain name whose truth decides it, the value that the function once sets it to."""
     yield test
-    for name in (node.id for node in ast.walk(test) if isinstance(node, ast.Name)):
-        values = list(_set_to(here, name))
-        if len(values) == 1:
+    for name in _deciding_names(test):
+        values = list(_set_to(here, name).values())
+        if len(values) == 1 and values[0] is not None:
             yield values[0]
 
 
-def _set_to(here: ast.AST, name: str) -> Iterator[ast.expr]:
+def _deciding_names(test: ast.expr) -> Iterator[str]:
+    if isinstance(test, ast.Name):
+        yield test.id
+    elif isinstance(test, ast.UnaryOp):
+        yield from _deciding_names(test.operand)
+    elif isinstance(test, ast.Compare) and all(isinstance(each, ast.Constant) for each in test.comparators):
+        yield from _deciding_names(test.left)
+    elif isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
+        yield from _deciding_names(test.func.value)  # `found.numel()`
+    elif isinstance(test, ast.BoolOp):
+        for value in test.values:
+            yield from _deciding_names(value)
+
+
+def _set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
+    """Statement → what it sets the name to; None for one of several values, and for what a loop or a sum sets."""
+    found: dict[ast.AST, ast.expr | None] = {}
     for node in ast.walk(here):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-                yield node.value
-            else:  # what a loop or an addition sets is set more than once
-                yield from (ast.Constant(None), ast.Constant(None))
+            whole = isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+            found[node] = getattr(node, "value", None) if whole else None
+        elif any(isinstance(part, ast.Name) and part.id == name for t in targets for part in getattr(t, "elts", ())):
+            found[node] = None
+    return found
 
 
 def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tuple[str, ast.FunctionDef] | None:
@@ -99,27 +118,40 @@ def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tup
     return found[0] if len(found) == 1 else None
 
 
-def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> Iterator[Condition]:
+def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> list[Condition]:
+    """The tests by which the function answers; what it returns of another's where it has none."""
+    tests: list[Condition] = []
+    handed_on: list[Condition] = []
     for node in ast.walk(function):
         if not isinstance(node, ast.Return) or enclosing_function(function, node.lineno) is not function:
             continue
-        around = [guard for guard in guards(function, node.lineno) if guard.kind in ("if", "return")]
-        yield from (Condition(guard.condition, file, guard.line) for guard in around[-1:])
+        tests += _tests_around(file, function, [node], ("if", "return"))
         if node.value is not None:
             inner = _of_tests(sources, function, [node.value], deep - 1) if deep > 1 else []
-            own = _own_test(file, function, node.value)
-            # Of `return self.late()` alone, what late() answers by is all.
-            yield from own if own and not (inner and isinstance(node.value, ast.Call | ast.Attribute)) else ()
-            yield from (test for answer in inner for test in answer.tests)
+            tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
+            if isinstance(node.value, ast.Call) and not inner:
+                handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
+    return tests or handed_on
+
+
+def _tests_around(
+    file: str, function: ast.AST, statements: Iterable[ast.stmt], kinds: tuple[str, ...] = ("if",)
+) -> list[Condition]:
+    """The conditions that some of the statements are under, the innermost of each."""
+    around = [[g for g in guards(function, node.lineno) if g.kind in kinds] for node in statements]
+    return [Condition(found[-1].condition, file, found[-1].line) for found in around if found]
 
 
 def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
-    """The value of a `return` as a test; () of one that only hands on what was made, such as a tensor."""
+    """The value of a `return` as a test; none where it only hands on what was made, such as a tensor."""
     if isinstance(value, ast.Name):
-        set_to = list(_set_to(function, value.id))
-        if len(set_to) == 1 and any(isinstance(part, _TESTS) for part in ast.walk(set_to[0])):
-            return [Condition(f"{value.id} = {text_of(set_to[0])}", file, set_to[0].lineno)]
+        set_to = _set_to(function, value.id)
+        if len(set_to) > 1:
+            return _tests_around(file, function, [node for node in set_to if isinstance(node, ast.stmt)])
+        made = next(iter(set_to.values()), None)
+        if made is not None and any(isinstance(part, _TESTS) for part in ast.walk(made)):
+            return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]
         return []
-    if any(isinstance(part, (*_TESTS, ast.Call)) for part in ast.walk(value)):
+    if any(isinstance(part, _TESTS) for part in ast.walk(value)):
         return [Condition(f"return {text_of(value)}", file, value.lineno)]
     return []

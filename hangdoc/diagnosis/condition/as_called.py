@@ -96,6 +96,12 @@ def _followed(sources: Sources, way: Stack, level: int, callees: Callees, name: 
         name, line = given.shown_as[0], caller.line
 
 
+def given_by_caller(sources: Sources, frame: Frame, caller: Frame, name: str) -> str:
+    """The caller's name for what the function of ``frame`` calls ``name``; '' for a constant, or for what it makes."""
+    given = _given(sources, frame, caller, name, frame.line)
+    return given.shown_as[0] if given is not None and given.name else ""
+
+
 def _given(sources: Sources, frame: Frame, caller: Frame, name: str, line: int) -> _Given | None:
     """The caller's name for the called function's ``name``; None where it does not come from there unchanged."""
     tree, outer = (sources.function(f.file, f.line) for f in (frame, caller))
