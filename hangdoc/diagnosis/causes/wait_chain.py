@@ -14,6 +14,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.locks import held, wanted
 from hangdoc.diagnosis.state.activity import python_op
+from hangdoc.diagnosis.state.deadlock import is_idle_worker, is_pool_worker
 from hangdoc.diagnosis.state.process import (
     Wait,
     at_rest,
@@ -51,7 +52,6 @@ class Step:
 
 _OWN_PIPE = "of which the rank itself holds the other end, and nobody else does"
 _FORKED = "which no thread of it holds: it was probably forked while another thread of its parent held it"
-_POOL_WORKER = "/multiprocessing/pool.py"
 _MOST_STEPS = 6
 """Processes of a chain, each the child of the one before: shells and wrappers included. Chosen by hand."""
 _MOST_THREADS = 3
@@ -150,13 +150,8 @@ def _ends(file: OpenFile) -> tuple[str, str]:
 
 def is_pool_idle(process: Process) -> bool:
     """True if all workers of the rank's pool of processes (multiprocessing.Pool) wait for work."""
-    stacks = [child.last.main.frames for child in process.children if child.last is not None and child.last.main]
-    inner = [
-        next((stack[i - 1] for i, f in enumerate(stack) if i and f.file.endswith(_POOL_WORKER)), None)
-        for stack in stacks
-        if any(f.file.endswith(_POOL_WORKER) for f in stack)
-    ]
-    return bool(inner) and all(f is not None and f.file.endswith("/multiprocessing/queues.py") for f in inner)
+    workers = [child for child in process.children if is_pool_worker(child)]
+    return bool(workers) and all(map(is_idle_worker, workers))
 
 
 def _forked_with_a_lock(case: Case, process: Process) -> Message:
@@ -194,6 +189,7 @@ def _next(process: Process, kind: str) -> Process | None:
     if kind in (ActivityKind.PIPE, ActivityKind.IO):
         return next(iter(children), None)
     children = children or (workers if kind == ActivityKind.WAITING_FOR_WORKER else list(process.children))
+    children = [c for c in children if not is_idle_worker(c)] or children  # who waits for work keeps nobody waiting
     still = [c for c in children if not is_moving(c)]
     return next(iter(still or children), None)
 

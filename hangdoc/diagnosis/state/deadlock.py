@@ -13,6 +13,8 @@ from hangdoc.diagnosis.state.process import at_rest, is_moving, is_shared_wait, 
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Process, Thread
 
+_POOL_WORKER = "/multiprocessing/pool.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Deadlock:
@@ -63,16 +65,33 @@ def waits_for_own_child(process: Process) -> bool:
     """True if the rank waits for a child that itself waits for the rank.
 
     The child is blocked on a pipe whose other end only the rank has, and no other thread of the rank runs user code.
+    While a child still works, what it brings may end the wait; and one worker of a pool waits for work as a matter of
+    course, though not all of them.
     """
     threads = process.last.threads[1:] if process.last is not None else ()
     if is_moving(process) or any(user_stack(thread.frames) for thread in threads):
         return False
+    if any(is_moving(child) for child in process.children):
+        return False
+    busy = [child for child in process.children if not is_idle_worker(child)] or process.children
     return any(
         file.target.startswith("pipe:") and file.peers == (process.pid,)
-        for child in process.children
-        if not is_moving(child)
+        for child in busy
         for file in child.blocking_files
     )
+
+
+def is_pool_worker(process: Process) -> bool:
+    """True for a process that a multiprocessing.Pool has started."""
+    frames = process.last.main.frames if process.last is not None and process.last.main is not None else ()
+    return any(frame.file.endswith(_POOL_WORKER) for frame in frames)
+
+
+def is_idle_worker(process: Process) -> bool:
+    """True for a worker of a multiprocessing.Pool that waits for a task, or for its turn to take one."""
+    frames = process.last.main.frames if process.last is not None and process.last.main is not None else ()
+    below = next((frames[at - 1] for at, f in enumerate(frames) if at and f.file.endswith(_POOL_WORKER)), None)
+    return below is not None and below.file.endswith("/multiprocessing/queues.py")
 
 
 def _waits_for_a_thread(process: Process, thread: Thread, sources: Sources) -> bool:
