@@ -165,9 +165,10 @@ def _of_the_culprits(case: Case, blame: Blame[Explanation]) -> Iterator[_Note]:
     if blame.diverged is not None:
         return
     if isinstance(blame.found, MixedThreads):
-        for call in blame.found.calls:
+        for number, call in enumerate(blame.found.calls):
+            in_it = Ranks.of(blame.culprits if number and blame.found.others else case.seen)
             if call.frame is not None:
-                yield _Note(call.frame.file, call.frame.line, [Ranks.of(case.seen), f": {call.op} in {call.name}"])
+                yield _Note(call.frame.file, call.frame.line, [in_it, f": {call.op} in {call.name}"])
         return
     alike = tuple(case.seen) if isinstance(blame.found, AllArrived) and not case.programs else ()
     there: dict[tuple[str, int, str], list[int]] = {}

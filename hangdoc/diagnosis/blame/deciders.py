@@ -306,6 +306,13 @@ def _seen_roots(case: Case) -> tuple[int, ...]:
     return tuple(sorted(r for r in case.graph.roots & case.seen if case.activities[r].kind not in open_ended))
 
 
+def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:
+    """A call that all ranks wait in, and another thread of some. Before the divergence, which sees the call of one
+    thread of each rank."""
+    found = mixed_threads(inquiry.case)
+    return found if found is not None and found.found.others else None
+
+
 def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
     """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
     return mixed_threads(inquiry.case)
@@ -415,6 +422,7 @@ DECIDERS: tuple[Decider, ...] = (
     own_loop,
     groups_crossed,
     groups_of_store,
+    thread_beside_main,
     divergence,
     gone_roots,
     stopped_store,

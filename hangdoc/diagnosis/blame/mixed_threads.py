@@ -1,9 +1,11 @@
-"""Two threads of every rank that wait in a collective each, where no history shows in which order they issued them.
+"""Two threads of a rank that wait in a collective each, where no history shows in which order they issued them.
 
-Every rank has made both calls, so each would complete if it had its group for itself: one group got them in one order
-from some ranks and in the other from the rest. Stacks cannot tell which ranks are which.
+Where every rank has made both calls, each would complete if it had its group for itself: one group got them in one
+order from some ranks and in the other from the rest. Stacks cannot tell which ranks are which. Where all ranks wait in
+one call, and some in another one beside it, these have issued that one first.
 
-Example: on all ranks the main thread waits in all_reduce and thread `checkpoint` in all_gather → both calls.
+Examples: on all ranks the main thread waits in all_reduce and thread `checkpoint` in all_gather → both calls, of all
+ranks. On all ranks thread `saver` waits in a barrier, on rank 3 also the main thread in all_reduce → both, of rank 3.
 """
 
 from __future__ import annotations
@@ -41,23 +43,33 @@ class ThreadCall:
 
 @dataclass(frozen=True, slots=True)
 class MixedThreads(Explanation):
-    """Every rank waits in the same calls at once, each in a thread of its own."""
+    """Ranks wait in several calls at once, each in a thread of its own; ``calls``: those of all ranks first."""
 
     calls: tuple[ThreadCall, ...]
+    others: tuple[int, ...] = ()
+    """The ranks that wait in the first call alone."""
 
 
 def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
-    """The calls in which threads of every rank wait at once, on the default group; None where histories tell more."""
+    """The calls in which threads of a rank wait at once, on the default group; None where histories tell more."""
     still = not any(activity.moving for activity in case.activities.values())
     if case.programs or case.hidden or len(case.activities) < 2 or not still:
         return None
-    found = [_calls(case, rank) for rank in case.activities]
-    if len(found[0]) < 2 or any(calls.keys() != found[0].keys() for calls in found):
-        return None
+    found = {rank: _calls(case, rank) for rank in sorted(case.activities)}
+    common = set.intersection(*(set(calls) for calls in found.values()))
+    more = {rank: calls for rank, calls in found.items() if calls.keys() - common}
     sure = "stacks of all threads seen, the order of their calls not"
-    calls = tuple(found[0][site] for site in sorted(found[0]))
-    ranks = tuple(sorted(case.activities))
-    return Blame(MixedThreads(calls), ranks, confidence=Confidence.LIKELY, sure=sure)
+    first = next(iter(found.values()))
+    if len(common) > 1 and not more:
+        calls = tuple(first[site] for site in sorted(common))
+        return Blame(MixedThreads(calls), tuple(found), confidence=Confidence.LIKELY, sure=sure)
+    beside = {site for calls in more.values() for site in calls} - common
+    if len(common) != 1 or len(beside) != 1 or len(more) == len(found):
+        return None
+    both = next(iter(more.values()))
+    calls = tuple(both[site] for site in (*common, *beside))
+    others = tuple(rank for rank in found if rank not in more)
+    return Blame(MixedThreads(calls, others), tuple(more), confidence=Confidence.LIKELY, sure=sure)
 
 
 def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:

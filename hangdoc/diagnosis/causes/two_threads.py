@@ -50,9 +50,18 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
 
 @cause("HD108", explains=MixedThreads, order=125)
 def threads_at_once(case: Case, blame: Blame[MixedThreads]) -> Finding:
-    """HD108 without histories: the threads of every rank wait in the same calls, and none completes."""
+    """HD108 without histories: threads of a rank wait in several calls at once, and none completes."""
     calls: list[Message] = [[f"{each.op} in {each.name}", at(each.frame)] for each in blame.found.calls]
-    ranks = Ranks.of(case.activities)
+    ranks, others = Ranks.of(blame.culprits), Ranks(blame.found.others)
+    if blame.found.others:
+        first, second = blame.found.calls
+        waiting: Message = [others, " wait" + ("s" if len(blame.found.others) == 1 else ""), f" in {first.op} alone"]
+        return Finding(
+            "HD108",
+            sentence([["threads of ", ranks, " communicate on one group at once: "], Joined(calls, " and ")], waiting),
+            joined([ranks, f" issued {second.op} while the other thread's {first.op} was still to come"], _ANY_ORDER),
+            _GROUP_OF_ITS_OWN,
+        )
     return Finding(
         "HD108",
         sentence([["threads of ", ranks, " communicate on one group at once: "], Joined(calls, " and ")]),
