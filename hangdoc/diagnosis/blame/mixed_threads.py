@@ -68,6 +68,8 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
         return None
     both = next(iter(more.values()))
     calls = tuple(both[site] for site in (*common, *beside))
+    if calls[1].thread != "MainThread":
+        return None  # the others may have left out what starts such a thread
     others = tuple(rank for rank in found if rank not in more)
     return Blame(MixedThreads(calls, others), tuple(more), confidence=Confidence.LIKELY, sure=sure)
 
