@@ -32,6 +32,7 @@ from hangdoc.diagnosis.blame.how_sure import (
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
+from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
@@ -278,6 +279,11 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
 
 
+def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
+    """A rank that took a lock file and left it. Before other roots: these are the ranks that try to take it."""
+    return left_lock(inquiry.case)
+
+
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
     """Ranks that others wait for and that wait for no rank: they work, or wait for something outside the job."""
     case = inquiry.case
@@ -430,6 +436,7 @@ DECIDERS: tuple[Decider, ...] = (
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
+    lock_left_behind,
     waiting_roots,
     threads_on_one_group,
     all_arrived,
