@@ -46,6 +46,7 @@ from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
+from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -243,6 +244,12 @@ def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingReque
     return asked_in_turn(inquiry.case) or missing_request(inquiry.case) or thread_wait(inquiry.case)
 
 
+def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
+    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
+    the key, or for these."""
+    return unset_key(inquiry.case)
+
+
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
     the divergence, which sees what one group shows by itself."""
@@ -429,6 +436,7 @@ DECIDERS: tuple[Decider, ...] = (
     other_micro_batches,
     outside_schedule,
     waiting_threads,
+    key_left_out,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
