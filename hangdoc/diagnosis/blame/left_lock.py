@@ -72,13 +72,13 @@ def _tries(case: Case, rank: int) -> bool:
 def _passed(case: Case, rank: int, trying: tuple[int, ...]) -> bool:
     """True if the rank has come back from where those are that try.
 
-    In a loop that both are in the rank must be ahead, not a round behind: its call is one that these have not issued.
+    In a loop that both are in the rank must be ahead, not a round behind: it waits in a call that these are not in.
     """
     activity = case.activities[rank]
     if activity.kind in GONE or not activity.stack:
         return False
     past = is_past(case.sources, activity.stack, case.activities[trying[0]].stack)
-    ahead = activity.sequence is not None and bool(case.graph.on(rank) & set(trying))
+    ahead = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(trying))
     return past == "certainly" or (past == "perhaps" and ahead)
 
 
