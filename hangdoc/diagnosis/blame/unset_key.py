@@ -20,6 +20,9 @@ from hangdoc.model.process import Frame
 from hangdoc.model.wording import ranks_text
 
 _NUMBER = re.compile(r"\d+$")
+_ANY_NUMBER = re.compile(r"\d+")
+_ALL_KEYS = 400
+"""A snapshot that has fewer keys of the store has all of them."""
 _LONGEST_NUMBER = 8
 """Digits of a rank."""
 
@@ -43,16 +46,17 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
     Example: all ranks wait for step/0, step/1 and step/2, `store.set(f"step/{rank}", …)` sets them, and step/1 alone is
     missing → rank 1.
     """
-    store = case.job.store
     waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
-    if store is None or not waiting or not store.missing:
+    if case.job.store is None or not waiting:
         return None
-    asked = {rank: set(_awaited(case, rank)) & set(store.missing) for rank in waiting}
+    known = any(_awaited(case, rank) for rank in waiting)
+    there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case)
+    asked = {rank: set(missing).intersection(_awaited(case, rank) if known else missing) for rank in waiting}
     every = set().union(*asked.values())
     owners = {key: rank for key in every if (rank := _number(key)) is not None and rank in case.seen}
     if len({_stem(key) for key in every}) != 1 or owners.keys() != every:
         return None
-    alike = tuple(sorted(key for key in store.there if _stem(key) == _stem(next(iter(every)))))
+    alike = tuple(sorted(key for key in there if _stem(key) == _stem(next(iter(every)))))
     # A key that only its own rank waits for is set by another: `store.get(f"task/{rank}")`.
     culprits = tuple(sorted({r for key, r in owners.items() if any(key in asked[w] for w in waiting if w != r)}))
     numbers = {_number(key) for key in (*alike, *every)}
@@ -61,7 +65,7 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
         return None
     if any(not _is_past(case, rank) for rank in culprits):
         return None
-    missing = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
+    left_out = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
     sure = f"the store has keys of this name for other ranks, and none for {ranks_text(culprits)}"
     whole = numbers >= set(case.ranks) - set(waiting)
     if _deletes_keys(case.sources):
@@ -69,12 +73,32 @@ def unset_key(case: Case) -> Blame[UnsetKey] | None:
         whole = False
     how = Confidence.LIKELY if whole and 2 * len(culprits) < len(case.ranks) else Confidence.POSSIBLE
     stuck = not free_ranks(case.activities)
-    return Blame(UnsetKey(missing, alike, waiting, set_at), culprits, proved=stuck, confidence=how, sure=sure)
+    return Blame(UnsetKey(left_out, alike, waiting, set_at), culprits, proved=stuck, confidence=how, sure=sure)
 
 
 def _awaited(case: Case, rank: int) -> list[str]:
     journal = case.ranks[rank].journal
     return [key for wait in journal.store_waits for key in wait.keys] if journal is not None else []
+
+
+def _one_incomplete(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the keys that are there, those that are not) of the only name that some ranks have not set, where all have set
+    others like it; nobody has told which keys are awaited.
+
+    Example: of step/0/0, step/0/1 and step/1/0, with two ranks → (('step/1/0',), ('step/1/1',)).
+    """
+    keys = case.job.store.keys if case.job.store is not None else ()
+    ranks, families = set(case.ranks), dict[str, set[int]]()
+    for key in keys if len(keys) < _ALL_KEYS else ():
+        number = _number(key)
+        if number is not None and not pattern("own_store_key").search(key):
+            families.setdefault(_stem(key), set()).add(number)
+    complete = {_ANY_NUMBER.sub("0", stem) for stem, numbers in families.items() if numbers == ranks}
+    found = [stem for stem, numbers in families.items() if numbers < ranks and _ANY_NUMBER.sub("0", stem) in complete]
+    if len(found) != 1:
+        return (), ()
+    there = families[found[0]]
+    return tuple(f"{found[0]}{rank}" for rank in sorted(there)), tuple(f"{found[0]}{r}" for r in sorted(ranks - there))
 
 
 def _stem(key: str) -> str:

@@ -32,7 +32,7 @@ def own_key_left_out(case: Case, blame: Blame[UnsetKey]) -> Finding:
         sentence(
             [
                 [Does(blame.culprits, "has", "have"), " not set ", missing, " in the store, for which "],
-                [Does(found.waiting, "waits", "wait"), f" in {first.text}", at(first.where)],
+                [Does(found.waiting, "waits", "wait"), at(first.where)],
             ]
         ),
         joined(

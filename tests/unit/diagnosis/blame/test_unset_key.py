@@ -27,7 +27,7 @@ def answered(there: tuple[str, ...], missing: tuple[str, ...], old: str = "", ne
 def test_the_rank_whose_key_alone_is_missing_has_left_it_out() -> None:
     found = answered(("done/1/2", "done/2/0", "done/2/1"), ("done/2/2",))
     assert (found.cause and found.cause.code, found.culprits, found.confidence) == ("HD305", (2,), "likely")
-    assert found.verdict.startswith("Rank 2 has not set done/2/2 in the store, for which ranks 0 and 1 wait in")
+    assert found.verdict.startswith("Rank 2 has not set done/2/2 in the store, for which ranks 0 and 1 wait at")
     assert found.divergence is not None
     assert found.divergence.branch is not None
     assert found.divergence.branch.condition == "if metrics is None:"
@@ -55,3 +55,22 @@ def test_one_that_sets_the_keys_of_all_is_not_told_by_their_numbers(line: str) -
 def test_a_key_that_may_have_been_deleted_is_no_proof() -> None:
     found = answered(("done/2/0", "done/2/1"), ("done/2/2",), "    dist.barrier()", "    store.delete_key(f'…')")
     assert (found.culprits, found.confidence) == ((2,), "possible")
+
+
+@pytest.mark.parametrize(
+    ("further", "culprits"),
+    [
+        ((), (1,)),
+        (("/default_pg/0//shards/4/0",), (0, 1, 2, 3)),  # two names are not set by all
+        (("/default_pg/0//1//cpu//0/0", "/default_pg/0//1//cpu//0/1"), (1,)),  # torch's own, of a smaller group
+        (tuple(f"/mine/{number}x" for number in range(400)), (0, 1, 2, 3)),  # not all keys are known
+    ],
+)
+def test_without_journals_the_only_name_that_all_but_some_set_tells(
+    further: tuple[str, ...], culprits: tuple[int, ...]
+) -> None:
+    job: JobSnapshot = api.load(case("keys_of_all_but_one_attach"))
+    assert job.store is not None
+    keys = (*job.store.keys, *further)
+    found = api.diagnose(dataclasses.replace(job, store=dataclasses.replace(job.store, keys=keys)))
+    assert (found.cause and found.cause.code, found.culprits) == ("HD305", culprits)
