@@ -28,6 +28,7 @@ from hangdoc.diagnosis.blame.how_sure import (
     held_by_debugger,
     how_many_wait,
     how_sure_of_the_end,
+    polls,
     seen_states,
     unless_others_passed_it,
 )
@@ -64,7 +65,6 @@ from hangdoc.diagnosis.explanation import (
     UnseenMessages,
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
-from hangdoc.diagnosis.source.loops import asks_again
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
@@ -353,19 +353,10 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; no source shows which rank should have set it"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
-    if len(case.ended) < len(left) and all(_polls(case, rank) for rank in left):
+    if len(case.ended) < len(left) and all(polls(case, rank) for rank in left):
         sure = "the others poll for what another rank was to do; no source shows which one"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
-
-
-def _polls(case: Case, rank: int) -> bool:
-    """True if the rank asks again and again, with a sleep in between, for what nobody tells it."""
-    activity = case.activities[rank]
-    tree = case.sources.function(activity.where.file, activity.where.line) if activity.where is not None else None
-    if tree is None or activity.where is None or activity.kind != ActivityKind.SLEEPING:
-        return False
-    return asks_again(tree, activity.where.line)
 
 
 def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
