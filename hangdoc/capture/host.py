@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from hangdoc.capture import nccl_sources
 from hangdoc.capture.assemble import BlockingFiles, blocking_files, named_locks, process_of, rank_snapshot
+from hangdoc.capture.find.awaited_keys import with_awaited
 from hangdoc.capture.find.target import RankTarget, host_identity, host_name
 from hangdoc.capture.inject import injection
 from hangdoc.capture.read import blocked_calls, logs, native_stacks, procfs, sockets, sources
@@ -34,6 +35,7 @@ from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
 from hangdoc.model.process import OpenFile, ProcessExit
 from hangdoc.model.snapshot import NO_PROBE, HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
+from hangdoc.model.store import RendezvousStore
 
 _T = TypeVar("_T")
 _LAUNCHER = -1
@@ -55,6 +57,8 @@ _SHARED_SECONDS = 0.5
 """For their last 64 KiB each. Judgement."""
 _DUMP_SECONDS = 10.0
 """For the dumps of all ranks; a recorder of 2,000 calls takes 0.1 s (measured)."""
+_STORE_SECONDS = 1.0
+"""For finding the store and listing its keys, which takes some hundredths. Judgement."""
 _NO_PROBE = Unavailable("journal", NO_PROBE)
 _NO_PROBE_YET = Unavailable(
     "journal",
@@ -146,7 +150,7 @@ class _Capture:
             ranks=ranks,
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
-            store=request.store,
+            store=self._store(seen),
             nccl=seen.nccl,
             sources=texts,
             library_roots=roots,
@@ -188,6 +192,12 @@ class _Capture:
         files = BlockingFiles(blocked, locked, named)
         nccl = self._result(asking_nccl, "nccl", began + nccl_sources.RAS_SECONDS, None)
         return _Seen((first, second), taken, network, details, tails, files, nccl, dumped, self._shared_log())
+
+    def _store(self, seen: _Seen) -> RendezvousStore | None:
+        """The job's store, asked for its keys where ranks wait for some."""
+        journals = [found.journal for found in seen.details.values() if found is not None]
+        asking = Task(lambda: _answered(with_awaited(self.request.store, self.request.targets, journals)))
+        return self._result(asking, "store", time.monotonic() + _STORE_SECONDS, self.request.store)
 
     def _unavailable(
         self, seen: _Seen, exits: Mapping[int, ProcessExit], no_texts: Sequence[Unavailable]

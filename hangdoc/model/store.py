@@ -36,5 +36,10 @@ class RendezvousStore:
     """gloo groups all of whose members have published themselves."""
     keys: tuple[str, ...] = ()
     """Names of its keys, some hundreds at most; never values."""
+    there: tuple[str, ...] = ()
+    """Of the keys that ranks wait for, and of those that differ from one of them in a number at the end, the ones that
+    are there: by the names that the ranks gave them, without the prefixes of their stores."""
+    missing: tuple[str, ...] = ()
+    """The keys that ranks wait for and that are not there."""
     foreign: ForeignServer | None = None
     """The process that serves it, where that one belongs to another job: what the store holds is then not read."""

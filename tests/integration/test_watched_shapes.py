@@ -58,3 +58,16 @@ def test_a_lock_that_is_wanted_behind_a_unix_socket_has_a_holder(program: str, r
     wrong = [row.what for row in scenarios.compare(scenario, finished.document) if not row.agrees]
     assert not wrong, finished.explain()
     assert not finished.survivors
+
+
+def test_the_store_is_asked_which_of_the_keys_is_missing(watch: Watch) -> None:
+    program = PROGRAMS / "own_keys.py"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "3"]
+    finished = watch([*torchrun, str(program)], "--give-up-after", "8")
+    assert finished.document is not None, finished.explain()
+    assert finished.document["cause"]["code"] == "HD305", finished.explain()
+    assert finished.document["culprits"] == [1], finished.explain()
+    assert "Rank 1 has not set 2/1 in the store" in finished.document["verdict"], finished.explain()
+    branch = finished.document["divergence"]["branch"]
+    assert (branch["line"], branch["condition"]) == (line_of("own_keys.py", "if text is None"), "if text is None:")
+    assert not finished.survivors

@@ -9,15 +9,18 @@ from __future__ import annotations
 import re
 import struct
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from hangdoc.capture.find.store_protocol import StoreConnection
 from hangdoc.capture.safe.text import clean
 from hangdoc.model.journal import ProcessGroup
 from hangdoc.model.network import ListeningPort
 from hangdoc.model.snapshot import Unavailable
+
+_T = TypeVar("_T")
 
 # Limits on what a server may send. Judgement.
 _MAX_KEYS = 20_000
@@ -46,18 +49,15 @@ class StoreContent:
 
 def peek(address: str, port: int, *, seconds: float = _SECONDS) -> StoreContent | Unavailable:
     """The store's keys and the addresses published in it, within ``seconds``."""
-    until = time.monotonic() + seconds
-    try:
-        store = StoreConnection(address, port, seconds=seconds, largest_value=_MAX_LENGTH, most_bytes=_MAX_BYTES)
-        with closing(store):
-            store.end_at(until)
-            keys = store.keys(_MAX_KEYS)
-            values = {key: store.value(key) for key in [key for key in keys if _is_gloo(key)][:_MAX_GLOO_KEYS]}
-    except TimeoutError:
-        return _no_answer(address, port, "no answer in time", "")
-    except (OSError, ValueError) as error:
-        remedy = "stores of torch before 2.9 do not list their keys" if isinstance(error, EOFError) else ""
-        return _no_answer(address, port, clean(str(error), 200), remedy)
+
+    def read(store: StoreConnection) -> tuple[list[bytes], dict[bytes, bytes]]:
+        keys = store.keys(_MAX_KEYS)
+        return keys, {key: store.value(key) for key in [key for key in keys if _is_gloo(key)][:_MAX_GLOO_KEYS]}
+
+    answer = _asked(address, port, seconds, read)
+    if isinstance(answer, Unavailable):
+        return answer
+    keys, values = answer
     members: dict[str, dict[int, tuple[int, ...]]] = {}
     for key, value in values.items():
         match = _GLOO_KEY.search(key.decode("utf-8", "replace"))
@@ -65,6 +65,27 @@ def peek(address: str, port: int, *, seconds: float = _SECONDS) -> StoreContent 
             members.setdefault(match["group"] or "", {})[int(match["member"])] = _ports_in(value)
     names = tuple(sorted(clean(key.decode("utf-8", "backslashreplace"), 200) for key in keys))
     return StoreContent(names, members)
+
+
+def key_names(address: str, port: int, *, seconds: float = _SECONDS) -> list[str] | Unavailable:
+    """The names of the store's keys, within ``seconds``; no value is asked for."""
+    found = _asked(address, port, seconds, lambda store: store.keys(_MAX_KEYS))
+    return found if isinstance(found, Unavailable) else [key.decode("utf-8", "backslashreplace") for key in found]
+
+
+def _asked(address: str, port: int, seconds: float, ask: Callable[[StoreConnection], _T]) -> _T | Unavailable:
+    """What the store answers over one connection, within ``seconds``."""
+    until = time.monotonic() + seconds
+    try:
+        store = StoreConnection(address, port, seconds=seconds, largest_value=_MAX_LENGTH, most_bytes=_MAX_BYTES)
+        with closing(store):
+            store.end_at(until)
+            return ask(store)
+    except TimeoutError:
+        return _no_answer(address, port, "no answer in time", "")
+    except (OSError, ValueError) as error:
+        remedy = "stores of torch before 2.9 do not list their keys" if isinstance(error, EOFError) else ""
+        return _no_answer(address, port, clean(str(error), 200), remedy)
 
 
 def ranks_of(content: StoreContent, listening: Iterable[ListeningPort]) -> dict[int, int]:

@@ -28,10 +28,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     held_by_debugger,
     how_many_wait,
     how_sure_of_the_end,
+    polls,
     seen_states,
     unless_others_passed_it,
 )
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
+from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
 from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
@@ -45,6 +47,7 @@ from hangdoc.diagnosis.blame.replicas import replica_differs
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
+from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -242,6 +245,12 @@ def waiting_threads(inquiry: Inquiry) -> Blame[AskedInTurn] | Blame[MissingReque
     return asked_in_turn(inquiry.case) or missing_request(inquiry.case) or thread_wait(inquiry.case)
 
 
+def key_left_out(inquiry: Inquiry) -> Blame[UnsetKey] | None:
+    """A rank that alone has not set its key in the store. Before the graph, in which it waits like those that wait for
+    the key, or for these."""
+    return unset_key(inquiry.case)
+
+
 def other_than_siblings(inquiry: Inquiry) -> Blame[Explanation] | None:
     """A rank that left the order of its siblings, where devices have passed messages and none waits in one now. After
     the divergence, which sees what one group shows by itself."""
@@ -276,6 +285,11 @@ def cut_off(inquiry: Inquiry) -> Blame[CutOff] | None:
         return None
     sure = "every rank that was seen waits in a call, and data between hosts is not answered"
     return Blame(CutOff(), confidence=Confidence.LIKELY, sure=sure)
+
+
+def lock_left_behind(inquiry: Inquiry) -> Blame[LeftLock] | None:
+    """A rank that took a lock file and left it. Before other roots: these are the ranks that try to take it."""
+    return left_lock(inquiry.case)
 
 
 def waiting_roots(inquiry: Inquiry) -> Blame[OutsideWait | HeldUpUnseen] | None:
@@ -346,6 +360,9 @@ def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
     if all(waits_for_a_key(case.activities[rank]) for rank in left):
         sure = "the others wait for a store key; no source shows which rank should have set it"
         return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
+    if len(case.ended) < len(left) and all(polls(case, rank) for rank in left):
+        sure = "the others poll for what another rank was to do; no source shows which one"
+        return Blame(Gone(), tuple(sorted(case.ended)), (left,), sure=sure)
     return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
 
 
@@ -431,6 +448,7 @@ DECIDERS: tuple[Decider, ...] = (
     other_micro_batches,
     outside_schedule,
     waiting_threads,
+    key_left_out,
     other_than_siblings,
     stuck_ranks,
     unseen_message,
@@ -438,6 +456,7 @@ DECIDERS: tuple[Decider, ...] = (
     exchange_of_other_sizes,
     stuck_on_a_device,
     cut_off,
+    lock_left_behind,
     waiting_roots,
     threads_on_one_group,
     all_arrived,

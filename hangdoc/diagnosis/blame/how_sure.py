@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
+from hangdoc.diagnosis.source.loops import asks_again
 from hangdoc.diagnosis.state.unseen import all_on_this_host
 from hangdoc.model.kinds import ActivityKind, Confidence
 from hangdoc.model.wording import ranks_text
@@ -23,6 +24,15 @@ def unless_others_passed_it(case: Case, found: Blame[OutsideWait]) -> Blame[Outs
         return found
     sure = f"{ranks_text(waiting)} may have skipped what the others wait for"
     return replace(found, alternatives=(waiting,), confidence=Confidence.POSSIBLE, sure=sure)
+
+
+def polls(case: Case, rank: int) -> bool:
+    """True if the rank asks again and again, with a sleep in between, for what nobody tells it."""
+    activity = case.activities[rank]
+    tree = case.sources.function(activity.where.file, activity.where.line) if activity.where is not None else None
+    if tree is None or activity.where is None or activity.kind != ActivityKind.SLEEPING:
+        return False
+    return asks_again(tree, activity.where.line)
 
 
 def ended_in_order(case: Case, ranks: tuple[int, ...]) -> bool:

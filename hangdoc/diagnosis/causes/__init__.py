@@ -27,6 +27,7 @@ from hangdoc.diagnosis.causes import (
     two_threads,
     uneven_loops,
     unnamed,
+    unset_key,
 )
 from hangdoc.diagnosis.causes.registry import name_cause
 
@@ -56,4 +57,5 @@ __all__ = [
     "two_threads",
     "uneven_loops",
     "unnamed",
+    "unset_key",
 ]

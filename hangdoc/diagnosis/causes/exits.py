@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from itertools import takewhile
 
 from hangdoc.diagnosis.blame.arguments import arguments_text
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher
@@ -12,7 +13,7 @@ from hangdoc.diagnosis.calls.history import END
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.launching import launch_stack
-from hangdoc.diagnosis.causes.phrases import at, last_issued, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, cited, last_issued, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
@@ -25,11 +26,13 @@ from hangdoc.diagnosis.explanation import (
     OutsideWait,
     Refused,
 )
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_function, user_stack
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import returns
 from hangdoc.diagnosis.state.activity import exit_text
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import name_duration
@@ -243,6 +246,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
     raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
     where: Message = at(raised) or ([" after ", last] if last else "")
+    early = _early_return(case, blame) if not failed and not last else None
     return Finding(
         "HD401",
         sentence(
@@ -252,11 +256,32 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
         joined(
             what_decided(case, blame) or _how_it_ended(case, rank, raised, last),
             "" if last or raised else _never_joined(case),
+            [early, " returns before the line where the others wait"] if early is not None else "",
         ),
         "mend the failure of that rank; the others only wait for it"
         if failed
         else "let every rank run to the same end: no early return or exit before the last collective",
+        decided_at=early,
     )
+
+
+def _early_return(case: Case, blame: Blame[Explanation]) -> Condition | None:
+    """The only condition under which a rank returns from the functions that all others are in; None where there are
+    several, or the calls that ranks made say more.
+
+    Example: `if not mine: ⏎ return` in the loop of run(), in which the others poll.
+    """
+    ways = [tuple(reversed(user_stack(case.activities[rank].stack))) for rank in others_of(case, blame)]
+    if case.programs or blame.diverged is not None:
+        return None
+    shared = takewhile(lambda frames: all(same_function(frames[0], each) for each in frames), zip(*ways, strict=False))
+    found = {}
+    for frame, *_ in shared:
+        tree = case.sources.function(frame.file, frame.line)
+        for guard in guards(tree, frame.line) if tree is not None else ():
+            if tree is not None and guard.kind == "return" and returns(tree, guard.line):
+                found[frame.file, guard.line] = cited(guard, frame.file)
+    return next(iter(found.values())) if len(found) == 1 else None
 
 
 def _where_the_others_are(case: Case, others: tuple[int, ...], *, ended_early: bool) -> Message:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.left_lock import LeftLock, lock_files
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import doing, place, where_they_wait
@@ -9,11 +10,11 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.wait_chain import follow, state_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation, OutsideWait
-from hangdoc.diagnosis.source.locks import polls_for_lock
+from hangdoc.diagnosis.source.locks import let_go_late, polls_for_lock
 from hangdoc.diagnosis.state.deadlock import Deadlock
 from hangdoc.diagnosis.state.process import descendants
-from hangdoc.model.kinds import GONE, ActivityKind, WaitReason
-from hangdoc.model.message import Does, Joined, Message, Ranks, joined, sentence
+from hangdoc.model.kinds import GONE, ActivityKind, Confidence, WaitReason
+from hangdoc.model.message import Does, Joined, Message, Place, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 from hangdoc.model.wording import name_duration
 
@@ -192,6 +193,38 @@ def shared_lock(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
         joined(why, [f"of rank {rank}'s own processes, ", Joined(states)] if states else ""),
         "take such locks with `with`, so that they are let go on every way out, and never end a process that may hold "
         "one (terminate(), kill); give the wait a timeout",
+    )
+
+
+@cause("HD504", explains=LeftLock, order=354)
+def left_by_a_rank(case: Case, blame: Blame[LeftLock]) -> Finding:
+    """HD504: a rank took a lock that is a file and went on without removing it."""
+    trying, taken_at = blame.found.trying, place(blame.found.taken_at)
+    where = case.activities[trying[0]].where
+    file = next((file.target for rank in trying for file in lock_files(case, rank)), "")
+    late, said = let_go_late(blame.found.taken_at, case.sources), case.last_words(blame.culprits[0])
+    came_back: Message = "it went on without removing what it had created, perhaps after an exception"
+    if late is not None:
+        line, text = late
+        came_back = [f"an exception leads past `{text}` (", Place(blame.found.taken_at.file, line), ")"]
+    sure = blame.confidence != Confidence.POSSIBLE
+    took = "took and left behind" if sure else "may have taken and left behind"
+    lock = f"the lock file {file}" if file else "a lock that is a file"
+    return Finding(
+        "HD504",
+        sentence(
+            [
+                [Does(trying, "tries", "try"), f" without an end to take {lock} at ", _at(where)],
+                [", which ", Ranks(blame.culprits), f" {took} at ", taken_at],
+            ],
+            where_they_wait(case, blame.culprits),
+        ),
+        joined(
+            [["only one can create what must be new, and ", Ranks(blame.culprits), " is past that line: "], came_back],
+            f"it last wrote: {said}" if said else "",
+        ),
+        "take such locks with `with`, or let them go in `finally`, so that an exception does not leave them behind; or "
+        "lock with flock (filelock.FileLock), which the kernel lets go when its owner ends",
     )
 
 

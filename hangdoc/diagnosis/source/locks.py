@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
 from hangdoc.model.process import Frame, Process, Stack, Thread
 
 
@@ -103,6 +103,72 @@ def polls_for_lock(stack: Stack, sources: Sources) -> bool:
     tree = sources.function(where.file, where.line) if where is not None else None
     words = (getattr(n, "attr", getattr(n, "id", "")) for n in ast.walk(tree)) if tree is not None else ()
     return any(word in names("takes_file_lock") for word in words)
+
+
+def let_go_late(where: Frame, sources: Sources) -> tuple[int, str] | None:
+    """(line, text) of the statement that lets go what the line acquires, unless it is in a `finally`.
+
+    Example: `self.lock.acquire() ⏎ write() ⏎ self.lock.release()` → (3, 'self.lock.release()'): no exception of write()
+    leads there.
+    """
+    tree = sources.function(where.file, where.line)
+    if tree is None:
+        return None
+    function = enclosing_function(tree, where.line)
+    calls = sorted((n for n in ast.walk(function) if isinstance(n, ast.Call)), key=lambda call: call.lineno)
+    taken = {dotted(n.func.value) for n in calls if n.lineno == where.line and isinstance(n.func, ast.Attribute)} - {""}
+    tried = (n for n in ast.walk(function) if isinstance(n, ast.Try))
+    final = {id(node) for each in tried for node in _nodes(each.finalbody)}
+    late = (n for n in calls if n.lineno > where.line and last_name(n.func) in names("lets_lock_go"))
+    found = next((n for n in late if isinstance(n.func, ast.Attribute) and dotted(n.func.value) in taken), None)
+    return (found.lineno, text_of(found)) if found is not None and id(found) not in final else None
+
+
+def tries_for_new_file(stack: Stack, sources: Sources) -> bool:
+    """True if one of the two innermost user functions creates what must be new, again and again until it can: such a
+    lock stays until somebody removes it.
+
+    Examples: `while True: ⏎ try: ⏎ os.mkdir(path) ⏎ return ⏎ except FileExistsError: ⏎ time.sleep(1)`; `while not
+    self._try_acquire(): ⏎ time.sleep(1)`, and `_try_acquire` opens the file with O_EXCL.
+    """
+    for frame in user_stack(stack)[:2]:
+        tree = sources.function(frame.file, frame.line)
+        loops = [n for n in ast.walk(tree) if isinstance(n, ast.While) and holds(n, frame.line)] if tree else []
+        if loops and _retries(max(loops, key=lambda loop: loop.lineno), frame.line, sources):
+            return True
+    return False
+
+
+def _retries(loop: ast.While, line: int, sources: Sources) -> bool:
+    """True if the loop goes on at ``line`` because something could not be created."""
+    for node in ast.walk(loop):
+        if isinstance(node, ast.Try) and any(map(_is_exclusive, _nodes(node.body))):
+            leaves = any(isinstance(last, ast.Return | ast.Break) for last in (node.body[-1], *node.orelse[-1:]))
+            if leaves or any(holds(handler, line) for handler in node.handlers):
+                return True
+    asked = [loop.test, *(n.test for n in ast.walk(loop) if isinstance(n, ast.If) and _leaves(n))]
+    called = {last_name(n.func) for test in asked for n in ast.walk(test) if isinstance(n, ast.Call)}
+    bodies = (body for name in sorted(called) for _, body in sources.functions(name))
+    tried = (n for body in bodies for n in ast.walk(body) if isinstance(n, ast.Try))
+    return any(map(_is_exclusive, (n for each in tried for n in _nodes(each.body))))
+
+
+def _leaves(node: ast.If) -> bool:
+    return any(isinstance(last, ast.Return | ast.Break) for last in (node.body[-1], *node.orelse[-1:]))
+
+
+def _nodes(body: list[ast.stmt]) -> Iterator[ast.AST]:
+    return (node for statement in body for node in ast.walk(statement))
+
+
+def _is_exclusive(node: ast.AST) -> bool:
+    """True for `os.O_EXCL`, `os.mkdir(path)` and `open(path, "x")`."""
+    if not isinstance(node, ast.Call):
+        return getattr(node, "attr", getattr(node, "id", "")) == "O_EXCL"
+    if last_name(node.func) in names("creates_new"):
+        return not any(word.arg == "exist_ok" for word in node.keywords)
+    given = [*node.args, *(word.value for word in node.keywords)] if last_name(node.func) == "open" else []
+    return any(isinstance(value, ast.Constant) and value.value in ("x", "xb", "xt", "x+") for value in given)
 
 
 def _taken(tree: ast.AST, line: int) -> Iterator[tuple[str, int]]:

@@ -232,6 +232,19 @@ def is_retry_loop(tree: ast.AST, line: int) -> bool:
     return any(isinstance(each, ast.Try) and tries_again(tree, each.lineno) for each in body)
 
 
+def asks_again(tree: ast.AST, line: int) -> bool:
+    """True if the innermost loop around the line is a `while` that asks something each time round.
+
+    Example: the sleep in `while not marker.exists(): ⏎ time.sleep(1)`.
+    """
+    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, line)]
+    inner = max(loops, key=lambda loop: loop.lineno, default=None)
+    if not isinstance(inner, ast.While):
+        return False
+    tests = [inner.test, *(node.test for node in ast.walk(inner) if isinstance(node, ast.If))]
+    return any(isinstance(node, ast.Call) for test in tests for node in ast.walk(test))
+
+
 def _test_of(node: ast.AST) -> ast.expr | None:
     """What an `if` or a `match` tests."""
     return node.test if isinstance(node, ast.If) else node.subject if isinstance(node, ast.Match) else None

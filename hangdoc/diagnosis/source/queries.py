@@ -163,10 +163,17 @@ def _lines_of_calls(
 
 def raises(tree: ast.AST, line: int) -> bool:
     """True if the `if` at that line ends in a `raise`."""
-    return any(
-        isinstance(node, ast.If) and node.lineno == line and isinstance(node.body[-1], ast.Raise)
-        for node in ast.walk(tree)
-    )
+    return _ends_in(tree, line, ast.Raise)
+
+
+def returns(tree: ast.AST, line: int) -> bool:
+    """True if the `if` at that line ends in a `return`."""
+    return _ends_in(tree, line, ast.Return)
+
+
+def _ends_in(tree: ast.AST, line: int, jump: type[ast.stmt]) -> bool:
+    ifs = (node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno == line)
+    return any(isinstance(node.body[-1], jump) for node in ifs)
 
 
 def calls_in(statements: list[ast.stmt]) -> Iterator[ast.Call]:

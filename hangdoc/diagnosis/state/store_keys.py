@@ -29,11 +29,12 @@ def setters(activities: Mapping[int, Activity], sources: Sources) -> dict[int, t
     (0,)}.
     """
     waiting = [rank for rank, activity in activities.items() if waits_for_a_key(activity)]
-    coming = [r for r in free_ranks(activities) if waiting and _will_set(activities[r], sources)]
+    coming = [r for r in free_ranks(activities) if waiting and sets_ahead(activities[r], sources)]
     return dict.fromkeys(waiting, tuple(coming)) if coming else {}
 
 
-def _will_set(activity: Activity, sources: Sources) -> bool:
+def sets_ahead(activity: Activity, sources: Sources) -> bool:
+    """True if one of the rank's functions sets a key further on, under no further condition."""
     return any(_sets_ahead(frame, sources) for frame in user_stack(activity.stack))
 
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hangdoc.capture.find.store_client import StoreContent, groups_of, peek, ranks_of
+from hangdoc.capture.find.store_client import StoreContent, groups_of, key_names, peek, ranks_of
 from hangdoc.model.network import ListeningPort
 from hangdoc.model.snapshot import Unavailable
 
@@ -94,6 +94,14 @@ def test_ranks_and_groups(split: bool) -> None:
     assert asked[0][:5] == b"\0\xce\xf7\x85\x3c"
     assert {question[0] for question in asked[1:]} == {17, 3}
     assert not any(b"/mine" in question or b"init" in question for question in asked)
+
+
+def test_names_alone_are_asked_without_any_value() -> None:
+    with serving(honest(CONTENT)) as (port, asked):
+        names = key_names("127.0.0.1", port)
+    assert isinstance(names, list)
+    assert sorted(names) == sorted(key.decode() for key in CONTENT)
+    assert {question[0] for question in asked[1:]} == {17}
 
 
 def test_groups_with_members_elsewhere_are_left_out() -> None:

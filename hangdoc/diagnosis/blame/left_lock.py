@@ -1,0 +1,99 @@
+"""A lock that is a file, or a folder, which one rank took and left behind: the others try for it without an end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.locks import tries_for_new_file
+from hangdoc.model.kinds import GONE, ActivityKind, Confidence
+from hangdoc.model.process import Frame, OpenFile
+from hangdoc.model.wording import ranks_text
+
+
+@dataclass(frozen=True, slots=True)
+class LeftLock(Explanation):
+    """The culprit is past the line that takes a lock, at which the others still try for it, and no rank holds it."""
+
+    trying: tuple[int, ...]
+    taken_at: Frame
+    """The line that asks for the lock: the call of the function that tries, or, at the top, the line that does."""
+
+
+def left_lock(case: Case) -> Blame[LeftLock] | None:
+    """The blame of the rank that is past the lock which all others that are waited for try to take; None if there is
+    none, or the lock is older than the job.
+
+    Nobody can create a file that is there: whoever passed that line last has created it, and waits for those who cannot
+    pass. Example: rank 1 is in `os.open(path, O_CREAT | O_EXCL)`, in a loop, of `lock.acquire()` at train.py:9, rank 0
+    in all_reduce at train.py:12 → rank 0.
+    """
+    trying = tuple(sorted(case.graph.roots & case.seen))
+    if not trying or any(not _tries(case, rank) for rank in trying):
+        return None
+    past = tuple(rank for rank in sorted(case.seen - set(trying)) if _passed(case, rank, trying))
+    if not past:
+        return None
+    first, way = past[0], user_stack(case.activities[trying[0]].stack)
+    found = LeftLock(trying, way[1] if len(way) > 1 and way[1].function != "<module>" else way[0])
+    if len(past) > 1:
+        sure = f"{ranks_text(past)} are past that line; the last of them to take the lock left it there"
+        return Blame(found, (first,), tuple((rank,) for rank in past if rank != first), sure=sure)
+    if _may_be_skipped(case, first, trying[0]):
+        sure = f"rank {first} is past that line, and may have gone there without the lock"
+        return Blame(found, (first,), (trying,), sure=sure)
+    sure = f"rank {first} alone is past the line that takes the lock"
+    return Blame(found, (first,), confidence=Confidence.LIKELY, sure=sure)
+
+
+def lock_files(case: Case, rank: int) -> tuple[OpenFile, ...]:
+    """The lock files that the rank's locals name."""
+    process = case.ranks[rank].process
+    return process.named_locks if process is not None else ()
+
+
+def _tries(case: Case, rank: int) -> bool:
+    """True if the rank tries again and again for a lock that is a file, which was made since the rank began."""
+    activity, process = case.activities[rank], case.ranks[rank].process
+    files = lock_files(case, rank)
+    if any(file.peers for file in files) or process is None:
+        return False
+    if any(process.started and file.changed < process.started for file in files):
+        return False  # an earlier run left it
+    if activity.kind == ActivityKind.FILE_LOCK:
+        return bool(files) and not process.blocking_files
+    return activity.kind == ActivityKind.SLEEPING and tries_for_new_file(activity.stack, case.sources)
+
+
+def _passed(case: Case, rank: int, trying: tuple[int, ...]) -> bool:
+    """True if the rank has come back from where those are that try.
+
+    In a loop that both are in the rank must be ahead, not a round behind: it waits in a call that these are not in.
+    """
+    activity = case.activities[rank]
+    if activity.kind in GONE or not activity.stack:
+        return False
+    past = is_past(case.sources, activity.stack, case.activities[trying[0]].stack)
+    ahead = activity.kind == ActivityKind.IN_COLLECTIVE and bool(case.graph.on(rank) & set(trying))
+    return past == "certainly" or (past == "perhaps" and ahead)
+
+
+def _may_be_skipped(case: Case, rank: int, trying: int) -> bool:
+    """True if a condition, between the line where the two parted and the one that tries, lets a rank go round it."""
+    mine, theirs = case.activities[rank].stack, case.activities[trying].stack
+    common = fork(mine, theirs).common
+    *way, last = tuple(reversed(user_stack(theirs)))[common:]
+    known = {guard.place for guard in _around(case, tuple(reversed(user_stack(mine)))[common])}
+    tried = _around(case, last)
+    loop = next((i for i in range(len(tried) - 1, -1, -1) if tried[i].kind == "loop"), 0)  # what it tries in is no way
+    found = [*(guard for frame in way for guard in _around(case, frame)), *tried[:loop]]
+    return any(guard.kind in CONDITIONS and guard.place not in known for guard in found)
+
+
+def _around(case: Case, frame: Frame) -> list[Guard]:
+    tree = case.sources.function(frame.file, frame.line)
+    return guards(tree, frame.line) if tree is not None else []

@@ -1,0 +1,148 @@
+"""Ranks wait for store keys of which each rank sets its own, and the store says whose are missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Explanation
+from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.queries import calls_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, function_name, holds, text_of
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.store_keys import free_ranks, sets_ahead
+from hangdoc.model.kinds import COMMUNICATING, Confidence
+from hangdoc.model.process import Frame
+from hangdoc.model.wording import ranks_text
+
+_NUMBER = re.compile(r"\d+$")
+_ANY_NUMBER = re.compile(r"\d+")
+_ALL_KEYS = 400
+"""A snapshot that has fewer keys of the store has all of them."""
+_LONGEST_NUMBER = 8
+"""Digits of a rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnsetKey(Explanation):
+    """The culprits have not set the keys with their numbers, for which others wait, and are past doing so."""
+
+    missing: tuple[str, ...]
+    there: tuple[str, ...]
+    """Keys of the same name that are there."""
+    waiting: tuple[int, ...]
+    set_at: Frame
+    """The line that sets such a key under the rank's own number."""
+
+
+def unset_key(case: Case) -> Blame[UnsetKey] | None:
+    """The blame of the ranks that left out setting their own key; None where the store or the source does not say whose
+    a key is.
+
+    Example: all ranks wait for step/0, step/1 and step/2, `store.set(f"step/{rank}", …)` sets them, and step/1 alone is
+    missing → rank 1.
+    """
+    waiting = tuple(r for r, activity in sorted(case.activities.items()) if waits_for_a_key(activity))
+    if case.job.store is None or not waiting:
+        return None
+    known = any(_awaited(case, rank) for rank in waiting)
+    there, missing = (case.job.store.there, case.job.store.missing) if known else _one_incomplete(case)
+    asked = {rank: set(missing).intersection(_awaited(case, rank) if known else missing) for rank in waiting}
+    every = set().union(*asked.values())
+    owners = {key: rank for key in every if (rank := _number(key)) is not None and rank in case.seen}
+    if len({_stem(key) for key in every}) != 1 or owners.keys() != every:
+        return None
+    alike = tuple(sorted(key for key in there if _stem(key) == _stem(next(iter(every)))))
+    # A key that only its own rank waits for is set by another: `store.get(f"task/{rank}")`.
+    culprits = tuple(sorted({r for key, r in owners.items() if any(key in asked[w] for w in waiting if w != r)}))
+    numbers = {_number(key) for key in (*alike, *every)}
+    set_at = _own_setting(case.sources)
+    if not alike or not culprits or not numbers <= set(case.ranks) or set_at is None:
+        return None
+    if any(not _is_past(case, rank) for rank in culprits):
+        return None
+    left_out = tuple(sorted(key for key, rank in owners.items() if rank in culprits))
+    sure = f"the store has keys of this name for other ranks, and none for {ranks_text(culprits)}"
+    whole = numbers >= set(case.ranks) - set(waiting)
+    if _deletes_keys(case.sources):
+        sure += ", unless it was deleted"
+        whole = False
+    how = Confidence.LIKELY if whole and 2 * len(culprits) < len(case.ranks) else Confidence.POSSIBLE
+    stuck = not free_ranks(case.activities)
+    return Blame(UnsetKey(left_out, alike, waiting, set_at), culprits, proved=stuck, confidence=how, sure=sure)
+
+
+def _awaited(case: Case, rank: int) -> list[str]:
+    journal = case.ranks[rank].journal
+    return [key for wait in journal.store_waits for key in wait.keys] if journal is not None else []
+
+
+def _one_incomplete(case: Case) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """(the keys that are there, those that are not) of the only name that some ranks have not set, where all have set
+    others like it; nobody has told which keys are awaited.
+
+    Example: of step/0/0, step/0/1 and step/1/0, with two ranks → (('step/1/0',), ('step/1/1',)).
+    """
+    keys = case.job.store.keys if case.job.store is not None else ()
+    ranks, families = set(case.ranks), dict[str, set[int]]()
+    for key in keys if len(keys) < _ALL_KEYS else ():
+        number = _number(key)
+        if number is not None and not pattern("own_store_key").search(key):
+            families.setdefault(_stem(key), set()).add(number)
+    complete = {_ANY_NUMBER.sub("0", stem) for stem, numbers in families.items() if numbers == ranks}
+    found = [stem for stem, numbers in families.items() if numbers < ranks and _ANY_NUMBER.sub("0", stem) in complete]
+    if len(found) != 1:
+        return (), ()
+    there = families[found[0]]
+    return tuple(f"{found[0]}{rank}" for rank in sorted(there)), tuple(f"{found[0]}{r}" for r in sorted(ranks - there))
+
+
+def _stem(key: str) -> str:
+    return _NUMBER.sub("", key)
+
+
+def _number(key: str) -> int | None:
+    """The rank that a key may belong to: 3 of shards/0/3."""
+    number = _NUMBER.search(key)
+    return int(number[0]) if number is not None and len(number[0]) < _LONGEST_NUMBER else None
+
+
+def _is_past(case: Case, rank: int) -> bool:
+    """True if the rank waits for others, with no line ahead of it in its functions that sets a key."""
+    activity = case.activities[rank]
+    return activity.kind in COMMUNICATING and not sets_ahead(activity, case.sources)
+
+
+def _own_setting(sources: Sources) -> Frame | None:
+    """The only line that sets keys whose names are put together, where every rank sets its own there.
+
+    In a loop over ranks one sets the keys of all: `for r in range(world): ⏎ store.set(f"go/{r}", "1")`.
+    """
+    found: dict[Frame, bool] = {}
+    for file in sources.files():
+        for text, tree in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
+            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1):
+                setter = isinstance(call.func, ast.Attribute) and call.func.attr in names("store_setter")
+                if setter and not isinstance(call.args[0], ast.Constant):
+                    where = Frame(file, call.lineno, function_name(tree, call.lineno) or text.function)
+                    found[where] = found.get(where, True) and not _goes_over_ranks(tree, call.lineno)
+    lines = {(frame.file, frame.line) for frame in found}
+    only: Frame | None = next(iter(found)) if len(lines) == 1 and all(found.values()) else None
+    trees = [tree for file in sources.files() for _, tree in sources.trees(file)] if only is not None else []
+    called = [(tree, line) for tree in trees if only is not None for line in calls_of(tree, only.function)]
+    return None if any(_goes_over_ranks(tree, line) for tree, line in called) else only
+
+
+def _deletes_keys(sources: Sources) -> bool:
+    trees = (tree for file in sources.files() if not is_library(Frame(file, 0, "")) for _, tree in sources.trees(file))
+    return any(calls_of(tree, "delete_key") for tree in trees)
+
+
+def _goes_over_ranks(tree: ast.AST, line: int) -> bool:
+    function = enclosing_function(tree, line)
+    loops = (node for node in ast.walk(function) if isinstance(node, ast.For) and holds(node, line))
+    return any(pattern("all_ranks").search(f"{text_of(n.target)} in {text_of(n.iter)}") for n in loops)
