@@ -8,7 +8,7 @@ import pytest
 from made_calls import Made, made_calls
 
 from hangdoc.diagnosis import diagnose
-from hangdoc.diagnosis.source.fixed import is_over_fixed
+from hangdoc.diagnosis.source.equal_counts import is_over_fixed
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 
