@@ -130,6 +130,8 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     skips = next((p.guard for p in found.branch_points if _is_skipping_handler(p)), None)
     if not left and skips is not None:
         return f"an exception that `{skips.condition}` caught looks the same"
+    if not left and any(p.guard.condition == "finally:" and p.guarded == 0 for p in found.branch_points):
+        return "an exception that leads to `finally:` looks the same"
     return f"an exception that `{left[0].by.condition}` caught looks the same" if left else ""
 
 
@@ -201,6 +203,8 @@ def _doubt(
         return _NO_EXCEPTION_SEEN
     if _handling(case, thrown) is not None:
         return ""
+    if point.guard.condition == "finally:":
+        return "the exception itself was not seen"
     jumps = (p for p in blame.found.branch_points if p.guard.kind == "return" and not p.of_library)
     first = blame.found.branch_point
     if first is None or point is not first or first.guarded != 1 or first.guard.kind != "try" or first.guard.taken:

@@ -146,7 +146,7 @@ def _is_possible(
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
         return False
-    if point.guard.condition == "finally:" and _handle_nothing(case, ranks[point.guarded]):
+    if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
@@ -174,9 +174,16 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
 
 
-def _handle_nothing(case: Case, ranks: tuple[int, ...]) -> bool:
+def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
     """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
-    their `finally` without one."""
+    their `finally` without one.
+
+    A probe sees what the main thread still handles, so they have to wait there for that call now.
+    """
+    token = (gap.mine, gap.theirs)[point.guarded]
+    lines = case.values.lines(point.file, point.function)
+    if token is None or not token.pending or any(lines.get(rank) != point.line for rank in ranks):
+        return False
     journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
     return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
 
