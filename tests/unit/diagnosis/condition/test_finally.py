@@ -1,8 +1,8 @@
-"""May an exception that was not seen have led a side to its `finally:`?"""
+"""May an exception that was not seen have led a side to its `finally:`, or past a call?"""
 
 from __future__ import annotations
 
-from made_calls import Made, made_calls
+from made_calls import LIBRARY, Made, made_calls
 
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.diagnosis import Diagnosis
@@ -57,3 +57,30 @@ def test_what_was_handled_before_the_rank_went_on_is_not_seen() -> None:
     found = diagnose(made_calls(FIT, by_rank))
     assert told(found)[1] == "likely"
     assert "an exception that leads to `finally:` looks the same" in found.sure
+
+
+HOOKS = """
+def step(batch):
+    x = 1
+    y = 1
+    dist.all_reduce(batch.x)
+def fit(self, loader):
+    for batch in loader:
+        try:
+            prepare(batch)
+            self.hooks(batch)
+        except ValueError:
+            log.warning("bad batch")
+        dist.broadcast(loss)
+"""
+
+
+def test_a_library_below_the_try_may_have_run_less_of_it() -> None:
+    after: Made = ("broadcast", [(12, "fit")])
+
+    def found(*way: tuple[int, str] | tuple[int, str, str]) -> Diagnosis:
+        inside: Made = ("all_reduce", [(4, "step"), *way, (9, "fit")])
+        return diagnose(made_calls(HOOKS, {r: [inside, after, inside if r < 3 else after] for r in range(4)}))
+
+    assert told(found((50, "call", LIBRARY))) == ("HD103", "likely")
+    assert told(found()) == ("HD103", "certain")
