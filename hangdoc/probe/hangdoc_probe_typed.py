@@ -21,10 +21,10 @@ def typed_in(stacks, threads):
     for file in _files(stacks, threads):
         entry = cache.get(file)
         if type(entry) is tuple and len(entry) == 4 and entry[1] is None and type(entry[2]) is list:
-            text = "".join(line for line in entry[2] if type(line) is str)
+            lines = [line for line in entry[2] if type(line) is str]
             number = cells.get(file)
-            if len(text) <= LONGEST_FILE and len(found) < MOST_FILES:
-                found.append([file, number if type(number) is int else 0, text])
+            if sum(map(len, lines)) <= LONGEST_FILE and len(found) < MOST_FILES:
+                found.append([file, number if type(number) is int else 0, "".join(lines)])
     return found
 
 
@@ -43,6 +43,6 @@ def _cells():
     try:
         shell = sys.modules["IPython.core.interactiveshell"].InteractiveShell._instance
         cells = shell.compile._filename_map
-    except (KeyError, AttributeError):
+    except Exception:  # a notebook's attributes may be properties that raise anything
         return {}
     return cells if type(cells) is dict else {}

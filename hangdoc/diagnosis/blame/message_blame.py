@@ -153,7 +153,7 @@ _FEWEST_EACH = 3
 
 
 def fewer_to_anyone(case: Case) -> Blame[MissingPartner] | None:
-    """The one rank that has sent a message less to the rank that takes them from anyone, where all others, several,
+    """The one rank that has sent one message fewer to the rank that takes them from anyone, where all others, several,
     have sent it equally many.
 
     Example: rank 0 waits in a recv from any rank, ranks 1 and 2 have sent it 7 messages, rank 3 has sent it 6, and all

@@ -12,7 +12,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from operator import attrgetter
 
-from hangdoc.diagnosis.blame.company import in_company, left_company
+from hangdoc.diagnosis.blame.larger_groups import in_company, left_company
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception

@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, is_awaited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
-from hangdoc.diagnosis.condition.caught import Caught, by_handler, in_exit
+from hangdoc.diagnosis.condition.caught import Caught, by_handler, in_exit, is_run_by_library, runs_a_library
 from hangdoc.diagnosis.condition.choice import stack_of
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.condition.raised import condition_of_raise
@@ -130,6 +130,8 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     skips = next((p.guard for p in found.branch_points if _is_skipping_handler(p)), None)
     if not left and skips is not None:
         return f"an exception that `{skips.condition}` caught looks the same"
+    if not left and any(p.guard.condition == "finally:" and p.guarded == 0 for p in found.branch_points):
+        return "an exception that leads to `finally:` looks the same"
     return f"an exception that `{left[0].by.condition}` caught looks the same" if left else ""
 
 
@@ -197,10 +199,14 @@ def _doubt(
 ) -> str:
     """What looks the same as an exception that was not seen: a library that runs the `try` less often, a condition on
     the way that leaves the function as the handler does."""
-    if only is not None and _is_run_by_library(gap, point):
+    if only is not None and is_run_by_library(gap, point):
         return _NO_EXCEPTION_SEEN
     if _handling(case, thrown) is not None:
         return ""
+    if only is not None and runs_a_library(gap, point):
+        return _NO_EXCEPTION_SEEN
+    if point.guard.condition == "finally:":
+        return "the exception itself was not seen"
     jumps = (p for p in blame.found.branch_points if p.guard.kind == "return" and not p.of_library)
     first = blame.found.branch_point
     if first is None or point is not first or first.guarded != 1 or first.guard.kind != "try" or first.guard.taken:
@@ -233,13 +239,6 @@ def _only_handler(case: Case, gap: Gap, point: BranchPoint) -> Condition | None:
     if len(found) != 1 or found[0][0].first != point.guard.line or found[0][1].file != point.file:
         return None
     return Condition(found[0][0].condition, point.file, found[0][0].line)
-
-
-def _is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
-    """True if a library calls the function of the `try`: it may also have called it once less."""
-    stack = gap.theirs.stack if gap.theirs is not None else ()
-    at = [i for i, f in enumerate(stack) if f.file == point.file and plain(f.function) == point.function]
-    return bool(at) and at[-1] + 1 < len(stack) and is_library(stack[at[-1] + 1])
 
 
 def _handling(case: Case, ranks: tuple[int, ...]) -> Journal | None:

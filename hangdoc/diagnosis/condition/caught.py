@@ -22,6 +22,8 @@ import re
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.stack_comparison import callees_of, guards_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
@@ -228,3 +230,18 @@ def in_exit(case: Case, rank: int, sides: tuple[Stack, Stack]) -> Pending | None
 
 def _is_exit(frame: Frame) -> bool:
     return plain(frame.function).rpartition(".")[2] in _EXITS
+
+
+def is_run_by_library(gap: Gap, point: BranchPoint) -> bool:
+    """True if a library calls the function of the `try`: it may also have called it once less."""
+    stack = gap.theirs.stack if gap.theirs is not None else ()
+    at = [i for i, f in enumerate(stack) if f.file == point.file and plain(f.function) == point.function]
+    return bool(at) and at[-1] + 1 < len(stack) and is_library(stack[at[-1] + 1])
+
+
+def runs_a_library(gap: Gap, point: BranchPoint) -> bool:
+    """True if a library below the `try` calls the user's code that made the call: it may have run less of it."""
+    stack = gap.theirs.stack if gap.theirs is not None else ()
+    end = next((i for i, f in enumerate(stack) if (f.file, plain(f.function)) == (point.file, point.function)), 0)
+    first = next((i for i, f in enumerate(stack[:end]) if not is_library(f)), end)
+    return any(is_library(f) and not f.file.endswith("/contextlib.py") for f in stack[first:end])

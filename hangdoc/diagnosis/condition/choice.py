@@ -19,7 +19,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
-from hangdoc.diagnosis.condition.left_instead import left_instead
+from hangdoc.diagnosis.condition.inner_loop_left import inner_loop_left
 from hangdoc.diagnosis.condition.loop_counts import (
     fell_out,
     goes_round_alike,
@@ -70,7 +70,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     if alignment.history.inferred:
         now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
         possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
-    possible = left_instead(case, (gap.mine, gap.theirs), possible, sides, ranks)
+    possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     return skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
 
@@ -146,7 +146,7 @@ def _is_possible(
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
         return False
-    if point.guard.condition == "finally:" and _handle_nothing(case, ranks[point.guarded]):
+    if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
     if point.guarded == 0 or not point.guard.is_tried:
         return True
@@ -174,9 +174,16 @@ def _can_explain(case: Case, gap: Gap, point: BranchPoint, ranks: SideRanks) -> 
     return left_early(case, point, ranks, (gap.mine, gap.theirs))
 
 
-def _handle_nothing(case: Case, ranks: tuple[int, ...]) -> bool:
+def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
     """True if the probes of all these ranks were there to see an exception that they handle, and saw none: they came to
-    their `finally` without one."""
+    their `finally` without one.
+
+    A probe sees what the main thread still handles, so they have to wait there for that call now.
+    """
+    token = (gap.mine, gap.theirs)[point.guarded]
+    lines = case.values.lines(point.file, point.function)
+    if token is None or not token.pending or any(lines.get(rank) != point.line for rank in ranks):
+        return False
     journals = [case.ranks[rank].journal if rank in case.ranks else None for rank in ranks]
     return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
 
@@ -284,9 +291,11 @@ def _handles(case: Case, rank: int) -> bool:
 
 
 def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
-    """``possible``; if it begins with a condition on the rank whose other arm makes the others' call as well, or with a
-    loop in a method whose object may have been another one, what is around the partner of that call takes its place:
-    loops first."""
+    """``possible``, of which the first may give way to what is around the partner of the others' call, loops first.
+
+    It does where it is a condition on the rank whose other arm makes the others' call as well, or a loop in a method
+    whose object may have been another one.
+    """
     first = possible[0] if possible else None
     if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible

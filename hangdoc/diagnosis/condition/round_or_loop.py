@@ -18,7 +18,7 @@ from hangdoc.diagnosis.condition.planned import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.fixed import is_over_fixed
+from hangdoc.diagnosis.source.equal_counts import is_over_fixed
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.loops import runs_its_items, ways_out
 from hangdoc.diagnosis.source.queries import raises

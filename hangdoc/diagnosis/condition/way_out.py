@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.loops import (
     calls_again_after,
     counts_to_a_bound,
     ends_alike,
 )
-from hangdoc.diagnosis.source.values import SideRanks
+from hangdoc.diagnosis.source.queries import sets_attribute
+from hangdoc.diagnosis.source.syntax import enclosing_function
+from hangdoc.diagnosis.source.values import SideRanks, is_hidden
+from hangdoc.model.process import Frame
 
 
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
@@ -35,19 +40,36 @@ def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
 
 def surely_left(case: Case, loop: BranchPoint, ranks: SideRanks) -> bool:
     """True if the loop cannot have ended by itself on one side alone: it has one bound on all ranks, or the names in
-    its bound show one value on each of ``ranks``."""
+    its bound show one number on each of ``ranks``, which nothing has set since."""
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or ends_alike(tree, loop.guard.line) or loop.guard.in_header:
         return tree is not None
     if not loop.guard.condition.startswith("for "):
         return False
-    seen = [case.values.of(loop.file, loop.function, n) for n in counts_to_a_bound(tree, loop.guard.line) or ()]
-    return bool(seen) and all(len(set(v.values())) == 1 and all(map(set(v).intersection, ranks)) for v in seen)
+    bound = counts_to_a_bound(tree, loop.guard.line)
+    return bool(bound) and all(_is_one_number(case, loop, tree, name, ranks) for name in bound or ())
+
+
+def _is_one_number(case: Case, loop: BranchPoint, tree: ast.AST, name: str, ranks: SideRanks) -> bool:
+    """True if the name shows the same number on all of these ranks, and showed it when the loop began."""
+    seen = case.values.tested(case.sources, loop.file, loop.function, loop.guard, name)
+    found = {seen.get(rank, "") for side in ranks for rank in side}
+    if len(found) != 1 or not _NUMBER.fullmatch(next(iter(found))):
+        return False
+    attribute = name.rpartition(".")[2] if "." in name else ""
+    if attribute:
+        files = (file for file in case.sources.files() if not is_library(Frame(file, 0, "")))
+        return not any(sets_attribute(each, attribute) for file in files for _, each in case.sources.trees(file))
+    here = enclosing_function(tree, loop.guard.line)
+    stored = (n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del))
+    return all(node.lineno < loop.guard.line for node in stored if node.id == name)
+
+
+_NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?")
 
 
 def _only_counts(case: Case, loop: BranchPoint, tree: ast.AST) -> bool:
-    """True if the loop counts to a bound of which no two ranks show different values."""
+    """True if the loop counts to a bound of which no two ranks show different values, or may hide them."""
     bound = counts_to_a_bound(tree, loop.guard.line)
-    return bound is not None and all(
-        len(set(case.values.of(loop.file, loop.function, name).values())) < 2 for name in bound
-    )
+    shown = [set(case.values.of(loop.file, loop.function, name).values()) for name in bound or ()]
+    return bound is not None and all(len(each) < 2 and not any(map(is_hidden, each)) for each in shown)

@@ -6,6 +6,6 @@
 ``queries``  how a loop ends, what raises, where a name is set
 ``values``   the values of names on each rank, and whether they are still those that a guard tested
 ``stopped_by``  the user's lines that end a library's loop
-``fixed``    containers that hold equally many items on every rank
+``equal_counts``  containers that hold equally many items on every rank
 ``locks``    the locks that a line acquires, and those that the statements around it hold
 """

@@ -56,6 +56,20 @@ def test_the_notebooks_number_of_the_cell(typed: types.ModuleType, monkeypatch: 
     assert typed.typed_in([], [thread("/tmp/ipykernel_7/12.py")]) == [["/tmp/ipykernel_7/12.py", 3, CELL]]
 
 
+def test_a_notebook_whose_properties_raise_has_no_numbers(
+    typed: types.ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Compiled:
+        @property
+        def _filename_map(self) -> None:
+            raise RuntimeError
+
+    remember(monkeypatch, "<cell>", [CELL])
+    module = SimpleNamespace(InteractiveShell=SimpleNamespace(_instance=SimpleNamespace(compile=Compiled())))
+    monkeypatch.setitem(sys.modules, "IPython.core.interactiveshell", module)  # type: ignore[arg-type]
+    assert typed.typed_in([], [thread("<cell>")]) == [["<cell>", 0, CELL]]
+
+
 @pytest.mark.parametrize("lines", [None, ("pass",), [7, None], ["x" * 70_000]])
 def test_what_is_no_text_is_left_out(typed: types.ModuleType, monkeypatch: pytest.MonkeyPatch, lines: Any) -> None:
     remember(monkeypatch, "<cell>", lines)

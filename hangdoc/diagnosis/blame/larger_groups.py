@@ -34,8 +34,8 @@ def in_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
 
 
 def left_company(case: Case, gap: Gap | None) -> tuple[int, ...]:
-    """The ranks of a larger group that issued the culprits' call too, but made a call such as the others' first, in
-    groups of their own; () where most of that group did not, or none is known.
+    """The ranks of a larger group that issued the culprits' call too, but first made a call like the others', in groups
+    of their own; () where most of that group did not, or none is known.
 
     Example: ranks 2 and 3 are a group of two, rank 2 waits there in all_to_all and rank 3 in all_reduce #43 of all
     ranks; ranks 0 and 1 have called all_to_all from that line after all_reduce #42, and now wait in #43 → (0, 1).

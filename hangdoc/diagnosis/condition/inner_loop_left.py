@@ -32,7 +32,7 @@ _MOST_CALLS = 256
 """Since the loop was left, looked through; chosen by hand."""
 
 
-def left_instead(
+def inner_loop_left(
     case: Case,
     tokens: tuple[Token | None, Token | None],
     possible: Sequence[BranchPoint],

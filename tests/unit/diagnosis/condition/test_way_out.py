@@ -1,0 +1,74 @@
+"""Is the way out of a loop known, or may its bound have been another one on a rank?"""
+
+from __future__ import annotations
+
+import pytest
+from made_calls import FILE, Made, made_calls
+
+from hangdoc.diagnosis import diagnose
+from hangdoc.model.diagnosis import Diagnosis
+from hangdoc.model.journal import Attribute
+
+FIT = """
+def fit(self, {given}deadline):
+    for i in range({bound}):
+        if time.time() > deadline:
+            break
+        dist.all_reduce(x)
+    {after}
+    dist.barrier()
+"""
+REDUCE: Made = ("all_reduce", [(5, "fit"), (9, "main")])
+BARRIER: Made = ("barrier", [(7, "fit"), (9, "main")])
+CALLS = {rank: [REDUCE] * (3 if rank == 3 else 4) + [BARRIER] * (rank == 3) for rank in range(4)}
+
+
+def fitted(bound: str, after: str, name: str, value: str, ranks: int = 4) -> Diagnosis:
+    """``name`` has that value on the first ``ranks`` ranks, as far as is seen."""
+    shown = {name: value} if "." not in name else {}
+    values = {r: {"fit": {"i": "2" if r == 3 else "3", **(shown if r < ranks else {})}} for r in range(4)}
+    owner, _, last = name.rpartition(".")
+    own = {r: [Attribute(FILE, 5, "fit", last, value, owner)] for r in range(ranks)} if owner else {}
+    text = FIT.format(given="" if owner else f"{name}, ", bound=bound, after=after)
+    return diagnose(made_calls(text, CALLS, values, attributes=own))
+
+
+def is_sure(found: Diagnosis) -> bool:
+    assert found.cause is not None
+    assert found.cause.code == "HD102"
+    assert "Rank 3 left it at" in found.why or "Rank 3 may have left it at" in found.why
+    return "Rank 3 left it at" in found.why
+
+
+def test_one_bound_on_every_rank() -> None:
+    assert is_sure(fitted("steps", "pass", "steps", "4"))
+    assert is_sure(fitted("self.todo", "pass", "self.todo", "4"))
+    assert is_sure(fitted("steps * 2", "self.left = 0", "steps", "4"))
+
+
+@pytest.mark.parametrize("value", ["[…]", "[4, 4, 4, 3]", "<list>", "<Tensor>"])
+def test_what_is_not_shown_whole_or_is_no_number_may_hold_another_bound(value: str) -> None:
+    assert not is_sure(fitted("sizes[0]", "pass", "sizes", value))
+    assert not is_sure(fitted("sizes", "pass", "sizes", value))
+
+
+def test_a_rank_that_does_not_show_it_may_have_another_one() -> None:
+    assert not is_sure(fitted("steps", "pass", "steps", "4", ranks=2))
+
+
+@pytest.mark.parametrize("after", ["self.todo = self.full", "trainer.todo += 1", "self.todo, rest = self.split()"])
+def test_a_bound_that_is_set_again_was_perhaps_another_one(after: str) -> None:
+    assert not is_sure(fitted("self.todo", after, "self.todo", "4"))
+
+
+def test_a_local_bound_that_is_set_again_was_perhaps_another_one() -> None:
+    assert not is_sure(fitted("steps", "steps = full", "steps", "4"))
+
+
+def test_an_attribute_that_another_method_sets_was_perhaps_another_one() -> None:
+    set_again = (
+        "self.renew()\n    dist.barrier()\n\ndef renew(self):\n    self.todo = self.full\n\ndef rest():\n    y = 1"
+    )
+    assert not is_sure(fitted("self.todo", set_again, "self.todo", "4"))
+    at_first = set_again.replace("renew(self)", "__init__(self)")
+    assert is_sure(fitted("self.todo", at_first, "self.todo", "4"))
