@@ -16,7 +16,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
+from hangdoc.diagnosis.condition.called_otherwise import other_function
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.left_instead import left_instead
@@ -60,7 +60,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     found = diverging_guards(case.sources, case.values, sides, ranks)
-    if called_otherwise(case.sources, sides) is not None:
+    if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
