@@ -176,6 +176,8 @@ def _alike(one: Token, other: Token) -> bool:
 
 def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:
     """What else fits where a condition was found that both sides came to, and took differently."""
+    if first.doubt:
+        return first.doubt
     if has_namesakes(case, first):
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):

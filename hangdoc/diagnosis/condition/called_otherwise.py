@@ -27,7 +27,6 @@ from hangdoc.diagnosis.frames.stacks import Fork, fork, same_place, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import (
     assignments,
-    assignments_beside,
     binds,
     first_assigned_value,
     sets_attribute,
@@ -132,11 +131,21 @@ def _stays(sources: Sources, tree: ast.AST, where: Fork, chosen_by: ast.expr) ->
     for name in names_in(chosen_by):
         first, *parts = name.split(".")
         own = first in ("self", "cls") and bool(parts)
-        if (not own and binds(tree, line, first)) or (own and not _is_one_object(sources, where)):
+        if (not own and _is_set_here(tree, line, first)) or (own and not _is_one_object(sources, where)):
             return False
         if not all(_is_set_once(sources, part) for part in parts):
             return False
     return True
+
+
+def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
+    """True if the function around the line binds the name, a loop around it at the top of the module sets it, or some
+    function there declares it global."""
+    loops = [g for g in guards(tree, line) if g.kind == "loop"]
+    counted = any(name in g.counters or any(map(g.holds, assignments(tree, name))) for g in loops)
+    return (
+        binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in ast.walk(tree))
+    )
 
 
 def _is_set_once(sources: Sources, attribute: str) -> bool:

@@ -144,7 +144,7 @@ def _is_possible(
     case: Case, gap: Gap, point: BranchPoint, found: list[BranchPoint], culprits: Stack, ranks: SideRanks
 ) -> bool:
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
-    if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
+    if not _can_explain(case, gap, point, ranks) or _is_contradicted(case, point, ranks):
         return False
     if point.guard.condition == "finally:" and _handle_nothing(case, ranks[point.guarded]):
         return False
@@ -181,23 +181,26 @@ def _handle_nothing(case: Case, ranks: tuple[int, ...]) -> bool:
     return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
 
 
-def _taken_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
-    """True if the condition tests the rank alone, which does not change, and is true on both sides, or false on both.
+def _is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
+    on a rank under it, or the same way on all ranks outside of it.
 
-    Example: `if rank:`, rank = 1 on one side and 2 on the other → True.
+    Examples: `if rank:`, rank = 1 on one side and 2 on the other → True; `if rank == 0:` above rank 2 → True.
     """
     tree = case.sources.function(point.file, point.guard.line)
     if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
         return False
     values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
-    if not all(map(equals_rank, values.values())):
+    if not (point.always or all(map(equals_rank, values.values()))):
         return False
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == point.guard.line]
     if len(nodes) != 1:
         return False
-    everyone = [rank for side in ranks for rank in side]
-    found = {truth(nodes[0].test, {name: own[r] for name, own in values.items() if r in own}) for r in everyone}
-    return len(found) == 1 and None not in found
+    under, outside = (
+        {truth(nodes[0].test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
+        for side in (ranks[point.guarded], ranks[1 - point.guarded])
+    )
+    return (not point.guard.taken) in under or outside == {point.guard.taken}
 
 
 def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:
