@@ -287,9 +287,12 @@ def _handles(case: Case, rank: int) -> bool:
 
 
 def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
-    """``possible``; if it begins with a condition on the rank whose other arm makes the others' call as well, or with a
-    loop in a method whose object may have been another one, what is around the partner of that call takes its place:
-    loops first."""
+    """``possible``, with what is around the partner of the others' call in the place of its first, loops before the
+    rest, where this side made that partner.
+
+    It did if the first is a condition on the rank whose other arm makes the others' call as well, or a loop in a method
+    whose object may have been another one.
+    """
     first = possible[0] if possible else None
     if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible
