@@ -22,7 +22,7 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, called_otherwise
+from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, other_function
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.origin import set_at
@@ -181,6 +181,8 @@ def _alike(one: Token, other: Token) -> bool:
 
 def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoint) -> str:
     """What else fits where a condition was found that both sides came to, and took differently."""
+    if first.doubt:
+        return first.doubt
     if has_namesakes(case, first):
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
@@ -282,7 +284,7 @@ def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
     if gap.mine is None or gap.theirs is None:
         return None
-    return called_otherwise(case.sources, (gap.mine.stack, gap.theirs.stack))
+    return other_function(case, gap, (gap.mine.stack, gap.theirs.stack))
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:

@@ -95,7 +95,7 @@ def _made_under_condition(case: Case, now: Stack) -> tuple[Place, Condition] | N
     for frame in user_stack(now):
         tree = case.sources.function(frame.file, frame.line)
         calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-        called = {last_name(call.func) for call in calls if holds(call, frame.line)} - {""}
+        called = {last_name(call.func) for call in calls if holds(call, frame.line)} & _makers(now)
         if tree is None:
             continue
         around = {guard.place for guard in guards(tree, frame.line)}
@@ -108,6 +108,13 @@ def _made_under_condition(case: Case, now: Stack) -> tuple[Place, Condition] | N
             (line, guard), *more = found.items()
             return (Place(frame.file, line), cited(guard, frame.file)) if not more else None
     return None
+
+
+def _makers(now: Stack) -> set[str]:
+    """The names under which what runs now may be called to make a group: `append` of `made.append(new_group())` is
+    none. Example: mesh → DeviceMesh.__init__ → new_group → {'mesh', 'DeviceMesh', 'new_group', …}."""
+    classes = {frame.function.rpartition(".")[0].rpartition(".")[2] for frame in now}
+    return {*names("makes_group"), *(plain(frame.function) for frame in now), *classes} - {""}
 
 
 _BY_MEMBERS = (

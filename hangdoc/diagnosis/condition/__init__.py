@@ -10,7 +10,7 @@
 ``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
-``planned``           how often a library's loop is to go round, by its own values
+``planned_rounds``           how often a library's loop is to go round, by its own values
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 

@@ -45,6 +45,8 @@ class BranchPoint:
     """The class of the object that is made under it, where the call is in a method of that object."""
     registered: str = ""
     """The handler that is registered under it, where the call is in that handler."""
+    doubt: str = ""
+    """What else would look the same as this divergence."""
     own_arm: bool = False
     """It is around the partner of the guarded side's call, in the other arm of a condition on the rank: the side that
     is not guarded was under it, and has left it."""

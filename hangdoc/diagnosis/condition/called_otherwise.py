@@ -5,19 +5,32 @@ Scaled.reduce() and the others in Plain.reduce():
 
     59  self.reducer = REGISTRY[cfg["reducer"]](world)
     66  self.reducer.reduce(grads)
+
+Both sides must have come to the call in the same round of all loops around it, or what it calls must stay: a side that
+has gone on to `self.phase = Main()` one call too early is in another function, too, and another line sent it there.
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
+from hangdoc.diagnosis.calls.alignment import Gap
+from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
+from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.stacks import fork
+from hangdoc.diagnosis.frames.stacks import Fork, fork, same_place, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import assignments, assignments_beside, binds, first_assigned_value
+from hangdoc.diagnosis.source.queries import (
+    assignments,
+    binds,
+    first_assigned_value,
+    sets_attribute,
+)
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, names_in, text_of
 from hangdoc.model.message import Condition
@@ -34,11 +47,14 @@ class CalledOtherwise:
     is_call: bool
 
 
-def called_otherwise(sources: Sources, sides: tuple[Stack, Stack]) -> CalledOtherwise | None:
-    """The call at which two stacks enter different functions; None where the line may have made two calls, or where a
-    loop around it calls one item after the other.
+def called_otherwise(
+    sources: Sources, sides: tuple[Stack, Stack], issued: Iterable[Sequence[Stack]] = ()
+) -> CalledOtherwise | None:
+    """The call at which two stacks enter different functions; None where the line may have made two calls, or where the
+    sides may be in different rounds of a loop around it, in which it calls one thing after the other.
 
-    Example: as above → 'self.reducer', chosen at line 59.
+    ``issued``: of each rank, the stacks that it has issued calls from. Example: as above → 'self.reducer', chosen at
+    line 59.
     """
     where = fork(*sides)
     if not where.common or where.frames is None or within_one_function(sources, where) is not None:
@@ -48,17 +64,120 @@ def called_otherwise(sources: Sources, sides: tuple[Stack, Stack]) -> CalledOthe
     if tree is None or any(is_library(f) for f in (caller, *ran)) or plain(ran[0].function).startswith("<"):
         return None
     chosen_by = _chosen_by(tree, caller.line, (plain(ran[0].function), plain(ran[1].function)))
-    if chosen_by is None:
+    if chosen_by is None or any(_has_run_both(sources, stacks, caller, ran) for stacks in issued):
+        return None
+    if _goes_round(sources, sides[0], where) and not _stays(sources, tree, where, chosen_by):
         return None
     name = dotted(chosen_by) or text_of(chosen_by)
-    counters = {n for g in guards(tree, caller.line) if g.kind == "loop" for n in g.counters}
-    # What is called is an item of a loop, or chosen by one: the sides may be at different items of equal ones.
-    beside = assignments_beside(tree, caller.line, name)
-    chosen = [chosen_by, *(node for node in ast.walk(tree) if getattr(node, "lineno", 0) in beside)]
-    if counters & {part.partition(".")[0] for node in chosen for part in names_in(node)}:
-        return None
     made = _made(sources, tree, caller, chosen_by)
     return CalledOtherwise(name, made, made.line == caller.line)
+
+
+def other_function(case: Case, gap: Gap, sides: tuple[Stack, Stack]) -> CalledOtherwise | None:
+    """The same for the two sides of a gap, by what their ranks have called before.
+
+    None, too, where each side had made its very call in an earlier round: then it is theirs to call different things,
+    as the stages of a pipeline do.
+    """
+    if all(token is not None and _had_made(case, token) for token in (gap.mine, gap.theirs)):
+        return None
+    issued = [program.recording.issued_from for program, _ in distinct(case.programs)]
+    return called_otherwise(case.sources, sides, issued)
+
+
+def _had_made(case: Case, call: Token) -> bool:
+    """True if the rank of the call made it from the same place before."""
+    program = case.programs.get(call.rank)
+    return program is not None and any(each.site == call.site for each in program.tokens[: max(call.order, 0)])
+
+
+def _has_run_both(sources: Sources, stacks: Sequence[Stack], caller: Frame, ran: tuple[Frame, Frame]) -> bool:
+    """True if one rank has called from both functions by that line: what it calls there changes with time."""
+    entered = set()
+    for stack in stacks:
+        way = user_stack(stack)
+        entered |= {_start(sources, inner) for inner, outer in pairwise(way) if same_place(outer, caller)}
+    return {_start(sources, frame) for frame in ran} <= entered
+
+
+def _start(sources: Sources, frame: Frame) -> tuple[str, str, int]:
+    """The function that the frame is in: its file, name and first line."""
+    tree = sources.function(frame.file, frame.line)
+    first = getattr(enclosing_function(tree, frame.line), "lineno", 0) if tree is not None else 0
+    return frame.file, plain(frame.function), first
+
+
+def _goes_round(sources: Sources, stack: Stack, where: Fork) -> bool:
+    """True unless no loop can be around a line that both sides have come by: neither the user's nor a library's."""
+    caller, outermost = where.mine[where.common - 1], where.mine[0]
+    first, last = (next(i for i, f in enumerate(stack) if f is frame) for frame in (caller, outermost))
+    return any(_is_in_loop(sources, frame) for frame in stack[first : last + 1])
+
+
+def _is_in_loop(sources: Sources, frame: Frame) -> bool:
+    tree = sources.function(frame.file, frame.line)
+    in_expression = plain(frame.function).startswith("<") and plain(frame.function) != "<module>"
+    return tree is None or in_expression or any(g.kind == "loop" for g in guards(tree, frame.line))
+
+
+def _stays(sources: Sources, tree: ast.AST, where: Fork, chosen_by: ast.expr) -> bool:
+    """True if each round finds the same under the names in ``chosen_by``: the function does not bind them, and of
+    attributes, no function but `__init__` sets one of that name.
+
+    Examples: `self.reducer` as above, in the one object that runs the loop → True; `handler = HANDLERS[kind]` in the
+    function → False.
+    """
+    line = where.mine[where.common - 1].line
+    for name in names_in(chosen_by):
+        first, *parts = name.split(".")
+        own = first in ("self", "cls") and bool(parts)
+        if (not own and _is_set_here(tree, line, first)) or (own and not _is_one_object(sources, where)):
+            return False
+        if not all(_is_set_once(sources, part) for part in parts):
+            return False
+    return True
+
+
+def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
+    """True if the function around the line binds the name, a loop around it at the top of the module sets it, or some
+    function there declares it global."""
+    loops = [g for g in guards(tree, line) if g.kind == "loop"]
+    counted = any(name in g.counters or any(map(g.holds, assignments(tree, name))) for g in loops)
+    return (
+        binds(tree, line, name) or counted or any(isinstance(n, ast.Global) and name in n.names for n in ast.walk(tree))
+    )
+
+
+def _is_set_once(sources: Sources, attribute: str) -> bool:
+    """True if `__init__` sets the attribute, and no other function of the user's code seen does."""
+    trees = [tree for file in sources.files() if not is_library(Frame(file, 0, "")) for _, tree in sources.trees(file)]
+    stored = (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == attribute)
+    return any(isinstance(n.ctx, ast.Store) for n in stored) and not any(sets_attribute(t, attribute) for t in trees)
+
+
+def _is_one_object(sources: Sources, where: Fork) -> bool:
+    """True unless a caller of the method may go over several objects: `for task in tasks: task.run()`.
+
+    A caller that is no method of the same object must have what it calls from outside of its loops.
+    """
+    for at in range(where.common - 2, -1, -1):
+        frame, inner = where.mine[at], where.mine[at + 1]
+        tree = sources.function(frame.file, frame.line)
+        calls = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, frame.line)] if tree else []
+        own = [n.func for n in calls if last_name(n.func) == plain(inner.function)]
+        owners = {dotted(each.value).partition(".")[0] for each in own if isinstance(each, ast.Attribute)}
+        if owners == {"self"}:
+            continue
+        if tree is None or len(owners) != 1 or "" in owners:
+            # What calls it by another name, a library or `__call__`, is not known to go over several.
+            return not any(_is_in_loop(sources, each) for each in where.mine[: at + 1])
+        owner = next(iter(owners))
+        loops = [g for g in guards(tree, frame.line) if g.kind == "loop"]
+        inside = [n for n in assignments(enclosing_function(tree, frame.line), owner) if any(g.holds(n) for g in loops)]
+        if inside or any(owner in g.counters for g in loops):
+            return False
+        return not binds(tree, frame.line, owner) or not any(_is_in_loop(sources, f) for f in where.mine[:at])
+    return True
 
 
 def _chosen_by(tree: ast.AST, line: int, functions: tuple[str, str]) -> ast.expr | None:

@@ -24,13 +24,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from itertools import dropwhile
 
 from hangdoc.diagnosis.condition.as_called import values_as_called
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.common_function import common_function
 from hangdoc.diagnosis.condition.contexts import contexts_chosen
 from hangdoc.diagnosis.condition.made_objects import made_on_the_way
-from hangdoc.diagnosis.condition.registered import registered_on_the_way
+from hangdoc.diagnosis.condition.registered import Filter, registered_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
     OF_LIBRARY,
@@ -59,6 +60,9 @@ from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Frame, Stack
+
+_ANOTHER_HANDLER = "a handler that another file registers looks the same"
+_ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
 def diverging_guards(
@@ -90,7 +94,7 @@ def diverging_guards(
                 continue
             points = _in_own_calls(sources, values, way, place, side, ranks, callees, outside=passed)
             found += [replace(point, level=at + 1 + place - first) for point in points]
-    found += _around_makers(sources, values, ways, at, ranks)
+    found += _around_makers(sources, values, sides, ways, at, ranks)
     for side, way in enumerate(ways):
         chosen = contexts_chosen(sources, way, at)
         found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
@@ -222,7 +226,12 @@ def _in_own_calls(
 
 
 def _around_makers(
-    sources: Sources, values: Values, ways: tuple[Stack, Stack], at: int, ranks: SideRanks
+    sources: Sources,
+    values: Values,
+    sides: tuple[Stack, Stack],
+    ways: tuple[Stack, Stack],
+    at: int,
+    ranks: SideRanks,
 ) -> list[BranchPoint]:
     """The conditions on the rank under which the objects were made, or the handlers registered, that only one side is
     in; and the filters of the events for which a handler was registered.
@@ -237,14 +246,25 @@ def _around_makers(
             found += known
         for line in registered_on_the_way(sources, ways[side], ways[1 - side], at):
             points = (_scored(sources, values, g, line.frame, side, ranks, outside=False) for g in line.around)
-            found += (
-                replace(p, level=line.level, registered=line.name) for p in points if p is not None and p.rank_like
-            )
-            if line.filter is not None:
-                point = branch_point(line.filter, line.frame, side, PLAIN, level=line.level)
-                found.append(replace(point, registered=line.name))
+            doubt = "" if line.own else _ANOTHER_HANDLER
+            known = (replace(p, level=line.level) for p in points if p is not None and p.rank_like)
+            found += (replace(p, registered=line.name, doubt=doubt) for p in known)
+            if line.filter is not None and _may_filter(values, line.filter, line.frame, sides[1 - side], ranks):
+                point = branch_point(line.filter.guard, line.frame, side, PLAIN, level=line.level)
+                doubt = doubt if line.filter.of_each_round else _ENDED_EARLIER
+                found.append(replace(point, registered=line.name, doubt=doubt))
     arms = [{p.guard.place for p in found if p.guarded == side} for side in (0, 1)]
     return [p for p in found if p.guard.place not in arms[1 - p.guarded]]
+
+
+def _may_filter(values: Values, given: Filter, frame: Frame, other: Stack, ranks: SideRanks) -> bool:
+    """False for a filter that is the same on both sides, and for one of an event that comes after a library's loop,
+    which the other side is still in: that it has ended on one side alone is no matter of the filter."""
+    differ = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in given.guard.names]
+    if differ and all(each is False for each in differ):
+        return False
+    run_by_library = any(map(is_library, dropwhile(is_library, other)))
+    return not (given.after_loop and run_by_library)
 
 
 # One branch for each reason why a guard decides nothing, or is scored elsewhere.

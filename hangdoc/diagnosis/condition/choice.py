@@ -16,7 +16,7 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
+from hangdoc.diagnosis.condition.called_otherwise import other_function
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.inner_loop_left import inner_loop_left
@@ -60,7 +60,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     found = diverging_guards(case.sources, case.values, sides, ranks)
-    if called_otherwise(case.sources, sides) is not None:
+    if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
     if gap.kind == "delete" and next_call_pairs(alignment, gap):
@@ -144,7 +144,7 @@ def _is_possible(
     case: Case, gap: Gap, point: BranchPoint, found: list[BranchPoint], culprits: Stack, ranks: SideRanks
 ) -> bool:
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
-    if not _can_explain(case, gap, point, ranks) or _taken_alike(case, point, ranks):
+    if not _can_explain(case, gap, point, ranks) or _is_contradicted(case, point, ranks):
         return False
     if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
@@ -188,23 +188,26 @@ def _handle_nothing(case: Case, gap: Gap, point: BranchPoint, ranks: tuple[int, 
     return bool(journals) and all(j is not None and j.source == "probe" and not j.handled for j in journals)
 
 
-def _taken_alike(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
-    """True if the condition tests the rank alone, which does not change, and is true on both sides, or false on both.
+def _is_contradicted(case: Case, point: BranchPoint, ranks: SideRanks) -> bool:
+    """True if the condition tests the rank alone, which does not change, and by the values seen it went the other way
+    on a rank under it, or the same way on all ranks outside of it.
 
-    Example: `if rank:`, rank = 1 on one side and 2 on the other → True.
+    Examples: `if rank:`, rank = 1 on one side and 2 on the other → True; `if rank == 0:` above rank 2 → True.
     """
     tree = case.sources.function(point.file, point.guard.line)
     if tree is None or point.guard.kind not in (*CONDITIONS, "return") or not point.guard.names:
         return False
     values = {name: case.values.of(point.file, point.function, name) for name in point.guard.names}
-    if not all(map(equals_rank, values.values())):
+    if not (point.always or all(map(equals_rank, values.values()))):
         return False
     nodes = [n for n in ast.walk(tree) if isinstance(n, ast.If | ast.IfExp) and n.lineno == point.guard.line]
     if len(nodes) != 1:
         return False
-    everyone = [rank for side in ranks for rank in side]
-    found = {truth(nodes[0].test, {name: own[r] for name, own in values.items() if r in own}) for r in everyone}
-    return len(found) == 1 and None not in found
+    under, outside = (
+        {truth(nodes[0].test, {name: own[rank] for name, own in values.items() if rank in own}) for rank in side}
+        for side in (ranks[point.guarded], ranks[1 - point.guarded])
+    )
+    return (not point.guard.taken) in under or outside == {point.guard.taken}
 
 
 def _has_been_there(case: Case, point: BranchPoint, ranks: tuple[int, ...]) -> bool:

@@ -7,9 +7,10 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.logged import is_alike
 from hangdoc.diagnosis.frames.library import is_library
-from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.frames.names import names, pattern
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name
 from hangdoc.model.message import Condition
@@ -21,7 +22,7 @@ _DEEPEST = 3
 
 def conditions_of_gathering(sources: Sources) -> list[Condition]:
     """The user's conditions around such calls, and around the calls of the functions that make them; first those on the
-    rank. Tests of what counts rounds are left out, and so are those of a remainder.
+    rank. What is alike on every rank is left out: tests of what counts rounds, of a remainder, and of settings.
 
     Example: `if self.is_reporter: self.histogram(p)`, and histogram() calls `p.full_tensor()` → that `if`.
     """
@@ -33,11 +34,22 @@ def conditions_of_gathering(sources: Sources) -> list[Condition]:
             callers.add(function.name)
             for guard in guards(function, call.lineno):
                 tested = set(guard.names) - _counting(function, call.lineno)
-                if guard.kind in CONDITIONS and tested:
+                if guard.kind in CONDITIONS and tested and not _is_setting(function, guard):
                     found[Condition(guard.condition, file, guard.line)] = any(map(is_rank_name, tested))
         wanted = {name for name in callers if sources.methods(name) < 2}  # which of several is called is not known
-    telling = {each: on_rank for each, on_rank in found.items() if on_rank or " % " not in each.source}
-    return sorted(telling, key=lambda condition: not telling[condition])
+    return sorted(found, key=lambda condition: not found[condition])
+
+
+def _is_setting(function: ast.AST, guard: Guard) -> bool:
+    """True if the condition is the same on every rank, as far as its words tell: it names no rank, and tests a
+    remainder, a setting of the job, or what trainers make alike."""
+    if any(map(is_rank_name, guard.names)):
+        return False
+    tests = [getattr(n, "test", n) for n in ast.walk(function) if getattr(n, "lineno", 0) == guard.line]
+    if any(isinstance(n, ast.BinOp) and isinstance(n.op, ast.Mod) for test in tests for n in ast.walk(test)):
+        return True
+    settings = bool(guard.names) and all(pattern("job_setting").search(name) for name in guard.names)
+    return settings or is_alike(guard.condition)
 
 
 def _counting(function: ast.AST, line: int) -> set[str]:

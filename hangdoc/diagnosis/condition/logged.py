@@ -60,11 +60,12 @@ def _of_call(sources: Sources, file: str, tree: ast.AST, call: ast.Call) -> Iter
 
 def _around(file: str, tree: ast.AST, line: int) -> Iterator[Condition]:
     for guard in guards(tree, line):
-        if guard.kind in CONDITIONS and not _is_alike(guard.condition):
+        if guard.kind in CONDITIONS and not is_alike(guard.condition):
             yield Condition(guard.condition, file, guard.line)
 
 
-def _is_alike(condition: str) -> bool:
+def is_alike(condition: str) -> bool:
+    """True if the condition is the same on every rank, by the words in it. Example: `if dist.is_initialized():`."""
     return any(pattern(kind).search(condition) for kind in ("same_everywhere", "same_in_a_stage"))
 
 
@@ -101,7 +102,7 @@ def _of_result(file: str, body: ast.FunctionDef) -> Iterator[Condition]:
 
 def _filters(file: str, made: ast.DictComp) -> Iterator[Condition]:
     for test in (test for part in made.generators for test in part.ifs):
-        if not _is_alike(text_of(test)):
+        if not is_alike(text_of(test)):
             yield Condition(f"if {text_of(test)}", file, test.lineno)
 
 

@@ -6,6 +6,8 @@ gave the library the function, or in that line. Example:
     if rank == 0:
         engine.add_event_handler(Events.EPOCH_COMPLETED, self.validate)    # rank 0 waits below validate()
     engine.add_event_handler(Events.ITERATION_COMPLETED(event_filter=spike), self.dump)
+
+Only calls that are known to register something count: whoever is given a function may do anything else with it.
 """
 
 from __future__ import annotations
@@ -13,32 +15,47 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
-from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import FUNCTIONS, dotted, enclosing_function, last_name, names_in, text_of
+from hangdoc.diagnosis.source.sources import Sources, UserCall
+from hangdoc.diagnosis.source.syntax import dotted, holds, names_in, text_of
 from hangdoc.model.process import Frame, Stack
 
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_MOST = 16
+"""Lines that register one handler; more of them say nothing. Chosen by hand."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """What a line gives as a filter of events. ``of_each_round``: the event comes in every round of the library's loop;
+    ``after_loop``: only when a loop of it has ended."""
+
+    guard: Guard
+    of_each_round: bool
+    after_loop: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
     """A line of the user's that registers the handler ``name``. ``around``: the conditions around it, outermost first;
-    ``filter``: the filter of events that it gives; ``level``: the place of the handler on the way."""
+    ``filter``: the filter of events that it gives; ``own``: it names the very function, as `self.name` in the class of
+    the handler, or as the decorator of it; ``level``: the place of the handler on the way."""
 
     name: str
     frame: Frame
     around: tuple[Guard, ...]
-    filter: Guard | None
+    filter: Filter | None
+    own: bool
     level: int
 
 
 def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -> list[Registered]:
-    """The lines that register the handlers that ``way`` alone is in, from its frame ``at`` on.
+    """The lines that register the handlers that are found only on ``way``, from its frame ``at`` on.
 
     Both are outermost first, and may lack the library's frames. Nothing is said of a function that its caller calls by
     name, nor of a handler that some line registers under no condition and without a filter. Example: as above, rank 0
@@ -53,80 +70,82 @@ def registered_on_the_way(sources: Sources, way: Stack, other: Stack, at: int) -
         if is_library(frame) or by_name or name in theirs or name.startswith(("<", "__")):
             continue
         theirs.add(name)
-        lines = [Registered(name, *each, level) for each in _registering(sources, name)]
-        found += lines if all(each.around or each.filter for each in lines) else []
+        lines = list(islice(_registering(sources, frame, level), _MOST + 1))
+        found += lines if all(each.around or each.filter for each in lines) and len(lines) <= _MOST else []
     return found
 
 
-def _registering(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ...], Guard | None]]:
-    """(the line, the conditions around it, its filter) of each call in the user's code that is given the function, and
-    of each decorator of it that is a call."""
+def _registering(sources: Sources, handler: Frame, level: int) -> Iterator[Registered]:
+    """Each call in the user's code that registers the function of the frame, and each decorator of it that does."""
+    name = plain(handler.function)
+    owner = _class_around(sources, handler.file, handler.line)
+    decorators = {
+        (file, each.lineno, each.col_offset): function.lineno
+        for file, function in sources.functions(name)
+        for each in function.decorator_list
+    }
     seen: set[tuple[str, int]] = set()
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
+    for each in sources.user_calls_like(pattern("registers_callback")):
+        defined = decorators.get((each.file, each.call.lineno, each.call.col_offset))
+        if dotted(each.call.func) in names("registers_handler"):
+            continue  # the interpreter calls those, and no library's loop
+        given = _given(sources, each, name, owner) if defined is None else "own"
+        line = each.call.lineno if defined is None else defined
+        if not given or (each.file, line) in seen:
             continue
-        for _, tree in sources.trees(file):
-            for node in ast.walk(tree):
-                for call in _calls_given(tree, node, name):
-                    line = node.lineno if isinstance(node, _DEFINITIONS) else call.lineno
-                    if (file, line) in seen:
-                        continue
-                    seen.add((file, line))
-                    yield _of_line(file, tree, node, call, line)
+        seen.add((each.file, line))
+        frame = Frame(each.file, line, getattr(each.function, "name", "<module>"))
+        around = tuple(g for g in guards(each.tree, each.call.lineno) if g.kind in CONDITIONS)
+        yield Registered(name, frame, around, _filter_of(each.call), given == "own", level)
 
 
-def _calls_given(tree: ast.AST, node: ast.AST, name: str) -> list[ast.Call]:
-    """The calls by which the node gives the function away: itself, or its decorators. A variable of that name is none.
+def _given(sources: Sources, each: UserCall, name: str, owner: tuple[str, int] | None) -> str:
+    """'own' if the call is given `self.name` in the class ``owner``, 'named' if it is given a function of that name;
+    else ''. Nothing is said of another object's attribute where several classes have such a method."""
+    values = [*each.call.args, *(word.value for word in each.call.keywords)]
+    for value in values:
+        if isinstance(value, ast.Attribute) and value.attr == name:
+            within = _class_around(sources, each.file, each.call.lineno)
+            if owner is not None and within == owner and dotted(value.value) == "self":
+                return "own"
+            if sources.methods(name) <= 1:
+                return "named"
+        elif isinstance(value, ast.Name) and value.id == name and name not in _variables(each.function):
+            return "named"
+    return ""
 
-    Example: `engine.on(STARTED, self.dump)` gives dump away, and so does `engine.on(STARTED, dump)`.
-    """
-    if isinstance(node, _DEFINITIONS):
-        decorators = node.decorator_list if node.name == name else []
-        return [each for each in decorators if isinstance(each, ast.Call)]
-    if not isinstance(node, ast.Call):
-        return []
-    given = [*node.args, *(word.value for word in node.keywords)]
-    taken = [each for each in given if isinstance(each, ast.Name | ast.Attribute) and last_name(each) == name]
-    if any(isinstance(each, ast.Attribute) for each in taken):
-        return [node]
-    return [node] if taken and name not in _variables(enclosing_function(tree, node.lineno)) else []
+
+def _class_around(sources: Sources, file: str, line: int) -> tuple[str, int] | None:
+    """(file, first line) of the innermost class around the line, where it was captured."""
+    found = [n for _, tree in sources.trees(file) for n in _classes(tree) if holds(n, line)]
+    return (file, max(n.lineno for n in found)) if found else None
 
 
-def _variables(function: ast.AST) -> set[str]:
+@lru_cache(maxsize=4096)
+def _classes(tree: ast.AST) -> tuple[ast.ClassDef, ...]:
+    return tuple(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
+
+
+@lru_cache(maxsize=4096)
+def _variables(function: ast.AST) -> frozenset[str]:
     """The names that the function sets, its arguments included."""
     nodes = list(ast.walk(function))
     stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    return stored | {n.arg for n in nodes if isinstance(n, ast.arg)}
+    return frozenset(stored | {n.arg for n in nodes if isinstance(n, ast.arg)})
 
 
-def _of_line(
-    file: str, tree: ast.AST, node: ast.AST, call: ast.Call, line: int
-) -> tuple[Frame, tuple[Guard, ...], Guard | None]:
-    """The line with the conditions around it and the filter in it. A decorator's conditions are those around the whole
-    definition, in the function that makes it."""
-    outer = next(
-        (f for f in ast.walk(tree) if isinstance(f, FUNCTIONS) and f is not node and node in ast.walk(f)), None
-    )
-    function = outer if isinstance(node, _DEFINITIONS) and outer is not None else enclosing_function(tree, line)
-    around = _around_definition(function, node) if isinstance(node, _DEFINITIONS) else guards(tree, line)
-    frame = Frame(file, line, getattr(function, "name", "<module>"))
-    return frame, tuple(each for each in around if each.kind in CONDITIONS), _filter_of(call)
-
-
-def _around_definition(function: ast.AST, node: ast.AST) -> list[Guard]:
-    """The `if`s of the function that hold the definition, outermost first."""
-    holding = [n for n in ast.walk(function) if isinstance(n, ast.If) and any(node in ast.walk(s) for s in n.body)]
-    return [
-        Guard("if", n.lineno, f"if {text_of(n.test)}:", True, names_in(n.test), (n.lineno, n.end_lineno or n.lineno))
-        for n in holding
-    ]
-
-
-def _filter_of(call: ast.Call) -> Guard | None:
+def _filter_of(call: ast.Call) -> Filter | None:
     """What the call gives as a filter of events, in itself or in an event that it is given.
 
     Example: `engine.on(Events.ITERATION_COMPLETED(event_filter=spike))` → the condition `event_filter=spike`.
     """
+    events = " ".join(text_of(given) for given in call.args)
+    each_round, after = (bool(pattern(kind).search(events)) for kind in ("event_of_each_round", "event_after_loop"))
+    found = _filtering(call)
+    return Filter(found, each_round and not after, after) if found is not None else None
+
+
+def _filtering(call: ast.Call) -> Guard | None:
     first, last = call.lineno, call.end_lineno or call.lineno
     for each in (call, *(given for given in call.args if isinstance(given, ast.Call))):
         for word in (word for word in each.keywords if word.arg in names("filters_events")):

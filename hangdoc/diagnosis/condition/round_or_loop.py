@@ -14,7 +14,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_inside,
     is_over_parts,
 )
-from hangdoc.diagnosis.condition.planned import plans_rounds_alike
+from hangdoc.diagnosis.condition.planned_rounds import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack

@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.syntax import dotted
+from hangdoc.diagnosis.source.syntax import dotted, last_name
+from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
+
+
+@dataclass(frozen=True, slots=True)
+class UserCall:
+    """A call in the user's code. ``tree``: the captured piece of the file; ``function``: the innermost function in it
+    around the call, or the piece itself."""
+
+    file: str
+    tree: ast.AST
+    function: ast.AST
+    call: ast.Call
 
 
 class Sources:
@@ -18,6 +33,7 @@ class Sources:
         self._by_file: dict[str, list[SourceText]] = {}
         for text in texts:
             self._by_file.setdefault(text.file, []).append(text)
+        self._calls: dict[str, list[UserCall]] | None = None
 
     def function(self, file: str, line: int) -> ast.AST | None:
         """The syntax tree of the innermost captured function (or module) that holds the line."""
@@ -59,6 +75,29 @@ class Sources:
                         found.add((file, node.lineno))
                         yield file, node
 
+    def user_calls(self, *called: str) -> list[UserCall]:
+        """The calls of functions or methods of these names in the user's code, each once."""
+        found = self._indexed()
+        return [call for name in dict.fromkeys(called) for call in found.get(name, ())]
+
+    def user_calls_like(self, fits: re.Pattern[str]) -> list[UserCall]:
+        """The same for what is called by a name, or by attributes of one, that the pattern finds: `engine.on`."""
+        return [each for calls in self._indexed().values() for each in calls if fits.search(dotted(each.call.func))]
+
+    def _indexed(self) -> dict[str, list[UserCall]]:
+        """Last name → the calls of it. Made once: many rules ask, and files may be long."""
+        if self._calls is None:
+            self._calls = {}
+            seen: set[tuple[str, int, int]] = set()
+            for file, text in ((file, text) for file, texts in self._by_file.items() for text in texts):
+                for call, function in () if is_library(Frame(file, 0, "")) else _calls(text):
+                    place = file, call.lineno, call.col_offset
+                    if place not in seen:
+                        seen.add(place)
+                        tree = _parse(text) or call
+                        self._calls.setdefault(last_name(call.func), []).append(UserCall(file, tree, function, call))
+        return self._calls
+
     def files(self) -> list[str]:
         """The files of which any source was captured."""
         return list(self._by_file)
@@ -93,6 +132,23 @@ def _handlers(text: SourceText) -> frozenset[str]:
     calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else ()
     registering = (call for call in calls if dotted(call.func) in names("registers_handler"))
     return frozenset(dotted(given).rsplit(".", 1)[-1] for call in registering for given in call.args)
+
+
+@lru_cache(maxsize=4096)
+def _calls(text: SourceText) -> tuple[tuple[ast.Call, ast.AST], ...]:
+    """Each call of the text, with the innermost function, or the module, that holds it."""
+    found: list[tuple[ast.Call, ast.AST]] = []
+    tree = _parse(text)
+    waiting = [(tree, tree)] if tree is not None else []
+    while waiting:
+        node, function = waiting.pop()
+        if isinstance(node, ast.Call):
+            found.append((node, function))
+        inside = node if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else function
+        # A decorator runs where the function is made.
+        outer = set(map(id, getattr(node, "decorator_list", ())))
+        waiting += [(each, function if id(each) in outer else inside) for each in ast.iter_child_nodes(node)]
+    return tuple(sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset)))
 
 
 @lru_cache(maxsize=4096)

@@ -50,3 +50,19 @@ def test_a_method_that_several_classes_have_is_not_followed() -> None:
     caller = "def train(hooks, rank):\n    if rank == 0:\n        hooks.on_end()\n"
     assert conditions(one + caller) == [("if rank == 0:", 5)]
     assert conditions(one + "class B:\n    def on_end(self):\n        pass\n" + caller) == []
+
+
+def test_what_is_alike_on_every_rank_is_left_out() -> None:
+    text = """
+        def clip(self):
+            if self.cfg.max_norm > 0:
+                if dist.is_initialized():
+                    model.clip_grad_norm_(1)
+
+        def share(self, step):
+            if "a % b" in self.names:
+                self.grad.full_tensor()
+            if step%self.every == 0:
+                self.grad.full_tensor()
+    """
+    assert conditions(text) == [("if 'a % b' in self.names:", 7)]
