@@ -2,11 +2,14 @@
 
 Example: three trainers push gradients to a server, whose `push` waits until all three have come. Trainers 1 and 3 wait
 for its answer; trainer 2 has skipped its push and is in the barrier after the loop, with the server → trainer 2.
+A function that returns a future (`async_execution`) holds its answers back without any thread that waits.
 """
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
@@ -15,9 +18,15 @@ from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.calls_between import receiver_of, remote_function
+from hangdoc.diagnosis.source.evaluate import truth
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.state.threads import Chain, End, runs_remote_call
 from hangdoc.model.kinds import ActivityKind, Confidence
+from hangdoc.model.process import Frame
+from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import ranks_text
 
 
@@ -26,8 +35,9 @@ class MissingRequest(Diverged):
     """``waiting`` called a function whose answer takes one more call of it, which the culprits have not made."""
 
     waiting: tuple[int, ...] = ()
+    called: str = ""
     chain: Chain | None = None
-    """From the first of them to the thread that runs the function."""
+    """From the first of them to the thread that runs the function; None where no thread does any more."""
 
 
 def missing_request(case: Case) -> Blame[MissingRequest] | None:
@@ -37,24 +47,112 @@ def missing_request(case: Case) -> Blame[MissingRequest] | None:
     """
     asked = {rank: chain for rank, chain in sorted(case.chains.items()) if _waits_for_a_request(case, rank, chain)}
     servers = {chain.last.rank for chain in asked.values()}
-    if not asked or len(servers) != 1 or len({chain.last.where for chain in asked.values()}) != 1:
+    if not asked:
+        return _held_back(case)
+    if len(servers) != 1 or len({chain.last.where for chain in asked.values()}) != 1:
         return None
     waiting, chain = tuple(asked), asked[min(asked)]
     rest = tuple(r for r in sorted(case.seen) if r not in asked)
     absent = tuple(r for r in rest if r not in servers)
     if case.hidden or not absent or not all(case.graph.on(r) & set(asked) for r in rest):
         return None
-    history = from_stacks(case.activities, tuple({case.activities[r].kind for r in (*waiting, *rest)}))
-    if not history or not history[0].tokens.keys() >= {*waiting, *absent}:
-        return None  # one of them moves
     called = plain(user_stack(chain.last.thread.frames)[-1].function)
-    alignment = _without_it(history[0], absent, waiting, called)
-    found = MissingRequest(alignment, tuple(branch_points_of(case, alignment)), None, waiting, chain)
+    found = _found(case, absent, waiting, called, chain)
+    if found is None:
+        return None
     proved = chain.last.thread.wakes_in is None
     sure = f"{called}() waits for a further call, which {ranks_text(absent)} alone could make"
     if len(absent) < len(waiting):
         return Blame(found, absent, proved=proved, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, absent, (waiting,), proved=proved, sure=f"{sure}; or {ranks_text(waiting)} made one too many")
+
+
+def _found(
+    case: Case, absent: tuple[int, ...], waiting: tuple[int, ...], called: str, chain: Chain | None = None
+) -> MissingRequest | None:
+    """The divergence of those who have not called the function from those who have; None if one of them moves."""
+    history = from_stacks(case.activities, tuple({activity.kind for activity in case.activities.values()}))
+    if not history or not history[0].tokens.keys() >= {*waiting, *absent}:
+        return None
+    alignment = _without_it(history[0], absent, waiting, called)
+    return MissingRequest(alignment, tuple(branch_points_of(case, alignment)), None, waiting, called, chain)
+
+
+def _held_back(case: Case) -> Blame[MissingRequest] | None:
+    """The blame of the ranks that are past the call at which others wait, where no thread of any rank works on these
+    calls: the function has returned a future, and nothing but a further call can set it.
+
+    Example: trainers 1 and 2 wait for the answer of push() in their loop, trainer 3 and the server are in
+    rpc.shutdown() behind it, and `if rank > 0:` keeps the server from that loop → trainer 3. None where it cannot be
+    told of every rank whether it makes such calls, and where another thread may set the future.
+    """
+    asked = tuple(r for r, a in sorted(case.activities.items()) if a.kind == ActivityKind.REMOTE_CALL)
+    places = {case.activities[rank].where for rank in asked}
+    called = remote_function(next(iter(places), None), case.sources)
+    rest = tuple(r for r in sorted(case.seen) if r not in asked)
+    if len(places) != 1 or not called or case.hidden or any(rank in case.chains for rank in asked):
+        return None
+    if not all(case.graph.on(r) & set(asked) for r in rest) or any(map(_has_other_threads, case.ranks.values())):
+        return None
+    comes = {rank: _comes_to(case, rank, asked[0]) for rank in rest}
+    absent = tuple(rank for rank in rest if comes[rank])
+    found = _found(case, absent, asked, called) if absent and None not in comes.values() else None
+    if found is None:
+        return None
+    sure = f"nothing runs {called}() any more, and {ranks_text(absent)} alone could call it"
+    if len(absent) < len(asked):
+        return Blame(found, absent, proved=True, confidence=Confidence.LIKELY, sure=sure)
+    return Blame(found, absent, (asked,), proved=True, sure=f"{sure}; or {ranks_text(asked)} made one too many")
+
+
+def _has_other_threads(rank: RankSnapshot) -> bool:
+    """True if a thread beside the main thread runs code of the user's, or will, or if the threads could not be seen."""
+    last = rank.process.last if rank.process is not None else None
+    main = last.main if last is not None else None
+    if last is None or main is None or not main.frames:
+        return True
+    others = [thread for thread in last.threads if thread.tid != main.tid]
+    return any(user_stack(t.frames) or runs_remote_call(t) or any(map(_acts_later, t.frames)) for t in others)
+
+
+def _acts_later(frame: Frame) -> bool:
+    return frame.file.endswith(names("acts_later_file")) and frame.function in names("acts_later")
+
+
+def _comes_to(case: Case, rank: int, asked: int) -> bool | None:
+    """Whether the rank goes the way to the call as well, by what the function that both are in tests around it, and by
+    the object whose method leads there; None where that cannot be told."""
+    where = fork(case.activities[asked].stack, case.activities[rank].stack)
+    frames = where.within_function
+    tree = case.sources.function(frames[0].file, frames[0].line) if frames is not None else None
+    if frames is None or tree is None:
+        return None
+    own = partial(_value_of, case, rank, frames[0])
+    further = where.mine[where.common + 1] if where.common + 1 < len(where.mine) else None
+    made_on = receiver_of(frames[0], plain(further.function), case.sources) if further is not None else ""
+    if made_on and own(made_on) != _value_of(case, asked, frames[0], made_on):
+        return None  # a method of another object may be another one
+    truths = []
+    for guard in guards(tree, frames[0].line):
+        if guard.kind == "loop" and not guard.holds(frames[1].line):
+            break  # what the rank did in there, in some round, its values do not show
+        if guard.kind in CONDITIONS and not guard.holds(frames[1].line):
+            test = _test_of(guard)
+            true = truth(test, {name: own(name) for name in guard.names}) if test is not None else None
+            truths.append(None if true is None else true == guard.taken)
+    return False if False in truths else None if None in truths else True
+
+
+def _value_of(case: Case, rank: int, at: Frame, name: str) -> str:
+    return case.values.of(at.file, at.function, name).get(rank, "")
+
+
+def _test_of(guard: Guard) -> ast.expr | None:
+    """The test of `if …:`; None where its text was shortened."""
+    try:
+        return ast.parse(guard.condition.removeprefix("if ").removesuffix(":"), mode="eval").body
+    except SyntaxError:
+        return None
 
 
 def _waits_for_a_request(case: Case, rank: int, chain: Chain) -> bool:

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.messages.faults import NamedByNobody, TagMismatch, WrongPeer
 from hangdoc.diagnosis.messages.stray import UnequalSizes
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.model.diagnosis import Activity
@@ -265,17 +265,21 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     """The conditions between the loop and the line that issues the messages, and the loop's ways out: by one of these
     the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
+    alike: set[Condition] = set()
     for frame in user_stack(stack):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
         inner = found[found.index(loops[-1]) + 1 :] if loops else found
+        inner += jumps_further_in(tree, frame.line, loops[-1].span if loops else None) if tree is not None else []
         mine = [cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
+        alike |= {cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
         if loops:
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
-            return on_the_way[-2:], left[:2]
+            # What goes alike in each round decides nothing, where anything else is on the way.
+            return ([each for each in on_the_way if each not in alike] or on_the_way)[-2:], left[:2]
     return [], []
 
 
@@ -296,6 +300,21 @@ def _is_settled(case: Case, guard: Guard, file: str) -> bool:
     last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
     trees = [tree for _, tree in case.sources.trees(file)]
     return len(last) == len(guard.names) and not any(sets_attribute(tree, name) for tree in trees for name in last)
+
+
+def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
+    """True if the guard tests the number of the round, or attributes of any object that are set when it is made.
+
+    Examples: `if m >= warmup:` in `for m in range(n):`, `if not self.stage.first:`.
+    """
+    if "(" in guard.condition or not guard.names:
+        return False
+    if any(name in loop.rounds for loop in loops for name in guard.names):
+        return all("." not in name for name in guard.names)
+    trees = [tree for _, tree in case.sources.trees(file)]
+    last = {name.rpartition(".")[2] for name in guard.names}
+    dotted = all(name.startswith("self.") for name in guard.names)
+    return dotted and not any(sets_attribute(tree, name) for tree in trees for name in last)
 
 
 def _ended_at(case: Case, stack: Stack) -> Condition | None:

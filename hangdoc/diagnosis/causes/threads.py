@@ -9,6 +9,7 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import cited, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
+from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.condition.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -17,7 +18,7 @@ from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.threads import Chain, End, Node, thread_wait_of
 from hangdoc.model.kinds import COMMUNICATING, ActivityKind
-from hangdoc.model.message import Does, Message, Ranks, Verb, joined, sentence
+from hangdoc.model.message import Does, Joined, Message, Ranks, Verb, joined, sentence
 
 _FIX_LOCK = (
     "never hold a lock over a collective or a call of another rank: copy what it guards, let it go, then communicate"
@@ -29,6 +30,8 @@ _FIX_END = (
     "let the thread end the wait of those who ask it whatever happens: give its own wait a timeout, and answer with an "
     "error when there is nothing more to give"
 )
+_MOST_DROPPED = 2
+"""Conditions by which an iterator leaves items out; chosen by hand."""
 _FIX_WORK = "nothing is broken while that thread works; let it work ahead, so that nobody has to wait for it"
 
 
@@ -72,16 +75,19 @@ def asked_one_after_the_other(case: Case, blame: Blame[AskedInTurn]) -> Finding:
     )
 
 
-@cause("HD505", explains=MissingRequest, order=86)
+@cause("HD102", "HD505", explains=MissingRequest, order=86)
 def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
-    """HD505: the function that ranks called answers only when all of them have called it, and one has not."""
-    found = blame.found
-    if found.chain is None:
-        return None
-    asked = found.chain.last
-    called = plain(user_stack(asked.thread.frames)[-1].function)
+    """HD505: the function that ranks called answers only when all of them have called it, and one has not. HD102 where
+    no thread waits in that function any more, and the one has left the loop in which the others call it."""
+    found, called = blame.found, blame.found.called
     culprits, waiting = blame.culprits, found.waiting
     first = case.activities[waiting[0]]
+    loop = found.branch_point if found.branch_point is not None and found.branch_point.uneven else None
+    dropped = items_left_out(case.sources, loop)[:_MOST_DROPPED] if loop is not None and found.chain is None else []
+    held: Message = ", which no thread runs any more: it answers after a further call; "
+    if found.chain is not None:
+        asked = found.chain.last
+        held = [f" from rank {asked.rank}, which waits at ", place(asked.where), " for a further call; "]
     skipped = skipped_round(case.sources, found.branch_points) if found.branch_point is not None else None
     decided = what_decided(case, blame)
     where: Message = (
@@ -90,16 +96,10 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         else ""
     )
     return Finding(
-        "HD505",
+        "HD102" if loop is not None and found.chain is None else "HD505",
         sentence(
             [
-                [
-                    Does(waiting, "waits", "wait"),
-                    " at ",
-                    place(first.where),
-                    f" for the answer of {called}() from rank ",
-                ],
-                [str(asked.rank), ", which waits at ", place(asked.where), " for a further call; "],
+                [Does(waiting, "waits", "wait"), " at ", place(first.where), f" for the answer of {called}()", held],
                 [Does(culprits, "has", "have"), " not made it"],
             ],
             where_they_wait(case, culprits),
@@ -111,6 +111,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
             ],
             decided,
             where,
+            ["what it goes over leaves items out by ", Joined(dropped, " and ")] if dropped else "",
         ),
         f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
         "without those that are done",

@@ -173,12 +173,15 @@ def test_what_makes_an_iterator_leave_items_out() -> None:
             dist.all_reduce(x)
         for x in pairs(xs):  # pairs
             dist.all_reduce(x)
+        kept = (x for i, x in enumerate(xs) if i % world == rank if x.good())
+        for x in kept:  # kept
+            dist.all_reduce(x)
     """)
     found = {}
-    for name in ("source", "pairs"):
+    for name in ("source", "pairs", "kept"):
         tree = sources.function("/job/train.py", at[name])
         assert tree is not None
         loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
         point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
         found[name] = [each.source for each in items_left_out(sources, point)]
-    assert found == {"source": ["if self.short(i):"], "pairs": []}
+    assert found == {"source": ["if self.short(i):"], "pairs": [], "kept": ["if x.good()"]}

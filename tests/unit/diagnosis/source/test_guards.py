@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.source.guards import guards, guards_in_expression, way_out_guards
+from hangdoc.diagnosis.source.guards import guards, guards_in_expression, jumps_further_in, way_out_guards
 from hangdoc.diagnosis.source.loops import counts_to_a_bound, ends_alike, fixed_rounds, ways_out
 from hangdoc.diagnosis.source.queries import (
     assignments,
@@ -419,3 +419,21 @@ def test_order_within_a_line(text: str, first: str, second: str, expected: bool)
 )
 def test_the_condition_that_turns_synchronisation_off(source, found):
     assert quiet_condition(ast.parse(source)) == found
+
+
+def test_a_return_from_further_in_is_found_before_the_line_alone() -> None:
+    text = """
+def backward(self, labels):
+    if self.last:
+        valid = labels.ne(0)
+        if not valid.any():
+            return
+    if not self.first:
+        send()
+    if self.done:
+        if self.empty():
+            return
+"""
+    tree = ast.parse(text.strip())
+    assert [guard.condition for guard in jumps_further_in(tree, 7, None)] == ["if not valid.any():"]
+    assert jumps_further_in(tree, 7, (5, 9)) == []
