@@ -26,7 +26,7 @@ from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
-from hangdoc.diagnosis.causes.deciding import answers_to_conditions, with_answers
+from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
@@ -46,7 +46,7 @@ from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
 from hangdoc.model.kinds import Confidence, Outcome
-from hangdoc.model.message import Message, Ranks, Sentences, joined, sentence
+from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.same_job import MOMENT
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
 from hangdoc.model.wording import name_duration
@@ -226,6 +226,8 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
+    if isinstance(found.found, OutsideWait) and named.decided_at is None and not any(conditions_in(named.why)):
+        named = replace(named, why=joined(named.why, passed_on_its_way(case, found)))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named

@@ -9,16 +9,19 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
+from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.condition.answers import answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
-from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.stacks import fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
+from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
 
 _MOST_ASKING = 3
@@ -34,6 +37,52 @@ def what_decided(case: Case, blame: Blame[Explanation]) -> Message:
     condition = condition_text(case, found.branch_points, sides, gap=found.gap)
     # Where the ranks have gone on since, the values of now say nothing.
     return condition if found.past else [condition, values_text(case, found.branch_points[0], sides)]
+
+
+def passed_on_its_way(case: Case, blame: Blame[Explanation]) -> Message:
+    """'`if full:` (log.py:41) was True on rank 1 on its way there': what led the culprit to where it waits; '' where
+    nothing on its way tells it from the others.
+
+    Of a lock that a thread takes twice, what lies between the two comes first. Of a wait that leads to a child, its way
+    is asked, and compared with that of the others' children.
+    """
+    others = tuple(rank for rank in others_of(case, blame) if case.activities[rank].kind not in GONE)
+    if not others:
+        return ""
+    sides = (blame.culprits, others)
+    child = stack_at_the_end(case, blame.culprits[0])
+    if child:
+        theirs = [stack for rank in others for stack in child_stacks(case, rank)]
+        nearest = max(theirs, key=lambda stack: fork(child, stack).common, default=())
+        found = on_own_way(case, (child, nearest), sides)
+        if found:
+            return [*_cited_truth(found[0]), " in that process on its way there"]
+    mine = case.activities[blame.culprits[0]].stack
+    found = on_own_way(case, (mine, case.activities[others[0]].stack), sides)
+    within = [point for point in found if _since_the_lock(case, blame.culprits[0], point)]
+    if not found:
+        return ""
+    point = (within or found)[0]
+    first = blame.culprits[:1]
+    return [*_cited_truth(point), " on ", Ranks(first), " on its way there", values_text(case, point, sides)]
+
+
+def _cited_truth(point: BranchPoint) -> list[Message]:
+    taken = "taken" if point.guard.kind == "match" else str(point.guard.taken)
+    return [cited(point.guard, point.file), f" was {taken}"]
+
+
+def _since_the_lock(case: Case, rank: int, point: BranchPoint) -> bool:
+    """True if the rank's main thread passed it between taking a lock and waiting for that same lock."""
+    circle = case.deadlocks[rank].circle if rank in case.deadlocks else ()
+    main, taken = case.activities[rank].stack, circle[0][1].frame if len(circle) == 1 else None
+    at = next((i for i, f in enumerate(main) if taken and same_function(f, taken)), -1)
+    if taken is None or at < 0 or circle[0][1].thread.frames != main:
+        return False
+    way = [(f.file, plain(f.function), f.line) for f in main[: at + 1]]
+    if (point.file, point.function, point.line) not in way:
+        return False
+    return (point.file, point.function, point.line) != way[-1] or point.guard.line > taken.line
 
 
 def condition_text(

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.state.process import (
     Wait,
     at_rest,
     blocking_thread,
+    descendants,
     is_moving,
     is_shared_wait,
     kind_mark,
@@ -27,7 +28,7 @@ from hangdoc.diagnosis.state.process import (
 from hangdoc.model.diagnosis import CulpritProcess
 from hangdoc.model.kinds import ActivityKind, WaitReason
 from hangdoc.model.message import Message, Ranks
-from hangdoc.model.process import OpenFile, Process, Thread
+from hangdoc.model.process import OpenFile, Process, Stack, Thread
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import reads_as_state
 
@@ -90,6 +91,25 @@ def ends_at(case: Case, rank: int) -> CulpritProcess | None:
         return None
     role = last.role if last.role == "dataloader-worker" else "child"
     return CulpritProcess(rank, last.pid, case.ranks[rank].host, role, case.job.run_id)
+
+
+def stack_at_the_end(case: Case, rank: int) -> Stack:
+    """The stack of the child at which the chain ends; () where it ends elsewhere, or the child's was not seen."""
+    end = ends_at(case, rank)
+    process = case.ranks[rank].process
+    below = descendants(process) if end is not None and process is not None else []
+    return next((_stack(child) for child in below if end is not None and child.pid == end.pid), ())
+
+
+def child_stacks(case: Case, rank: int) -> list[Stack]:
+    """The stacks of the rank's children and their children, as far as they were seen."""
+    process = case.ranks[rank].process
+    return [stack for child in descendants(process) if (stack := _stack(child))] if process is not None else []
+
+
+def _stack(process: Process) -> Stack:
+    thread = blocking_thread(process)
+    return thread.frames if thread is not None else ()
 
 
 def _steps(case: Case, rank: int) -> Iterator[Step]:

@@ -35,6 +35,8 @@ class BranchPoint:
     """The condition depends on the rank alone, so it never changes on one rank."""
     differs: bool = False
     """A value in the condition differs between the sides."""
+    alike: bool = False
+    """Every value that it tests was seen, and is the same on both sides."""
     both_arms: bool = False
     """The sides are in the two arms of one condition."""
     uneven: bool = False

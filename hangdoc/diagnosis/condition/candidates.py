@@ -312,7 +312,8 @@ def _scored(
         if sides_differ(each, ranks) and not (rank_like and equals_rank(each))
     )
     point = branch_point(guard, frame, side, score)
-    return replace(point, rank_like=rank_like, always=always, differs=differs, given=telling)
+    same = bool(differ) and all(each is False for each in differ)
+    return replace(point, rank_like=rank_like, always=always, differs=differs, alike=same, given=telling)
 
 
 def _tests_item(sources: Sources, guard: Guard, frame: Frame) -> bool:

@@ -82,6 +82,25 @@ def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     return next((case.activities[r].stack for r in ranks if r in case.activities), ())
 
 
+def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list[BranchPoint]:
+    """The conditions that side 0 has passed on its way to where it is now and side 1 need not have, the likeliest
+    first. What both sides are seen to test alike is none of them, nor is a constant.
+
+    Unlike the guards of a divergence they are certain: the stack is under them. Example: side 0 waits in what `if
+    self.written > limit:` calls, side 1 in the all_reduce → that `if`.
+    """
+    found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
+    found = [p for p in found if p.guard.kind in _DECIDE and not (p.of_library or p.made or p.registered or p.quiet)]
+    return [p for p in found if not p.alike and p.score > 0 and _may_differ(p) and not _taken_alike(case, p, ranks)]
+
+
+def _may_differ(point: BranchPoint) -> bool:
+    """False for a test of constants alone, and for an earlier `if …: return` of which nothing says that it differs."""
+    if point.rank_like or point.differs:
+        return True
+    return point.guard.kind != "return" and not all(name.isupper() or name == "__name__" for name in point.guard.names)
+
+
 def also_on_the_way(points: Sequence[BranchPoint]) -> list[BranchPoint]:
     """Further conditions around the same call that would explain the divergence as well as the first one does.
 
