@@ -91,7 +91,7 @@ def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list
     """
     found = [p for p in diverging_guards(case.sources, case.values, sides, ranks) if p.guarded == 0]
     found = [p for p in found if p.guard.kind in _DECIDE and not (p.of_library or p.made or p.registered or p.quiet)]
-    return [p for p in found if not p.alike and p.score > 0 and _may_differ(p) and not _taken_alike(case, p, ranks)]
+    return [p for p in found if not p.alike and p.score > 0 and _may_differ(p) and not _is_contradicted(case, p, ranks)]
 
 
 def _may_differ(point: BranchPoint) -> bool:
