@@ -12,7 +12,7 @@ _ANNOUNCED = re.compile(r"(Exception in thread|Process) \S.*:$")
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout)(: .*)?$")
 """The last line of a traceback."""
-_LOGGED = re.compile(r"\bERROR\b|\[Errno -?\d+\]|(?i:\brank ?\d+\b.*\b(failed|error|exception)\b)")
+_LOGGED = re.compile(r"\bERROR\b|\[Errno -?\d+\]")
 """What a program writes of an error that it goes on after."""
 _MAX_LINE = 400
 
@@ -24,7 +24,7 @@ def told_errors(lines: Iterable[str]) -> Iterator[str]:
     KeyError: 3'.
     """
     announced = ""
-    for line in lines:
+    for line in (each[:_MAX_LINE] for each in lines):  # a file's lines may be of any length
         found = _PREFIX.match(line)
         body = found[2] if found is not None else line
         if not body or body.startswith((" ", "\t", "hangdoc", _TRACEBACK)):
