@@ -42,6 +42,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
+from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
@@ -113,7 +114,7 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
     case = inquiry.case
     created = missing_creations(case)
     if not created:
-        return None
+        return shared_number(case)
     found = decide(case, created, proved=True)
     gap = found.found.gap
     if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
