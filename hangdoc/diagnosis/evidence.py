@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
-from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
+from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap

@@ -134,6 +134,16 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     return by_groups_of_store(inquiry.case)
 
 
+def message_by_stacks(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message that does not come, where only stacks are seen. Before the divergence: a rank that waits in a recv is
+    no side of it, and those that wait for this rank, in whatever groups, only follow."""
+    case, found = inquiry.case, inquiry.divergence
+    if case.programs or found is None or not found.proved:
+        return None
+    point = found.found.branch_point  # who left a loop in which others pass messages explains the message as well
+    return partner(case) if point is None or point.guard.kind != "loop" else None
+
+
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls that can't match any more. Before the graph's roots, who may be innocent: they wait in correct code."""
     found = inquiry.divergence
@@ -416,6 +426,7 @@ DECIDERS: tuple[Decider, ...] = (
     own_loop,
     groups_crossed,
     groups_of_store,
+    message_by_stacks,
     divergence,
     gone_roots,
     stopped_store,
