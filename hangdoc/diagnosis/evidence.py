@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, WaitingForNodes
+from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
@@ -144,8 +145,8 @@ def _ports(case: Case, found: Blame[Explanation]) -> list[Evidence]:
         counts = ", ".join(f"rank {rank} listens on {case.own_ports(rank)} ports" for rank in gap.token.group[1])
         return [Evidence("port", gap.token.group[1], f"{counts}: gloo opens one for each group")]
     listening = case.listening
-    if not listening or not _ports_are_known(case):
-        return []
+    if not listening or not _ports_are_known(case) or (gap is not None and gap.token.group[0] == SHARED):
+        return []  # of a group that others did not make, each has its port and not its partners
     members = _process_keys(case)
     needed = {r: max(_gloo_groups(case, r), 1) for r in case.ranks}
     short = [r for r in sorted(case.ranks) if r not in members or listening[members[r]] < needed[r]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import may_run_another
@@ -117,8 +118,8 @@ def repair(blame: Blame[Explanation], writer: Writer) -> Repair | None:
     what differs came before the calls that were seen."""
     found = blame.diverged
     gap = found.gap if found is not None else None
-    if found is None or gap is None or found.came_before:
-        return None
+    if found is None or gap is None or found.came_before or gap.token.group[0] == SHARED:
+        return None  # of groups that share a number, removing the call that made one is no repair
     edits, text = _edits(found, gap, blame.culprits)
     return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))
 

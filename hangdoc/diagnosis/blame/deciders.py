@@ -44,6 +44,7 @@ from hangdoc.diagnosis.blame.only_seen import nobody_seen, only_seen
 from hangdoc.diagnosis.blame.outside_messages import left_the_exchange, outside_the_schedule
 from hangdoc.diagnosis.blame.own_loop import left_own_loop
 from hangdoc.diagnosis.blame.replicas import replica_differs
+from hangdoc.diagnosis.blame.shared_number import shared_number
 from hangdoc.diagnosis.blame.siblings import left_its_siblings
 from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_in_turn, thread_wait
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
@@ -116,7 +117,7 @@ def missing_group(inquiry: Inquiry) -> Blame[Diverged] | None:
     case = inquiry.case
     created = missing_creations(case)
     if not created:
-        return None
+        return shared_number(case)
     found = decide(case, created, proved=True)
     gap = found.found.gap
     if gap is not None and gap.token.group[0] == LOCAL and found.found.alignment.history.inferred:
@@ -134,6 +135,16 @@ def groups_of_store(inquiry: Inquiry) -> Blame[Diverged] | None:
     """Calls of several groups that only the store tells of. Before the divergence, which takes the calls that stacks
     show for those of one group."""
     return by_groups_of_store(inquiry.case)
+
+
+def message_by_stacks(inquiry: Inquiry) -> Blame[Explanation] | None:
+    """A message that does not come, where only stacks are seen. Before the divergence: a rank that waits in a recv is
+    no side of it, and those that wait for this rank, in whatever groups, only follow."""
+    case, found = inquiry.case, inquiry.divergence
+    if case.programs or found is None or not found.proved:
+        return None
+    point = found.found.branch_point  # who left a loop in which others pass messages explains the message as well
+    return partner(case) if point is None or point.guard.kind != "loop" else None
 
 
 def divergence(inquiry: Inquiry) -> Blame[Diverged] | None:
@@ -440,6 +451,7 @@ DECIDERS: tuple[Decider, ...] = (
     groups_crossed,
     groups_of_store,
     thread_beside_main,
+    message_by_stacks,
     divergence,
     gone_roots,
     stopped_store,

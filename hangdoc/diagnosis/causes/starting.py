@@ -7,6 +7,7 @@ import ast
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
+from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
@@ -49,8 +50,31 @@ def new_group_not_by_all(case: Case, blame: Blame[Diverged]) -> Finding | None:
         history = blame.found.alignment.history
         seen = tuple(r for r in others if history.at(r, gap.token.sequence) is not None)
         return _unlike_groups(case, blame, [(gap.mine, here, culprits), (gap.theirs, there, seen or others)])
+    if gap.token.group[0] == SHARED:
+        return _under_one_number(case, blame, gap.token)
     callers, missing = (culprits, others) if gap.kind == "delete" else (others, culprits)
     return _made_by_some(case, blame, gap.token, callers, missing)
+
+
+def _under_one_number(case: Case, blame: Blame[Diverged], token: Token) -> Finding:
+    """HD303 of two groups with one number, of different members."""
+    other = blame.alternatives[0]
+    taken: Message = [
+        ["on ", Ranks(other), " the same number belongs to a group of ", Ranks(other), ": "],
+        "the two share their keys in the store, and find the wrong partners there",
+    ]
+    return Finding(
+        "HD303",
+        sentence(
+            [
+                ["only ", Does(blame.culprits, "has", "have"), " made the process group of ", Ranks(blame.culprits)],
+                at(token.frame),
+            ],
+            "its first call does not complete, though all its members are in it",
+        ),
+        joined(what_decided(case, blame), _OF_ALL, taken),
+        _CALL_IT_ON_ALL,
+    )
 
 
 def _maker(token: Token) -> str:
