@@ -216,7 +216,7 @@ class CallTable:
     """The number at which the ranks diverged, if it was in this group."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Diagnosis:
     """Who, where, why, and how sure.
 
@@ -252,6 +252,11 @@ class Diagnosis:
     """Path and name of files that the sentences call by more than the last part: ('/a/b/train.py', 'b/train.py')."""
     unseen: tuple[int, ...] = ()
     """Ranks of the job that were not seen and that nothing proves to be gone."""
+
+    def __repr__(self) -> str:
+        """One line, such as a failed assertion shows: '<Diagnosis hang HD101: Rank 1 alone calls …>'."""
+        code = f" {self.cause.code}" if self.cause is not None else ""
+        return f"<Diagnosis {self.outcome.value}{code}: {self.verdict}>"
 
     def __str__(self) -> str:
         """The report in 100 columns, without colors."""

@@ -49,3 +49,8 @@ def test_a_notebook_shows_the_page_in_a_frame_that_nothing_leaves() -> None:
         assert tag == "iframe"
         assert attributes["sandbox"] == ""
         assert attributes["srcdoc"] == page.render(diagnosis)
+
+
+def test_a_failed_assertion_shows_one_line() -> None:
+    diagnosis = hangdoc.diagnose(case("uneven_batches"))
+    assert repr(diagnosis) == f"<Diagnosis hang HD102: {diagnosis.verdict}>"

@@ -63,6 +63,8 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
 def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
     found: dict[str, Answer] = {}
     for test in tests:
+        if not _asks_alone(test):
+            continue  # which of its operands decided is not known
         for value in _as_set(here, test):
             for name, called in asked_by(value).items():
                 function = _the_one(sources, here, name, called=called)
@@ -70,6 +72,17 @@ def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int)
                     by = _answers_by(sources, *function, deep)
                     found[name] = Answer(name, tuple(dict.fromkeys(by))[:_MOST])
     return [answer for answer in found.values() if answer.tests]
+
+
+def _asks_alone(test: ast.expr) -> bool:
+    """False for `self.due(step) and loss.isnan()`: what due() answers by may not be what decided. Constants of the
+    program decide nothing."""
+    if isinstance(test, ast.UnaryOp):
+        return _asks_alone(test.operand)
+    if not isinstance(test, ast.BoolOp):
+        return True
+    operands = [v.operand if isinstance(v, ast.UnaryOp) else v for v in test.values]
+    return len([v for v in operands if not (isinstance(v, ast.Name) and v.id.isupper())]) == 1
 
 
 def _as_set(here: ast.AST, test: ast.expr) -> Iterator[ast.expr]:

@@ -37,7 +37,7 @@ def test_a_return_under_a_condition() -> None:
 def test_a_value_that_is_returned() -> None:
     program = """
     def fit(self, step):
-        if self.due(step) and ready:
+        if READY and self.due(step):
             save()
     def due(self, step):
         return step % self.every == 0
@@ -77,6 +77,17 @@ def test_what_asks_no_function_of_the_program_for_its_truth(condition: str) -> N
         return float(self.total) / self.count
     def every(self):
         return self.steps > 9
+    """
+    assert told(program, 2) == {}
+
+
+def test_one_operand_of_several_may_not_be_what_decided() -> None:
+    program = """
+    def fit(self, step, loss):
+        if self.due(step) and not loss.isnan():
+            save()
+    def due(self, step):
+        return step % self.every == 0
     """
     assert told(program, 2) == {}
 
