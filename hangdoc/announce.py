@@ -191,6 +191,13 @@ class Announcer:
                 f"hangdoc: could not end pid {pids} (uninterruptible, or another user's): "
                 f"see `ps -o stat,wchan {pids}`\n"
             )
+        self._recall()
+
+    def on_given_up(self) -> None:
+        """Print the verdict again, below the tracebacks of a job that was interrupted."""
+        self._recall()
+
+    def _recall(self) -> None:
         if self._heard:
             say(self._heard)
             return

@@ -51,12 +51,14 @@ def _table(history: GroupHistory, at: int | None, culprits: frozenset[int], writ
         return None
     rows: dict[tuple[bool, tuple[CallCell | None, ...]], list[int]] = {}
     made: dict[int, tuple[CallCell | None, ...]] = {}
-    for rank in sorted(history.members):
+    for rank in sorted(set(history.members) - set(history.blind)):
         calls = history.tokens.get(rank)
         if calls is None or id(calls) not in made:
             made[id(calls)] = tuple(_cell(history.at(rank, number), writer) for number in numbers)
         rows.setdefault((rank in culprits, made[id(calls)]), []).append(rank)
     shown = [CallRow(tuple(ranks), cells, guilty) for (guilty, cells), ranks in rows.items()]
+    if history.blind:
+        shown.append(CallRow(history.blind, (), any(rank in culprits for rank in history.blind), seen=False))
     shown.sort(key=lambda row: (not row.guilty, row.ranks))
     return CallTable(history.label, history.members, numbers, tuple(shown[:_MOST_ROWS]), at)
 

@@ -201,6 +201,8 @@ class CallRow:
     ranks: tuple[int, ...]
     cells: tuple[CallCell | None, ...]
     guilty: bool = False
+    seen: bool = True
+    """Their calls were seen."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,9 @@ class Listener(Protocol):
     def on_abort(self, survivors: Sequence[int]) -> None:
         """The job was ended as asked; ``survivors`` could not be."""
 
+    def on_given_up(self) -> None:
+        """The user has ended the job that was found hung."""
+
     def on_restart(self, end: RankToEnd, *, here: bool) -> None:
         """A rank is ended so that the launcher starts all anew; ``here``: by this watch."""
 

@@ -51,6 +51,8 @@ class Watcher:
                 return True
             if not self._state.asked_to_end:
                 self._tell_the_end()
+            elif self._outcome == "hang":
+                self._listener.on_given_up()
             self._listener.wait_for_command()
         finally:
             self._together.close()

@@ -33,6 +33,16 @@ def test_of_an_aborted_job_another_hosts_verdict_is_the_last_on_the_screen(
     assert told.endswith("on that host: hangdoc diagnose /runs/x/stall-1.hangdoc\n")
 
 
+def test_below_the_tracebacks_of_an_interrupted_job_the_verdict_stands_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
+    announcer.on_verdict(HEARD, "hosta", 2)
+    told = capsys.readouterr().err
+    announcer.on_given_up()
+    assert capsys.readouterr().err == told
+
+
 def test_what_another_host_says_is_shown_and_not_obeyed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     announcer = Announcer(("train",), WatchOptions(), RunDirectory(tmp_path / "run"))
     announcer.on_verdict(Conclusion("hang", "Rank \x1b[2J3\nhangdoc: fine", "/x\x1b]0;y\x07"), "host\x1b[1m\n", 2)

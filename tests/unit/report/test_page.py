@@ -31,7 +31,7 @@ TAGS = {
 ATTRIBUTES = {
     *("lang", "charset", "name", "content", "http-equiv", "class", "title", "viewbox", "width", "height", "role"),
     *("aria-label", "id", "refx", "refy", "markerwidth", "markerheight", "orient", "d", "x", "y", "x1", "y1", "x2"),
-    *("y2", "rx", "marker-end", "text-anchor", "font-weight", "open"),
+    *("y2", "rx", "marker-end", "text-anchor", "font-weight", "open", "colspan"),
 }
 
 
@@ -170,6 +170,12 @@ def test_a_narrow_screen_shows_where_the_ranks_diverged(diverged: int | None, fr
     cells = tuple(CallCell("all_reduce") for _ in range(12))
     table = CallTable("default_pg", (0, 1), tuple(range(1, 13)), (CallRow((0, 1), cells),), diverged)
     assert ('class="scroll from-end"' in render(dataclasses.replace(SAMPLE, calls=(table,)))) is from_end
+
+
+def test_a_rank_whose_calls_were_not_seen_is_not_said_to_have_made_none() -> None:
+    rows = (CallRow((0, 1), (CallCell("barrier"),)), CallRow((2,), (), seen=False))
+    page = Seen(render(dataclasses.replace(SAMPLE, calls=(CallTable("default_pg", (0, 1, 2), (1,), rows, None),))))
+    assert page.text.count("calls not seen") == 1
 
 
 def test_the_branches_of_culprits_alone_are_marked() -> None:
