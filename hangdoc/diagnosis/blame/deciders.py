@@ -6,19 +6,14 @@ repairs are broken by a rank guard, then by the ranks' own history; a tie that r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 from hangdoc.diagnosis.blame.across_groups import order_across_groups
 from hangdoc.diagnosis.blame.arguments import Disagreement
-from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
 from hangdoc.diagnosis.blame.crossed_groups import crossed_groups
 from hangdoc.diagnosis.blame.divergences import (
-    best_repair,
     compare_places,
     decide,
-    differing_call,
 )
 from hangdoc.diagnosis.blame.exchanges import UnequalExchange, unequal_exchange
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore, foreign_store
@@ -28,13 +23,12 @@ from hangdoc.diagnosis.blame.how_sure import (
     held_by_debugger,
     how_many_wait,
     how_sure_of_the_end,
-    polls,
     seen_states,
     unless_others_passed_it,
 )
+from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
-from hangdoc.diagnosis.blame.meeting_places import meeting_places
 from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_request
@@ -50,9 +44,20 @@ from hangdoc.diagnosis.blame.thread_blame import AskedInTurn, ThreadWait, asked_
 from hangdoc.diagnosis.blame.unseen_groups import by_groups_of_store
 from hangdoc.diagnosis.blame.unset_key import UnsetKey, unset_key
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle, cycle, odd_schedule
+from hangdoc.diagnosis.blame.without_roots import (
+    all_arrived,
+    asking_ranks,
+    ended_ranks,
+    gone_ranks,
+    held_up_unseen,
+    keys_of_all,
+    nothing,
+    separate_meetings,
+    threads_on_one_group,
+    unseen_messages,
+)
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import (
-    AllArrived,
     Blame,
     CutOff,
     Diverged,
@@ -60,42 +65,12 @@ from hangdoc.diagnosis.explanation import (
     Explanation,
     Gone,
     HeldUpUnseen,
-    Nothing,
     OutsideWait,
-    SeparateMeetings,
-    UnseenMessages,
 )
 from hangdoc.diagnosis.messages.stray import stray_message, unequal_message
-from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.unseen import hidden_text
 from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
-from hangdoc.model.kinds import COMMUNICATING, MESSAGES, ActivityKind, Confidence, WaitReason
-
-
-@dataclass(frozen=True)
-class Inquiry:
-    """What several deciders need, computed once."""
-
-    case: Case
-
-    @cached_property
-    def divergence(self) -> Blame[Diverged] | None:
-        """The best repair of the ranks' call sequences."""
-        return best_repair(self.case)
-
-    @cached_property
-    def disagreement(self) -> Blame[Disagreement] | None:
-        """One call that all ranks make with different arguments or roots.
-
-        None where histories prove a divergence. Without histories, ranks with different roots also look as if a call
-        were missing, and the roots explain more.
-        """
-        found = self.divergence
-        settled = found is not None and found.proved and self.case.programs
-        return None if settled else differing_call(self.case)
-
-
-Decider = Callable[[Inquiry], "Blame[Explanation] | None"]
+from hangdoc.model.kinds import COMMUNICATING, MESSAGES, Confidence, WaitReason
 
 
 def blame(case: Case) -> Blame[Explanation]:
@@ -336,110 +311,6 @@ def thread_beside_main(inquiry: Inquiry) -> Blame[MixedThreads] | None:
     thread of each rank."""
     found = mixed_threads(inquiry.case)
     return found if found is not None and found.found.others else None
-
-
-def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
-    """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
-    return mixed_threads(inquiry.case)
-
-
-def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
-    """All ranks are in the same call. From here on the graph is empty: no rank waits for one that is elsewhere."""
-    case = inquiry.case
-    if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
-        return None
-    if not case.programs:
-        return Blame(AllArrived(), sure="all are in the same call; no source shows where they diverged")
-    return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
-
-
-def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
-    """Ranks that wait for others while some were not seen. After ``all_arrived``, which can name the call."""
-    case = inquiry.case
-    waiting = MESSAGES | {ActivityKind.STORE_WAIT}
-    if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
-        return None
-    return nobody_seen()
-
-
-def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
-    """Some ranks have ended, and nothing shows that the others wait for them."""
-    case = inquiry.case
-    left = tuple(sorted(set(case.activities) - case.ended))
-    if not case.ended or not left:
-        return None
-    if all(waits_for_a_key(case.activities[rank]) for rank in left):
-        sure = "the others wait for a store key; no source shows which rank should have set it"
-        return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
-    if len(case.ended) < len(left) and all(polls(case, rank) for rank in left):
-        sure = "the others poll for what another rank was to do; no source shows which one"
-        return Blame(Gone(), tuple(sorted(case.ended)), (left,), sure=sure)
-    return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
-
-
-def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
-    """Every rank waits for a store key of the user's own. After ended and unseen ranks, which may have had to set it;
-    before the meeting places, which only tell apart ranks that have not joined."""
-    activities = inquiry.case.activities
-    if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
-        return None
-    sure = "every rank waits for a store key, so none of them is on its way to set one"
-    return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
-
-
-def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
-    """Ranks that wait for the others at different addresses. After ended ranks, which need not join."""
-    places = meeting_places(inquiry.case)
-    sides = sorted(places.values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
-    if len(sides) < 2:
-        return None
-    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
-    tie = len(sides[0]) == len(sides[-1])
-    return Blame(
-        SeparateMeetings(places),
-        odd,
-        (tuple(sides[-1]),) if tie else (),
-        proved=True,
-        confidence=Confidence.POSSIBLE if tie else Confidence.LIKELY,
-        sure="the address that each rank waits at",
-    )
-
-
-def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
-    """Ranks that have ended or are stopped, for which no rank waits yet."""
-    case = inquiry.case
-    gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
-    if not gone:
-        return None
-    return Blame(
-        Gone(),
-        gone,
-        proved=not held_by_debugger(case, gone),
-        confidence=how_sure_of_the_end(case, gone),
-        sure=seen_states(case, gone),
-    )
-
-
-def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
-    """All ranks wait for messages, and no source shows their peers."""
-    activities = inquiry.case.activities.values()
-    if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
-        return None
-    return Blame(UnseenMessages(), proved=True, sure="which rank each message is for, or from, could not be seen")
-
-
-def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
-    """Ranks that wait for a person, for which no rank waits yet."""
-    case = inquiry.case
-    asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
-    if not asking:
-        return None
-    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
-
-
-def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
-    """Last: no rank waits for another."""
-    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
 
 
 DECIDERS: tuple[Decider, ...] = (

@@ -1,0 +1,132 @@
+"""The deciders of a job in which no rank waits for one that is elsewhere, in the order in which they are asked."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_person
+from hangdoc.diagnosis.blame.how_sure import (
+    held_by_debugger,
+    how_sure_of_the_end,
+    polls,
+    seen_states,
+)
+from hangdoc.diagnosis.blame.inquiry import Inquiry
+from hangdoc.diagnosis.blame.meeting_places import meeting_places
+from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
+from hangdoc.diagnosis.blame.only_seen import nobody_seen
+from hangdoc.diagnosis.explanation import (
+    AllArrived,
+    Blame,
+    Gone,
+    HeldUpUnseen,
+    Nothing,
+    OutsideWait,
+    SeparateMeetings,
+    UnseenMessages,
+)
+from hangdoc.diagnosis.state.activity import waits_for_a_key
+from hangdoc.diagnosis.state.wait_graph import IMMOVABLE
+from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
+
+
+def threads_on_one_group(inquiry: Inquiry) -> Blame[MixedThreads] | None:
+    """Threads that share a group, by their stacks alone. Before ``all_arrived``, which sees the main threads only."""
+    return mixed_threads(inquiry.case)
+
+
+def all_arrived(inquiry: Inquiry) -> Blame[AllArrived] | None:
+    """All ranks are in the same call. From here on the graph is empty: no rank waits for one that is elsewhere."""
+    case = inquiry.case
+    if not any(a.kind == ActivityKind.IN_COLLECTIVE for a in case.activities.values()):
+        return None
+    if not case.programs:
+        return Blame(AllArrived(), sure="all are in the same call; no source shows where they diverged")
+    return Blame(AllArrived(), confidence=Confidence.LIKELY, sure="every rank has entered the same call")
+
+
+def held_up_unseen(inquiry: Inquiry) -> Blame[HeldUpUnseen] | None:
+    """Ranks that wait for others while some were not seen. After ``all_arrived``, which can name the call."""
+    case = inquiry.case
+    waiting = MESSAGES | {ActivityKind.STORE_WAIT}
+    if not case.hidden or not any(case.activities[r].kind in waiting for r in case.seen):
+        return None
+    return nobody_seen()
+
+
+def ended_ranks(inquiry: Inquiry) -> Blame[Gone | OutsideWait] | None:
+    """Some ranks have ended, and nothing shows that the others wait for them."""
+    case = inquiry.case
+    left = tuple(sorted(set(case.activities) - case.ended))
+    if not case.ended or not left:
+        return None
+    if all(waits_for_a_key(case.activities[rank]) for rank in left):
+        sure = "the others wait for a store key; no source shows which rank should have set it"
+        return Blame(Gone(), tuple(sorted(case.ended)), (left,), proved=True, sure=sure)
+    if len(case.ended) < len(left) and all(polls(case, rank) for rank in left):
+        sure = "the others poll for what another rank was to do; no source shows which one"
+        return Blame(Gone(), tuple(sorted(case.ended)), (left,), sure=sure)
+    return Blame(OutsideWait(), left, confidence=Confidence.LIKELY, sure="the other ranks have ended")
+
+
+def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Every rank waits for a store key of the user's own. After ended and unseen ranks, which may have had to set it;
+    before the meeting places, which only tell apart ranks that have not joined."""
+    activities = inquiry.case.activities
+    if not activities or not all(waits_for_a_key(activity) for activity in activities.values()):
+        return None
+    sure = "every rank waits for a store key, so none of them is on its way to set one"
+    return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
+
+
+def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
+    """Ranks that wait for the others at different addresses. After ended ranks, which need not join."""
+    places = meeting_places(inquiry.case)
+    sides = sorted(places.values(), key=lambda ranks: (len(ranks), ranks[0] == 0))
+    if len(sides) < 2:
+        return None
+    odd = tuple(sorted(rank for ranks in sides[:-1] for rank in ranks))
+    tie = len(sides[0]) == len(sides[-1])
+    return Blame(
+        SeparateMeetings(places),
+        odd,
+        (tuple(sides[-1]),) if tie else (),
+        proved=True,
+        confidence=Confidence.POSSIBLE if tie else Confidence.LIKELY,
+        sure="the address that each rank waits at",
+    )
+
+
+def gone_ranks(inquiry: Inquiry) -> Blame[Gone] | None:
+    """Ranks that have ended or are stopped, for which no rank waits yet."""
+    case = inquiry.case
+    gone = tuple(sorted(r for r, a in case.activities.items() if a.kind in IMMOVABLE))
+    if not gone:
+        return None
+    return Blame(
+        Gone(),
+        gone,
+        proved=not held_by_debugger(case, gone),
+        confidence=how_sure_of_the_end(case, gone),
+        sure=seen_states(case, gone),
+    )
+
+
+def unseen_messages(inquiry: Inquiry) -> Blame[UnseenMessages] | None:
+    """All ranks wait for messages, and no source shows their peers."""
+    activities = inquiry.case.activities.values()
+    if not activities or any(a.kind not in MESSAGES or a.moving for a in activities):
+        return None
+    return Blame(UnseenMessages(), proved=True, sure="which rank each message is for, or from, could not be seen")
+
+
+def asking_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Ranks that wait for a person, for which no rank waits yet."""
+    case = inquiry.case
+    asking = tuple(r for r in sorted(case.activities) if waits_for_a_person(case, r) or cannot_be_answered(case, r))
+    if not asking:
+        return None
+    return Blame(OutsideWait(), asking, confidence=Confidence.LIKELY, sure="no rank waits for another")
+
+
+def nothing(_inquiry: Inquiry) -> Blame[Nothing]:
+    """Last: no rank waits for another."""
+    return Blame(Nothing(), confidence=Confidence.LIKELY, sure="no rank waits for another")
