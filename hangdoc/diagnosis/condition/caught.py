@@ -30,7 +30,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit, plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import Fork, fork, same_function, user_stack
 from hangdoc.diagnosis.source.guards import Guard
-from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, enters, swallowing, with_at
+from hangdoc.diagnosis.source.handlers import Swallowing, calls_of, draws_items, enters, swallowing, with_at
 from hangdoc.diagnosis.source.queries import turns_quiet, works_before
 from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
 from hangdoc.diagnosis.source.values import SideRanks, sides_differ
@@ -78,7 +78,10 @@ def _may_raise(case: Case, stack: Stack, way: Stack, tried: Swallowing) -> bool:
     trees = [case.sources.function(frame.file, frame.line) for frame in way]
     begins = [tried.first, *(_begin(tree, f.line) for tree, f in zip(trees[1:], way[1:], strict=True))]
     return any(
-        tree is None or works_before(tree, begin, frame.line) or enters(tree, frame.line)
+        tree is None
+        or works_before(tree, begin, frame.line)
+        or enters(tree, frame.line)
+        or draws_items(tree, begin, frame.line)
         for tree, begin, frame in zip(trees, begins, way, strict=True)
     )
 

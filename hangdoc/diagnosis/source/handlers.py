@@ -155,6 +155,20 @@ def enters(tree: ast.AST, line: int) -> bool:
     return any(any(calls_in(n.body)) for n in headers)
 
 
+def draws_items(tree: ast.AST, begin: int, line: int) -> bool:
+    """True if the line is in a loop, from line ``begin`` on, whose next item may raise: anything but a `range` or what
+    is written out.
+
+    Example: line 2 of `for batch in loader: ⏎ step(batch)` → True; of `for step in range(9): ⏎ step()` → False.
+    """
+    loops = (n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and n.lineno >= begin)
+    items = [n.iter for n in loops if any(holds(statement, line) for statement in n.body)]
+    plain = (ast.List, ast.Tuple, ast.Set, ast.Constant)
+    return any(
+        not isinstance(i, plain) and not (isinstance(i, ast.Call) and last_name(i.func) == "range") for i in items
+    )
+
+
 def calls_of(tree: ast.AST, name: str) -> list[int]:
     """The lines that call a function or method by that name, over all lines of each call."""
     found = (n for n in ast.walk(tree) if isinstance(n, ast.Call) and last_name(n.func) == name)
