@@ -72,6 +72,9 @@ class TestListener(Announcer):
             )
         return self._outcome
 
+    def on_given_up(self) -> None:
+        """Nothing: the test's own failure has the verdict, and what is said here would stand in the next one's."""
+
     def after_report(self) -> None:
         """End the test if it hangs: interrupt it, so that it fails where it waits, then end its ranks."""
         if self._outcome != "hang" or self._test.state.ended():

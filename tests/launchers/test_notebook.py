@@ -116,7 +116,7 @@ def test_a_cell_that_hangs(tmp_path: Path, mark: str, free_port: int) -> None:
     assert "In[2]:" in found["verdict"]
     assert "In[2] evaluate()" in log.read_text()  # the cell's code
     server.send_signal(signal.SIGTERM)
-    assert server.wait(60) != 0
+    server.wait(60)
 
 
 def test_the_page_below_a_cell(tmp_path: Path) -> None:
