@@ -10,7 +10,6 @@ import ast
 import contextlib
 import math
 import sys
-import textwrap
 import time
 import tokenize
 from collections import Counter
@@ -210,10 +209,9 @@ class _Files:
         """The user's functions that the conditions in ``texts`` ask."""
         asked: dict[str, set[bool]] = {}
         for text in texts:
-            with contextlib.suppress(SyntaxError, ValueError, RecursionError):
-                tree = ast.parse(textwrap.dedent(text.text))
-                for name, called in (pair for test in tests_in(tree) for pair in asked_by(test).items()):
-                    asked.setdefault(name, set()).add(called)
+            tests = tests_in(self.module(text.file).tree_of(text))
+            for name, called in (pair for test in tests for pair in asked_by(test).items()):
+                asked.setdefault(name, set()).add(called)
         found: list[SourceText] = []
         for module in self._with_imported(users, until):
             found += [

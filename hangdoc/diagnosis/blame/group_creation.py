@@ -16,7 +16,6 @@ from hangdoc.diagnosis.calls.history import GroupHistory, Token
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.source.guards import guards
@@ -251,8 +250,7 @@ def _only_other_call(case: Case, stack: Stack) -> Stack:
     Example: main:40 makes a group, and main:36 calls pair_group(), which makes one at 29 → pair_group:29, main:36.
     """
     here = {(frame.file, frame.line) for frame in stack}
-    files = [file for file in case.sources.files() if not is_library(Frame(file, 0, ""))]
-    calls = ((file, tree, line) for file in files for _, tree in case.sources.trees(file) for line in group_calls(tree))
+    calls = ((file, tree, line) for file, tree in case.sources.user_trees() for line in group_calls(tree))
     places = {(file, line): function_name(tree, line) for file, tree, line in calls if (file, line) not in here}
     if len(places) != 1:
         return ()

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.queries import calls_of
 from hangdoc.diagnosis.source.sources import Sources
@@ -123,13 +122,12 @@ def _own_setting(sources: Sources) -> Frame | None:
     In a loop over ranks one sets the keys of all: `for r in range(world): ⏎ store.set(f"go/{r}", "1")`.
     """
     found: dict[Frame, bool] = {}
-    for file in sources.files():
-        for text, tree in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
-            for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1):
-                setter = isinstance(call.func, ast.Attribute) and call.func.attr in names("store_setter")
-                if setter and not isinstance(call.args[0], ast.Constant):
-                    where = Frame(file, call.lineno, function_name(tree, call.lineno) or text.function)
-                    found[where] = found.get(where, True) and not _goes_over_ranks(tree, call.lineno)
+    for file, tree in sources.user_trees():
+        for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) > 1):
+            setter = isinstance(call.func, ast.Attribute) and call.func.attr in names("store_setter")
+            if setter and not isinstance(call.args[0], ast.Constant):
+                where = Frame(file, call.lineno, function_name(tree, call.lineno))
+                found[where] = found.get(where, True) and not _goes_over_ranks(tree, call.lineno)
     lines = {(frame.file, frame.line) for frame in found}
     only: Frame | None = next(iter(found)) if len(lines) == 1 and all(found.values()) else None
     trees = [tree for file in sources.files() for _, tree in sources.trees(file)] if only is not None else []
@@ -138,8 +136,7 @@ def _own_setting(sources: Sources) -> Frame | None:
 
 
 def _deletes_keys(sources: Sources) -> bool:
-    trees = (tree for file in sources.files() if not is_library(Frame(file, 0, "")) for _, tree in sources.trees(file))
-    return any(calls_of(tree, "delete_key") for tree in trees)
+    return any(calls_of(tree, "delete_key") for _, tree in sources.user_trees())
 
 
 def _goes_over_ranks(tree: ast.AST, line: int) -> bool:

@@ -14,7 +14,6 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import guards
@@ -53,8 +52,7 @@ def _launches_in_sources(case: Case) -> list[Stack]:
 
     Example: attached to a running job, whose launch has long returned → train.py:22 __init__().
     """
-    files = [file for file in case.sources.files() if not is_library(Frame(file, 0, ""))]
-    calls = ((file, tree, line) for file in files for _, tree in case.sources.trees(file) for line in launches(tree))
+    calls = ((file, tree, line) for file, tree in case.sources.user_trees() for line in launches(tree))
     places = {(file, line): function_name(tree, line) for file, tree, line in calls}
     return [(Frame(file, line, function),) for (file, line), function in sorted(places.items())]
 

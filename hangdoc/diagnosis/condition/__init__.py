@@ -10,8 +10,14 @@
 ``caught``            an exception that a handler caught, or that is pending, as what led a side away
 ``scores``            how likely each of them is, by its kind, its names and its values
 ``loop_counts``       how often each side went round a loop, by the calls it made there
-``planned_rounds``           how often a library's loop is to go round, by its own values
+``planned_rounds``    how often a library's loop is to go round, by its own values
+``way_out``           the condition at which a side left a loop, and how sure it is that the loop did not end by itself
+``round_or_loop``, ``inner_loop_left``, ``other_arm``, ``called_otherwise``
+                      what comes before the likeliest guard: a round without the call, a loop further in, the loop of
+                      the culprits' own arm, another function that one call ran
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
+``answers``, ``origin``  what a function goes by that the condition asks, and what set an argument that differs
+``hidden_calls``      under attach, conditions around calls of all ranks that lie some calls back
 ``branch_values``     the chosen one as the report shows it, with the values that differ
 
 Example: rank 0 waits in the barrier at train.py:7, under `if best:`; rank 1 waits in an all_reduce at line 9, further

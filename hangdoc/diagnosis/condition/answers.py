@@ -17,13 +17,11 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
 from hangdoc.model.asked import answers_to, asked_by
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
 _DEEPEST = 3
@@ -125,8 +123,8 @@ def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tup
     """The program's one function of that name."""
     found = [
         (where, function)
-        for where, function in sources.functions(name)
-        if answers_to(function, called=called) and not is_library(Frame(where, 0, "")) and function is not here
+        for where, function in sources.user_functions(name)
+        if answers_to(function, called=called) and function is not here
     ]
     return found[0] if len(found) == 1 else None
 

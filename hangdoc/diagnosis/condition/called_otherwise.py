@@ -150,7 +150,7 @@ def _is_set_here(tree: ast.AST, line: int, name: str) -> bool:
 
 def _is_set_once(sources: Sources, attribute: str) -> bool:
     """True if `__init__` sets the attribute, and no other function of the user's code seen does."""
-    trees = [tree for file in sources.files() if not is_library(Frame(file, 0, "")) for _, tree in sources.trees(file)]
+    trees = [tree for _, tree in sources.user_trees()]
     stored = (n for tree in trees for n in ast.walk(tree) if isinstance(n, ast.Attribute) and n.attr == attribute)
     return any(isinstance(n.ctx, ast.Store) for n in stored) and not any(sets_attribute(t, attribute) for t in trees)
 

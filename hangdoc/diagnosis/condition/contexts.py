@@ -21,7 +21,7 @@ def contexts_chosen(sources: Sources, way: Stack, at: int) -> Iterator[tuple[Gua
     for level, frame in enumerate(way[at:], at):
         tree = sources.function(frame.file, frame.line) if not is_library(frame) else None
         for name in contexts_around(tree, frame.line) if tree is not None else ():
-            for file, made in sources.functions(name):
-                guard = quiet_guard(made) if not is_library(Frame(file, 0, "")) else None
+            for file, made in sources.user_functions(name):
+                guard = quiet_guard(made)
                 if guard is not None:
                     yield guard, file, frame, level

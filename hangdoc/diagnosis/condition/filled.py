@@ -13,7 +13,6 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -38,18 +37,17 @@ def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
     }
     owners = {name: method for name, method in owners.items() if "." in name or name in _assigned(tree)}
     found: dict[Condition, None] = {}
-    for file in sources.files():
-        for _, each in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
-            for node in ast.walk(each):
-                if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
-                    continue
-                function = node.value.func
-                owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
-                if not node.value.args or owner not in owners or getattr(function, "attr", "") == owners[owner]:
-                    continue
-                around = [g for g in guards(each, node.lineno) if g.kind in CONDITIONS]
-                if file == where.file and around and not any(is_rank_name(n) for n in around[-1].names):
-                    found[Condition(around[-1].condition, file, around[-1].line)] = None
+    for file, each in sources.user_trees():
+        for node in ast.walk(each):
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+                continue
+            function = node.value.func
+            owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
+            if not node.value.args or owner not in owners or getattr(function, "attr", "") == owners[owner]:
+                continue
+            around = [g for g in guards(each, node.lineno) if g.kind in CONDITIONS]
+            if file == where.file and around and not any(is_rank_name(n) for n in around[-1].names):
+                found[Condition(around[-1].condition, file, around[-1].line)] = None
     found = {each: None for each in found if not pattern("same_everywhere").search(each.source)}
     return list(found) if len(found) <= _MOST else []
 

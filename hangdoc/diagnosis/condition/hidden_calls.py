@@ -8,13 +8,11 @@ from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.logged import is_alike
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import last_name
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
@@ -59,10 +57,8 @@ def _counting(function: ast.AST, line: int) -> set[str]:
 def _calls(sources: Sources, wanted: set[str]) -> Iterator[tuple[str, ast.FunctionDef, ast.Call]]:
     """(file, function, call) of each call of those names in the user's functions."""
     seen: set[tuple[str, int, int]] = set()
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        functions = (n for _, tree in sources.trees(file) for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
+    for file, tree in sources.user_trees():
+        functions = (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))
         for function in functions:
             for node in ast.walk(function):
                 if isinstance(node, ast.Call) and last_name(node.func) in wanted:

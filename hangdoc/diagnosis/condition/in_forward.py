@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, has_blocks, names_in, text_of
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
 
 _ALIKE = ("self.training", "return_dict", "output_attentions", "output_hidden_states")
 """Names of what every rank sets alike."""
@@ -23,9 +21,7 @@ def conditions_in_forward(sources: Sources) -> list[Condition]:
     """
     found: dict[Condition, None] = {}
     for name in names("module_forward"):
-        for file, function in sources.functions(name):
-            if is_library(Frame(file, 0, "")):
-                continue
+        for file, function in sources.user_functions(name):
             for block in _blocks(function):
                 for index, node in enumerate(block):
                     found |= {Condition(text, file, line): None for line, text in _choices(node, block[index + 1 :])}

@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, last_name, names_in, text_of
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
 
 
 def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
@@ -34,8 +32,8 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     if over is None:
         return []
     called = last_name(over.func) if isinstance(over, ast.Call) else ""
-    made = [each for each in sources.functions(called) if not is_library(Frame(each[0], 0, ""))] if called else []
-    made = made or [each for each in sources.functions("__iter__") if not is_library(Frame(each[0], 0, ""))]
+    made = list(sources.user_functions(called)) if called else []
+    made = made or list(sources.user_functions("__iter__"))
     return _around_yields(*made[0]) if len(made) == 1 else []
 
 

@@ -15,13 +15,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name, text_of
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
 
 _MOST = 2
 """Conditions; more of them say nothing. Chosen by hand."""
@@ -31,13 +29,10 @@ def logged_under(sources: Sources) -> list[Condition]:
     """The conditions under which values are logged that the ranks reduce together; [] where there are none, or too many
     to tell."""
     found: dict[Condition, None] = {}
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        for _, tree in sources.trees(file):
-            for call in ast.walk(tree):
-                if isinstance(call, ast.Call) and _is_reduced(call):
-                    found.update(dict.fromkeys(_of_call(sources, file, tree, call)))
+    for file, tree in sources.user_trees():
+        for call in ast.walk(tree):
+            if isinstance(call, ast.Call) and _is_reduced(call):
+                found.update(dict.fromkeys(_of_call(sources, file, tree, call)))
     return list(found) if len(found) <= _MOST else []
 
 
@@ -83,9 +78,8 @@ def _of_keys(sources: Sources, file: str, function: ast.AST, given: ast.expr) ->
         if isinstance(node, ast.DictComp):
             yield from _filters(file, node)
         elif isinstance(node, ast.Call):
-            for where, body in sources.functions(last_name(node.func)):
-                if not is_library(Frame(where, 0, "")):
-                    yield from _of_result(where, body)
+            for where, body in sources.user_functions(last_name(node.func)):
+                yield from _of_result(where, body)
 
 
 def _of_result(file: str, body: ast.FunctionDef) -> Iterator[Condition]:

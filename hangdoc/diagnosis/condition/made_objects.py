@@ -14,7 +14,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
@@ -81,18 +80,15 @@ def _calls(sources: Sources, name: str) -> Iterator[tuple[Frame, tuple[Guard, ..
     """(the line, the conditions around it) of each call of that name in the user's code, but for those of the function
     of that name itself."""
     seen: set[tuple[str, int]] = set()
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        for _, tree in sources.trees(file):
-            for node in ast.walk(tree):
-                if not isinstance(node, ast.Call) or last_name(node.func) != name:
-                    continue
-                if (file, node.lineno) in seen:
-                    continue
-                seen.add((file, node.lineno))
-                function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
-                if function == name:
-                    continue
-                around = guards(tree, node.lineno, frozenset({name}))
-                yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)
+    for file, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Call) or last_name(node.func) != name:
+                continue
+            if (file, node.lineno) in seen:
+                continue
+            seen.add((file, node.lineno))
+            function = getattr(enclosing_function(tree, node.lineno), "name", "<module>")
+            if function == name:
+                continue
+            around = guards(tree, node.lineno, frozenset({name}))
+            yield Frame(file, node.lineno, function), tuple(g for g in around if g.kind in CONDITIONS)

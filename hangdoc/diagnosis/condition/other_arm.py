@@ -22,7 +22,6 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, 
 from hangdoc.diagnosis.condition.made_objects import class_of
 from hangdoc.diagnosis.condition.scores import score_of_condition, score_of_loop
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -75,9 +74,8 @@ def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> lis
 def _made_beside(sources: Sources, name: str) -> set[str]:
     """The classes of which one condition makes an object or, else, one of the class ``name``."""
     found: set[str] = set()
-    for file in sources.files():
-        trees = () if is_library(Frame(file, 0, "")) else sources.trees(file)
-        for node in (each for _, tree in trees for each in ast.walk(tree) if isinstance(each, ast.If | ast.IfExp)):
+    for _, tree in sources.user_trees():
+        for node in (each for each in ast.walk(tree) if isinstance(each, ast.If | ast.IfExp)):
             arms = [
                 {last_name(call.func) for each in arm for call in ast.walk(each) if isinstance(call, ast.Call)}
                 for arm in (_as_list(node.body), _as_list(node.orelse))
@@ -158,10 +156,10 @@ class _Search:
     def of_another_class(self, point: BranchPoint, frames: Stack) -> Iterator[list[Frame]]:
         """The ways from the methods of the same name as that of ``point.made`` which the guarded side is in."""
         methods = [frame for frame in frames if class_of(frame) == point.made]
-        for file, function in self.sources.functions(plain(methods[-1].function)) if methods else ():
+        for file, function in self.sources.user_functions(plain(methods[-1].function)) if methods else ():
             if function.body[0].lineno <= methods[-1].line <= (function.end_lineno or 0):
                 continue
-            way = None if is_library(Frame(file, 0, "")) else self.way(file, function, function, frozenset())
+            way = self.way(file, function, function, frozenset())
             if way is not None:
                 yield way
 
@@ -180,8 +178,8 @@ class _Search:
             name = last_name(call.func)
             if not name or name in seen or len(seen) >= _DEEPEST:
                 continue
-            for other, function in self.sources.functions(name):
-                if (other, function.lineno) == self.entered or is_library(Frame(other, 0, "")):
+            for other, function in self.sources.user_functions(name):
+                if (other, function.lineno) == self.entered:
                     continue
                 way = self.way(other, function, function, seen | {name})
                 if way is not None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.guards import way_out_guards
 from hangdoc.diagnosis.source.loops import (
     calls_again_after,
@@ -18,7 +17,6 @@ from hangdoc.diagnosis.source.loops import (
 from hangdoc.diagnosis.source.queries import sets_attribute
 from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.diagnosis.source.values import SideRanks, is_hidden
-from hangdoc.model.process import Frame
 
 
 def way_out_of(case: Case, loop: BranchPoint) -> BranchPoint | None:
@@ -58,8 +56,7 @@ def _is_one_number(case: Case, loop: BranchPoint, tree: ast.AST, name: str, rank
         return False
     attribute = name.rpartition(".")[2] if "." in name else ""
     if attribute:
-        files = (file for file in case.sources.files() if not is_library(Frame(file, 0, "")))
-        return not any(sets_attribute(each, attribute) for file in files for _, each in case.sources.trees(file))
+        return not any(sets_attribute(each, attribute) for _, each in case.sources.user_trees())
     here = enclosing_function(tree, loop.guard.line)
     stored = (n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store | ast.Del))
     return all(node.lineno < loop.guard.line for node in stored if node.id == name)

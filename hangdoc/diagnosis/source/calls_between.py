@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, function_name, holds
@@ -48,14 +47,13 @@ def places_of_methods(name: str, methods: Collection[str], sources: Sources) -> 
     """
     last = name.rpartition(".")[2]
     found: dict[tuple[str, int], str] = {}
-    for file in sources.files():
-        for _, tree in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
-            bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
-            for node in ast.walk(tree):
-                if not isinstance(node, ast.Attribute) or node.attr not in methods:
-                    continue
-                if dotted(node.value).rpartition(".")[2] == last if last else id(node) in bare:
-                    found[file, node.lineno] = function_name(tree, node.lineno)
+    for file, tree in sources.user_trees():
+        bare = {id(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call) and not node.args}
+        for node in ast.walk(tree):
+            if not isinstance(node, ast.Attribute) or node.attr not in methods:
+                continue
+            if dotted(node.value).rpartition(".")[2] == last if last else id(node) in bare:
+                found[file, node.lineno] = function_name(tree, node.lineno)
     return [Frame(file, line, found[file, line]) for file, line in sorted(found)]
 
 

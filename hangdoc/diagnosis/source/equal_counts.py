@@ -8,10 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, last_name
-from hangdoc.model.process import Frame
 
 _KEEPS_COUNT = ("enumerate", "sorted", "list", "tuple", "dict", "reversed", "OrderedDict", "ModuleDict", "ModuleList")
 """Calls that have as many items as their one argument: Python's own, and those of torch 2.13's torch.nn."""
@@ -123,17 +121,14 @@ def _uses(sources: Sources, name: str) -> Iterator[ast.expr | None]:
     A method that adds or removes may, who writes to a key of it, who gives it another name.
     """
     seen: set[tuple[str, str, int, int]] = set()
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        for node in (node for _, tree in sources.trees(file) for node in ast.walk(tree)):
-            place = (file, type(node).__name__, getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
-            if isinstance(node, _SETS | ast.Call) and place not in seen:
-                seen.add(place)
-                if not isinstance(node, ast.Call):
-                    yield from _by(node, name)
-                elif _may_change(node, name):
-                    yield None
+    for file, node in ((file, node) for file, tree in sources.user_trees() for node in ast.walk(tree)):
+        place = (file, type(node).__name__, getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
+        if isinstance(node, _SETS | ast.Call) and place not in seen:
+            seen.add(place)
+            if not isinstance(node, ast.Call):
+                yield from _by(node, name)
+            elif _may_change(node, name):
+                yield None
 
 
 def _may_change(call: ast.Call, name: str) -> bool:

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.queries import assignments, calls_in
 from hangdoc.diagnosis.source.sources import Sources
@@ -78,13 +77,12 @@ def _may_swallow(sources: Sources, context: ast.expr) -> bool:
     if pattern("swallows_exceptions").search(text_of(context)):
         return True
     called = last_name(context.func) if isinstance(context, ast.Call) else None
-    for file in sources.files():
-        for _, tree in sources.trees(file) if not is_library(Frame(file, 0, "")) else ():
-            for node in ast.walk(tree):
-                if isinstance(node, ast.ClassDef) and called in (None, node.name) and _exit_swallows(node):
-                    return True
-                if isinstance(node, ast.FunctionDef) and node.name == called and _yields_in_try(node):
-                    return True
+    for _, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef) and called in (None, node.name) and _exit_swallows(node):
+                return True
+            if isinstance(node, ast.FunctionDef) and node.name == called and _yields_in_try(node):
+                return True
     return False
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, text_of
-from hangdoc.model.process import Frame
 
 _DEEPEST = 3
 """Functions that call each other, followed this far; chosen by hand."""
@@ -32,15 +30,8 @@ def _of_functions(sources: Sources, expression: ast.AST, deep: int) -> bool:
 
 def _returns_it(sources: Sources, name: str, deep: int) -> bool:
     """True if the program has functions of that name, and each of them returns what depends on the rank."""
-    found: dict[tuple[str, int], ast.AST] = {}
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        for _, tree in sources.trees(file):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.FunctionDef) and node.name == name:
-                    found[file, node.lineno] = node
-    return bool(found) and all(_depends(sources, function, deep) for function in found.values())
+    found = [function for _, function in sources.user_functions(name)]
+    return bool(found) and all(_depends(sources, function, deep) for function in found)
 
 
 def _depends(sources: Sources, function: ast.AST, deep: int) -> bool:

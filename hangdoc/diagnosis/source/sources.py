@@ -102,6 +102,16 @@ class Sources:
         """The files of which any source was captured."""
         return list(self._by_file)
 
+    def user_trees(self) -> Iterator[tuple[str, ast.AST]]:
+        """(file, tree) of every captured piece of the user's code that parses."""
+        for file in self._by_file:
+            if not is_library(Frame(file, 0, "")):
+                yield from ((file, tree) for _, tree in self.trees(file))
+
+    def user_functions(self, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+        """(file, definition) of each captured function or method of that name in the user's code."""
+        return ((file, node) for file, node in self.functions(name) if not is_library(Frame(file, 0, "")))
+
     def trees(self, file: str) -> Iterator[tuple[SourceText, ast.AST]]:
         """Every captured piece of the file that parses."""
         for text in self._by_file.get(file, ()):

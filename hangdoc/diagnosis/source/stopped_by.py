@@ -6,7 +6,6 @@ import ast
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names as known_names
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -50,11 +49,8 @@ def stops_of_trainers(sources: Sources) -> list[Stop]:
 def _setting(sources: Sources, names: Collection[str], methods: Collection[str]) -> list[Stop]:
     """The user's lines that set one of these flags, or call one of these methods, by file and line."""
     found: dict[tuple[str, int], Stop] = {}
-    for file in sources.files():
-        if is_library(Frame(file, 0, "")):
-            continue
-        for _, each in sources.trees(file):
-            for line, name in set_at(each, names, methods):
-                tests = [guard for guard in guards(each, line) if guard.kind in CONDITIONS]
-                found.setdefault((file, line), Stop(file, line, name, name in methods, tests[-1] if tests else None))
+    for file, each in sources.user_trees():
+        for line, name in set_at(each, names, methods):
+            tests = [guard for guard in guards(each, line) if guard.kind in CONDITIONS]
+            found.setdefault((file, line), Stop(file, line, name, name in methods, tests[-1] if tests else None))
     return [found[key] for key in sorted(found)]
