@@ -57,8 +57,12 @@ class Sources:
         return None
 
     def is_signal_handler(self, file: str, function: str) -> bool:
-        """True if that file registers the function as a signal handler, which the interpreter runs at any moment."""
-        return any(function in _handlers(text) for text in self._by_file.get(file, ()))
+        """True if that file registers the function as a signal handler, which the interpreter runs at any moment.
+
+        Where several have that name, whose it is cannot be told: `atexit.register(plot.save)` is not Ckpt.save.
+        """
+        registered = any(function in _handlers(text) for text in self._by_file.get(file, ()))
+        return registered and len([found for found, _ in self.functions(function) if found == file]) < 2
 
     def methods(self, name: str) -> int:
         """How many classes of the captured source define a method of that name."""
