@@ -96,6 +96,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
         doubt,
+        dropped[0] if dropped else None,
     )
 
 
