@@ -21,6 +21,7 @@ from hangdoc.diagnosis.causes.messages import ways_past
 from hangdoc.diagnosis.causes.other_lines import awaited_lock, other_lines
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import also_on_the_way
+from hangdoc.diagnosis.condition.round_or_loop import skips_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Explanation
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -73,8 +74,10 @@ def _of_the_branch(case: Case, blame: Blame[Explanation], divergence: Divergence
         return
     shown = divergence.branch if divergence is not None else None
     raised = point.guard.kind == "try" or (point.of_library and not point.uneven)
-    if raised and shown is not None and shown.condition != point.guard.condition:
-        # Of an exception, the cause says more than the two stacks.
+    skips = skips_of(case.sources, blame.diverged.branch_points) if point.uneven and shown is not None else []
+    skipped = shown is not None and (shown.file, shown.line) in {(p.file, p.guard.line) for p in skips}
+    if (raised or skipped) and shown is not None and shown.condition != point.guard.condition:
+        # Of an exception, or a round that was left out, the cause says more than the two stacks.
         yield _Note(shown.file, shown.line, "", condition=shown.condition.removesuffix(":").removeprefix("if "))
         return
     sides = (blame.culprits, others_of(case, blame))

@@ -115,6 +115,7 @@ def one_call_short(case: Case, blame: Blame[MissingRequest]) -> Finding | None:
         ),
         f"let every rank call {called}() equally often (with an empty contribution in place of none), or let it answer "
         "without those that are done",
+        decided_at=dropped[0] if dropped else None,
     )
 
 

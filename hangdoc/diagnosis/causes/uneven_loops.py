@@ -36,7 +36,7 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     loop = blame.found.branch_point
     if blame.found.gap is None or loop is None or not loop.uneven or loop.guarded == 1:
         return None
-    counts = _calls_in_loop(case, blame)
+    counts = calls_in_loop(case, blame)
     tree = case.sources.function(loop.file, loop.guard.line)
     if (counts is not None and not counts.theirs) or tree is None or not is_retry_loop(tree, loop.guard.line):
         return None
@@ -49,7 +49,7 @@ def retried_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         [
             ["only an exception starts another round of ", cited(loop.guard, loop.file)],
-            [", and only ", Ranks(culprits), " had one", _compared(counts)],
+            [", and only ", Ranks(culprits), " had one", compared(counts)],
         ],
         "retry only what does not communicate, or let all ranks agree to retry (all_reduce a flag)",
     )
@@ -67,7 +67,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
     early = loop.guarded == 1  # the others' call is the one inside the loop
-    counts = _calls_in_loop(case, blame) if not loop.own_arm else None
+    counts = calls_in_loop(case, blame) if not loop.own_arm else None
     if early and not loop.own_arm and fell_out(case, loop, culprits, gap.mine):
         return None
     if not early and counts is not None and not counts.theirs:
@@ -92,10 +92,11 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others),
         ),
         joined(
-            [_ended(loop, left, inside), _compared(counts), _counters(case, loop)], other.why, out, _dropped(dropped)
+            [_ended(loop, left, inside), compared(counts), _counters(case, loop)], other.why, out, _dropped(dropped)
         ),
         [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
         doubt,
+        dropped[0] if dropped else None,
     )
 
 
@@ -174,7 +175,7 @@ def _by_lines(case: Case, blame: Blame[Explanation], mine: Token, theirs: list[T
         [
             [Ranks(left), " ", Verb(left, "is", "are"), " at ", call_at(outside), ", which comes after it, and "],
             [Ranks(still), " ", Verb(still, "goes", "go"), " on with another round"],
-            _compared(_calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
+            compared(_calls_from(case, blame, counted.alignment.history, inside)) if counted is not None else "",
         ],
         "give every rank the same number of iterations (agree on the count first; for batches of data: "
         "DistributedSampler(drop_last=True))",
@@ -312,10 +313,10 @@ def call_counts(case: Case, blame: Blame[Diverged]) -> Message:
     if gap is None or blame.found.alignment.history.first > 1:
         return ""
     counts = _calls_from(case, blame, blame.found.alignment.history, gap.token)
-    return _compared(counts) if counts is not None and counts.mine and counts.theirs else ""
+    return compared(counts) if counts is not None and counts.mine and counts.theirs else ""
 
 
-def _compared(counts: _Counts | None) -> Message:
+def compared(counts: _Counts | None) -> Message:
     """': 7 calls from train.py:61 against 8', the culprits' number first."""
     if counts is None:
         return ""
@@ -324,7 +325,7 @@ def _compared(counts: _Counts | None) -> Message:
     return [f": {counts.mine} {calls}", line, f" against {counts.theirs}"]
 
 
-def _calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:
+def calls_in_loop(case: Case, blame: Blame[Diverged]) -> _Counts | None:
     """The calls from inside the loop that the sides left differently; None where the journal does not reach back to
     the first call, or the sides made equally many."""
     gap = blame.found.gap

@@ -5,15 +5,19 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
-from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, last_name, names_in, text_of
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of
 from hangdoc.model.message import Condition
+
+_MOST_STEPS = 4
+"""Iterators that are made of one another, followed this far; chosen by hand."""
 
 
 def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
-    """The conditions around the `yield` of the generator that the loop goes over, or of the only `__iter__` there is;
-    those of a comprehension itself.
+    """The conditions that what the loop goes over makes of its items: around the `yield` of a generator, or of the only
+    `__iter__` there is; those of a comprehension, and what `filter` and `takewhile` are given.
 
     Example: `for batch in source:`, and Source.__iter__() has `if not self.usable(x): continue` before its `yield x` →
     that `if`.
@@ -21,20 +25,52 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     tree = sources.function(loop.file, loop.guard.line)
     nodes = ast.walk(tree) if tree is not None else iter(())
     at = next((n for n in nodes if isinstance(n, ast.For | ast.AsyncFor) and n.lineno == loop.guard.line), None)
-    over = at.iter if at is not None else None
-    if isinstance(over, ast.Call) and last_name(over.func) in ("enumerate", "iter", "tqdm") and over.args:
-        over = over.args[0]
-    if isinstance(over, ast.Name) and tree is not None:
-        over = _last_set(tree, over.id, loop.guard.line) or over
+    if tree is None or at is None:
+        return []
+    found = _left_out_of(sources, loop.file, tree, at.iter, loop.guard.line)
+    if found or isinstance(at.iter, ast.GeneratorExp | ast.ListComp):
+        return found
+    made = list(sources.user_functions("__iter__"))
+    return _around_yields(*made[0]) if len(made) == 1 else []
+
+
+def _left_out_of(
+    sources: Sources, file: str, tree: ast.AST, over: ast.expr | None, line: int, steps: int = _MOST_STEPS
+) -> list[Condition]:
+    """Those of what is made there, else of what that goes over in turn."""
+    if over is None or not steps:
+        return []
+    if isinstance(over, ast.Name):
+        return _left_out_of(sources, file, tree, _last_set(tree, over.id, line), line, steps - 1)
     if isinstance(over, ast.GeneratorExp | ast.ListComp):
         tests = [test for each in over.generators for test in each.ifs if not any(map(is_rank_name, names_in(test)))]
-        return [Condition(f"if {text_of(test)}", loop.file, test.lineno) for test in tests]
-    if over is None:
+        own = [Condition(f"if {text_of(test)}", file, test.lineno) for test in tests]
+        return own or _left_out_of(sources, file, tree, over.generators[0].iter, line, steps - 1)
+    if not isinstance(over, ast.Call):
         return []
-    called = last_name(over.func) if isinstance(over, ast.Call) else ""
+    called = last_name(over.func)
+    if called in names("drops_items") and len(over.args) > 1:
+        return [Condition(text_of(over), file, over.lineno)]
+    if called in names("hands_items_on") and over.args:
+        return _left_out_of(sources, file, tree, over.args[0], line, steps - 1)
     made = list(sources.user_functions(called)) if called else []
-    made = made or list(sources.user_functions("__iter__"))
-    return _around_yields(*made[0]) if len(made) == 1 else []
+    if len(made) != 1:
+        return []
+    where, function = made[0]
+    found = _around_yields(where, function)
+    returned = next((n.value for n in reversed(function.body) if isinstance(n, ast.Return)), None)
+    inner = [returned] if returned is not None else []
+    inner += [*over.args, *_gone_over(function)] if not found else []
+    further = (_left_out_of(sources, where, function, each, 1 << 30, steps - 1) for each in inner)
+    return found or next(filter(None, further), [])
+
+
+def _gone_over(function: ast.FunctionDef) -> list[ast.expr]:
+    """What a generator goes over to make its items."""
+    around = [
+        n for n in ast.walk(function) if isinstance(n, ast.For) and any(isinstance(e, ast.Yield) for e in ast.walk(n))
+    ]
+    return [node.iter for node in around] + [n.value for n in ast.walk(function) if isinstance(n, ast.YieldFrom)]
 
 
 def _last_set(tree: ast.AST, name: str, line: int) -> ast.expr | None:
@@ -58,6 +94,20 @@ def _around_yields(file: str, function: ast.FunctionDef) -> list[Condition]:
             continue
         for guard in guards(function, node.lineno):
             inside = any(each.lineno < guard.line <= (each.end_lineno or 0) for each in loops)
+            if _is_full(function, guard):
+                continue
             if inside and guard.kind in CONDITIONS and not any(is_rank_name(name) for name in guard.names):
                 found[Condition(guard.condition, file, guard.line)] = None
     return list(found)
+
+
+def _is_full(function: ast.AST, guard: Guard) -> bool:
+    """True for a test of how many items a list holds to which the generator adds: it leaves none out, as in `batch +=
+    [x] ⏎ if len(batch) == size: ⏎ yield batch`."""
+    tests = [n.test for n in ast.walk(function) if isinstance(n, ast.If) and n.lineno == guard.line]
+    lengths = [n for test in tests for n in ast.walk(test) if isinstance(n, ast.Call) and last_name(n.func) == "len"]
+    held = {dotted(call.args[0]) for call in lengths if call.args} - {""}
+    grown = {dotted(n.target) for n in ast.walk(function) if isinstance(n, ast.AugAssign)}
+    calls = [n.func for n in ast.walk(function) if isinstance(n, ast.Call) and isinstance(n.func, ast.Attribute)]
+    grown |= {dotted(f.value) for f in calls if f.attr in ("append", "extend", "add")}
+    return not held.isdisjoint(grown)

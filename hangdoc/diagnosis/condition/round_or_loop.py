@@ -35,10 +35,15 @@ def others_in(alignment: Alignment) -> tuple[int, ...]:
 
 
 def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoint | None:
-    """A condition on the way to the call inside the loop ``points[0]``; None where there is none.
+    """The likeliest condition on the way to the call inside the loop ``points[0]``; None where there is none.
 
     One round without the call looks just like one round less. A condition that leaves the loop skips no round.
     """
+    return next(iter(skips_of(sources, points)), None)
+
+
+def skips_of(sources: Sources, points: Sequence[BranchPoint]) -> list[BranchPoint]:
+    """All of them, the likeliest first."""
     loop = points[0]
     first, last = loop.guard.span
     tree = sources.function(loop.file, loop.guard.line)
@@ -47,9 +52,7 @@ def skipped_round(sources: Sources, points: Sequence[BranchPoint]) -> BranchPoin
     inside = (p for p in inside if not _is_alike_in_each_round(loop, p))
     inside = (p for p in inside if (p.file, p.function) != (loop.file, loop.function) or p.guard.place not in out)
     inside = (p for p in inside if not p.of_library and not _ends_iterator(sources, loop, p))
-    return next(
-        (p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)), None
-    )
+    return [p for p in inside if p.level > loop.level or (p.level == loop.level and first < p.guard.line <= last)]
 
 
 def _ends_iterator(sources: Sources, loop: BranchPoint, point: BranchPoint) -> bool:

@@ -80,6 +80,15 @@ class Values:
             if all(per_rank.get(rank) == count for rank, count in counts.items())
         ]
 
+    def named(self, last: str) -> list[tuple[str, dict[int, str]]]:
+        """(name, rank → value) of each local or attribute with that last name. Example: 'skipped' → 'self.skipped'."""
+        ends = (last, f".{last}")
+        return [
+            (name, per_rank)
+            for (_, _, name), per_rank in self._now.items()
+            if name == ends[0] or name.endswith(ends[1])
+        ]
+
     def lines(self, file: str, function: str) -> dict[int, int]:
         """Rank → the line of its main thread in the function, for the ranks that are in it."""
         return self._at.get((file, plain(function)), {})

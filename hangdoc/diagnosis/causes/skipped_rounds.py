@@ -1,0 +1,50 @@
+"""HD102 where a round of the loop left the call out, rather than the loop ended early."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.causes.finding import Finding, others_of
+from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
+from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.causes.uneven_loops import calls_in_loop, compared
+from hangdoc.diagnosis.condition.loop_counts import fell_out
+from hangdoc.diagnosis.condition.round_or_loop import skips_of
+from hangdoc.diagnosis.condition.skip_or_end import likelier_skips, skips_counted
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, joined, sentence
+
+
+@cause("HD102", explains=Diverged, order=168)
+def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD102: the culprits made a call of the loop fewer, and a condition on the way to it tells why."""
+    loop, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or loop is None or not loop.uneven or loop.guarded != 1:
+        return None
+    culprits, others = blame.culprits, others_of(case, blame)
+    skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
+    if not skips or fell_out(case, loop, culprits, gap.mine):
+        return None
+    counted = skips_counted(case, skips[0], (culprits, others))
+    shown: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counted.items()]
+    said = Joined([cited(skip.guard, skip.file) for skip in skips], " or ")
+    condition = skips[0].guard.condition.removeprefix("if ").removesuffix(":")
+    agree = f"`{condition}`" if len(skips) == 1 else "these conditions"
+    return Finding(
+        "HD102",
+        sentence(
+            [
+                [Ranks(culprits), " skipped a round of the loop", "" if counted else ", or left it early"],
+                [" (", Place(loop.file, loop.guard.line), ")"],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [said, " kept a round of the loop from the call", compared(calls_in_loop(case, blame))],
+            Joined(shown) if shown else "",
+            "" if counted else ["or ", cited(loop.guard, loop.file), " ended earlier on ", Ranks(culprits)],
+        ),
+        f"let all ranks agree on {agree} in every round (all_reduce the flag), or make the call in every round; "
+        "if no round was skipped, give every rank the same number of iterations",
+        "a loop that ended early and a round without the call look the same",
+        Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
+    )
