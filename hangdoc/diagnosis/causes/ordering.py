@@ -59,6 +59,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         _SAME_ORDER,
         "" if case.programs else "the groups could not be seen",
+        reorders=coming or is_shared(case, gap) or lines_of(gap.mine.site) == lines_of(gap.theirs.site),
     )
 
 
@@ -112,6 +113,7 @@ def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding |
         ),
         _SAME_ORDER,
         "" if known else "a call that was left out looks the same",
+        reorders=known,
     )
 
 
@@ -237,6 +239,7 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if loop
         else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
         "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
+        reorders=loop is not None,
     )
 
 
