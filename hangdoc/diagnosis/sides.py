@@ -127,7 +127,11 @@ def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair 
 def _moves(found: Diverged, gap: Gap) -> tuple[list[Edit], Message]:
     """The repair of calls that all ranks make: those of the culprits in the order of the others."""
     edits = [Edit(rank, "move", gap.token.op, gap.token.frame) for rank in gap.ranks]
-    return edits, ["Making these calls in the others' order on ", Ranks(gap.ranks), f" makes {_matching(found.alignment)}."]
+    return edits, [
+        "Making these calls in the others' order on ",
+        Ranks(gap.ranks),
+        f" makes {_matching(found.alignment)}.",
+    ]
 
 
 def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[Edit], Message]:
