@@ -113,15 +113,25 @@ def _call_in_words(token: Token, stack: Stack, *, inferred: bool) -> tuple[str, 
     return (note, "") if inferred and token.op in note else (token.op, note)
 
 
-def repair(blame: Blame[Explanation], writer: Writer) -> Repair | None:
+def repair(blame: Blame[Explanation], named: Finding, writer: Writer) -> Repair | None:
     """The edits after which all calls match, and how they read; None where the ranks' calls do not differ, or where
     what differs came before the calls that were seen."""
     found = blame.diverged
     gap = found.gap if found is not None else None
     if found is None or gap is None or found.came_before or gap.token.group[0] == SHARED:
         return None  # of groups that share a number, removing the call that made one is no repair
-    edits, text = _edits(found, gap, blame.culprits)
+    edits, text = _moves(found, gap) if named.reorders else _edits(found, gap, blame.culprits)
     return Repair(tuple(edits[:_MOST_EDITS]), writer.write(text))
+
+
+def _moves(found: Diverged, gap: Gap) -> tuple[list[Edit], Message]:
+    """The repair of calls that all ranks make: those of the culprits in the order of the others."""
+    edits = [Edit(rank, "move", gap.token.op, gap.token.frame) for rank in gap.ranks]
+    return edits, [
+        "Making these calls in the others' order on ",
+        Ranks(gap.ranks),
+        f" makes {_matching(found.alignment)}.",
+    ]
 
 
 def _edits(found: Diverged, gap: Gap, culprits: tuple[int, ...]) -> tuple[list[Edit], Message]:
@@ -163,14 +173,18 @@ def _replacement(gap: Gap, alignment: Alignment) -> tuple[Token, Token] | None:
     return (gap.mine, gap.theirs) if alone and kinds == {"delete", "insert"} else None
 
 
+def _matching(alignment: Alignment) -> str:
+    matching = len([t for t in alignment.consensus if t.op != END])
+    return f"all {matching} calls match" if matching > 1 else "the calls match"
+
+
 def _repair_text(gap: Gap, alignment: Alignment, count: int) -> Message:
     """'Removing the `barrier` at train.py:41 on rank 1 makes all 37 calls match.'"""
-    matching = len([t for t in alignment.consensus if t.op != END])
     line = telling_token(gap)
     where: Message = [" at ", line_of(line)] if line else ""
     start = "Removing" if gap.kind == "delete" else "Adding"
     more = f" and {count - len(gap.ranks)} more like it" if count > len(gap.ranks) else ""
-    calls = f"all {matching} calls match" if matching > 1 else "the calls match"
+    calls = _matching(alignment)
     both = _replacement(gap, alignment)
     if both is not None:
         made, due = both

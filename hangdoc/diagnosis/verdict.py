@@ -251,7 +251,7 @@ def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Ou
         why=writer.write(Sentences(joined(named.why, answered))),
         fix=writer.write(Sentences(named.fix)),
         sure=sure,
-        repair=repair(found, writer),
+        repair=repair(found, named, writer),
         divergence=sides,
         code=code_excerpts(case, found, sides, writer),
         calls=call_tables(case, found, writer),

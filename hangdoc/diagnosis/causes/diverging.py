@@ -25,7 +25,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, other_function
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
-from hangdoc.diagnosis.condition.origin import set_at
+from hangdoc.diagnosis.condition.origin import set_at, word_for
 from hangdoc.diagnosis.condition.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -56,7 +56,7 @@ def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | Non
         ),
         joined(
             [f"every rank has to pass the same {what} to {token.op}{number}: it got ", values],
-            [source, " sets it"] if source is not None else "",
+            [Joined(source, " and "), f" {word_for(source)} it"] if source else "",
         ),
         "give every rank tensors of the same shape and dtype (pad, or gather the sizes first)"
         if found.what == "arguments"

@@ -9,17 +9,18 @@ from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.phrases import at, call_at, cited, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, call_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.origin import chosen_by_item, order_of_items, word_for
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import AllArrived, Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, lines_of, same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.loops import group_by_item, item_loop, shared_item_loop
+from hangdoc.diagnosis.source.loops import item_loop, shared_item_loop
 from hangdoc.diagnosis.source.queries import group_given, leads_to
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
+from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, joined, sentence
 from hangdoc.model.process import Frame
 
 
@@ -41,6 +42,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
     first, second = labels
     others = others_of(case, blame)
     culprits = blame.culprits
+    loop, decided = _loop_of_both(case, blame, gap.mine, gap.theirs)
     return Finding(
         "HD107",
         sentence(
@@ -55,10 +57,12 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 [Does(culprits, "waits", "wait"), f" in {gap.mine.op} of `{first}`", at(gap.mine.frame), ", "],
                 [Ranks(others), f" in {gap.theirs.op} of `{second}`", at(gap.theirs.frame)],
             ],
-            what_decided(case, blame) if point is not None else "",
+            loop or what_decided(case, blame),
         ),
         _SAME_ORDER,
         "" if case.programs else "the groups could not be seen",
+        decided_at=decided,
+        reorders=coming or is_shared(case, gap) or lines_of(gap.mine.site) == lines_of(gap.theirs.site),
     )
 
 
@@ -85,7 +89,7 @@ def _given(case: Case, frame: Frame | None) -> str:
 def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding | None:
     """HD107: two dimensions of a mesh in another order on some ranks, which by the source come to the other call next.
     Without a source, a call left out looks the same."""
-    gap, point = blame.found.gap, blame.found.branch_point
+    gap = blame.found.gap
     if gap is None or gap.mine is None or gap.theirs is None:
         return None
     known = any(t.frame and case.sources.function(t.frame.file, t.frame.line) for t in (gap.mine, gap.theirs))
@@ -94,6 +98,7 @@ def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding |
     labels = {h.key: h.label for h in case.histories}
     first, second = (labels.get(t.group, "one group") for t in (gap.mine, gap.theirs))
     culprits, others = blame.culprits, others_of(case, blame)
+    loop, decided = _loop_of_both(case, blame, gap.mine, gap.theirs)
     return Finding(
         "HD107",
         sentence(
@@ -108,47 +113,57 @@ def crossed_dimensions(case: Case, blame: Blame[CrossedDimensions]) -> Finding |
                 [Does(culprits, "waits", "wait"), f" in {gap.mine.op}", at(gap.mine.frame), ", "],
                 [Ranks(others), f" in {gap.theirs.op}", at(gap.theirs.frame)],
             ],
-            what_decided(case, blame) if point is not None else _loop_of_both(case, blame, gap.mine, gap.theirs),
+            loop or what_decided(case, blame),
         ),
         _SAME_ORDER,
         "" if known else "a call that was left out looks the same",
+        decided_at=decided,
+        reorders=known,
     )
 
 
-def _loop_of_both(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token) -> Message:
-    """The innermost loop that both sides are in, at one line: its items choose the group."""
-    if fork(mine.stack, theirs.stack).frames is not None:
-        return ""
-    for frame in user_stack(mine.stack):
-        tree = case.sources.function(frame.file, frame.line)
-        loops = [guard for guard in guards(tree, frame.line) if guard.kind == "loop"] if tree is not None else []
-        if loops:
-            order: Message = [Does(blame.culprits, "iterates", "iterate"), " in another order"]
-            return ["both are in ", cited(loops[-1], frame.file), ", whose items choose the group: ", order]
-    return ""
+def _loop_of_both(case: Case, blame: Blame[Diverged], mine: Token, theirs: Token) -> tuple[Message, Condition | None]:
+    """The loop that both sides are in, at one line, whose items choose the group, with what decides their order; and
+    the first of that."""
+    both = fork(mine.stack, theirs.stack).frames is None and blame.found.branch_point is None
+    chosen = chosen_by_item(case.sources, mine.stack) if both else None
+    if chosen is None:
+        return "", None
+    order: Message = [Does(blame.culprits, "iterates", "iterate"), " in another order"]
+    origin = order_of_items(case.sources, chosen)
+    said = joined(["both are in ", chosen.loop, ", whose items choose the group: ", order], _decides_order(origin))
+    return said, next(iter(origin), None)
+
+
+def _decides_order(origin: list[Condition]) -> Message:
+    """'`if full:` (plan.py:9) decides that order'."""
+    return [Joined(origin, " and "), f" {word_for(origin)} that order"] if origin else ""
 
 
 @cause("HD107", explains=AllArrived, order=1035)
 def perhaps_across_groups(case: Case, blame: Blame[AllArrived]) -> Finding | None:
     """HD107 without histories: all ranks are in one line, in a loop whose item chooses the group of the call."""
-    where = next((a.where for a in case.activities.values() if a.kind == ActivityKind.IN_COLLECTIVE), None)
-    tree = case.sources.function(where.file, where.line) if where is not None else None
-    chosen = group_by_item(tree, where.line) if tree is not None and where is not None else None
-    if case.programs or where is None or chosen is None:
+    stack = next((a.stack for a in case.activities.values() if a.kind == ActivityKind.IN_COLLECTIVE), ())
+    chosen = chosen_by_item(case.sources, stack)
+    if case.programs or chosen is None:
         return None
-    group, line, loop = chosen
+    origin = order_of_items(case.sources, chosen)
     return Finding(
         "HD107",
         sentence(
             where_they_wait(case, tuple(sorted(case.seen))),
-            f"the call does not complete, and each rank may be in another group, `{group}`",
+            f"the call does not complete, and each rank may be in another group, `{chosen.group}`",
         ),
-        [
-            [Condition(loop, where.file, line), " chooses the group: ranks that take its items in different orders "],
-            "wait for each other. Which rank's order differs, stacks alone do not show",
-        ],
+        joined(
+            [
+                [chosen.loop, " chooses the group: ranks that take its items in different orders wait for each other"],
+                ". Which rank's order differs, stacks alone do not show",
+            ],
+            _decides_order(origin),
+        ),
         _SAME_ORDER,
         "the groups could not be seen",
+        decided_at=next(iter(origin), None),
     )
 
 
@@ -237,6 +252,7 @@ def swapped_operation(case: Case, blame: Blame[Diverged]) -> Finding | None:
         if loop
         else "issue the same operation in both arms of the condition, or take the collective out of it; where the "
         "ranks are at different elements of a loop, give the loop one order on all ranks (`sorted`)",
+        reorders=loop is not None,
     )
 
 

@@ -45,6 +45,7 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
         _ANY_ORDER,
         _GROUP_OF_ITS_OWN,
         "" if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs)) else _PERHAPS_IN_TURN,
+        reorders=True,
     )
 
 

@@ -17,9 +17,10 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, text_of
 from hangdoc.model.asked import answers_to, asked_by
 from hangdoc.model.message import Condition
 
@@ -56,6 +57,18 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
             yield node.test
         elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
             yield node.value  # what a call's argument is set by
+        elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
+            yield _unwrapped(node.iter)
+        elif isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
+            given = (*node.value.args, *(each.value for each in node.value.keywords))
+            yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
+
+
+def _unwrapped(items: ast.expr) -> ast.expr:
+    """What makes the items: `self.plan()` of `enumerate(self.plan())`."""
+    while isinstance(items, ast.Call) and last_name(items.func) in names("wraps_items") and items.args:
+        items = items.args[0]
+    return items
 
 
 def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
@@ -119,6 +132,16 @@ def _set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
     return found
 
 
+def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
+    """The statements that change which items the name holds, or their order: `found.append(x)`, `order.reverse()`."""
+    for node in ast.walk(function):
+        if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+            continue
+        called = node.value.func
+        if isinstance(called, ast.Attribute) and called.attr in names("changes_order") and dotted(called.value) == name:
+            yield node
+
+
 def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tuple[str, ast.FunctionDef] | None:
     """The program's one function of that name."""
     found = [
@@ -157,8 +180,9 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
     """The value of a `return` as a test; none where it only hands on what was made, such as a tensor."""
     if isinstance(value, ast.Name):
         set_to = _set_to(function, value.id)
-        if len(set_to) > 1:
-            return _tests_around(file, function, [node for node in set_to if isinstance(node, ast.stmt)])
+        changed = [*(node for node in set_to if isinstance(node, ast.stmt)), *_put_in_order(function, value.id)]
+        if len(changed) > 1:
+            return _tests_around(file, function, changed)
         made = next(iter(set_to.values()), None)
         if made is not None and any(isinstance(part, _TESTS) for part in ast.walk(made)):
             return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]

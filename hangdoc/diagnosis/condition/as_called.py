@@ -102,6 +102,18 @@ def given_by_caller(sources: Sources, frame: Frame, caller: Frame, name: str) ->
     return given.shown_as[0] if given is not None and given.name else ""
 
 
+def expression_given(sources: Sources, frame: Frame, caller: Frame, name: str) -> ast.expr | None:
+    """What the caller gives for the parameter of that name of the function of ``frame``; None for what is none."""
+    tree, outer = (sources.function(f.file, f.line) for f in (frame, caller))
+    function = enclosing_function(tree, frame.line) if tree is not None else None
+    if outer is None or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+        return None
+    call = _call_of(outer, caller.line, plain(frame.function))
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    method = bool(names) and names[0] in ("self", "cls")
+    return _argument(call, names[1:] if method else names, name) if call is not None else None
+
+
 def _given(sources: Sources, frame: Frame, caller: Frame, name: str, line: int) -> _Given | None:
     """The caller's name for the called function's ``name``; None where it does not come from there unchanged."""
     tree, outer = (sources.function(f.file, f.line) for f in (frame, caller))

@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards, way_out_guards
-from hangdoc.diagnosis.source.queries import calls_in, group_expression, turns_quiet
+from hangdoc.diagnosis.source.queries import calls_in, turns_quiet
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
@@ -41,19 +41,6 @@ def has_quiet_rounds(tree: ast.AST, line: int) -> bool:
     """
     loop = _loop_at(tree, line)
     return loop is not None and turns_quiet(loop)
-
-
-def group_by_item(tree: ast.AST, line: int) -> tuple[str, int, str] | None:
-    """(the group, line and text of the `for`) if the loop's item chooses the group of the call at that line.
-
-    Example: `for task in tasks: ⏎ dist.all_reduce(x, group=groups[task])` → ('groups[task]', 1, 'for task in tasks:').
-    """
-    given = group_expression(tree, line)
-    loops = [n for n in ast.walk(tree) if isinstance(n, ast.For | ast.AsyncFor) and holds(n, line)]
-    for loop in sorted(loops, key=lambda n: n.lineno, reverse=True):
-        if given is not None and _simple_names(loop.target) & _simple_names(given):
-            return text_of(given), loop.lineno, f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
-    return None
 
 
 def shared_item_loop(tree: ast.AST, lines: tuple[int, int]) -> tuple[int, str] | None:

@@ -1,4 +1,4 @@
-"""Where the argument of a call comes from."""
+"""Where the argument of a call comes from, and what chooses its group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.origin import set_at
+from hangdoc.diagnosis.condition.origin import chosen_by_item, order_of_items, set_at
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
@@ -30,28 +30,100 @@ class Search:
             first = 1
         dist.reduce(loss, dst=first)
         dist.broadcast(loss, 0)
+
+    def elect(self, losses):
+        if losses.stale:
+            self.leader = self.rank
+
+    def announce(self, x):
+        dist.broadcast(x, src=self.leader)
+        dist.broadcast(x, src=self.owner(x))
+        self.adopt(self.best(x))
+"""
+ORDERED = """
+class Reducer:
+    def flush(self):
+        dist.all_reduce(self.flat, group=self.group)
+
+    def reduce(self, others):
+        order = [self.dense, self.expert]
+        if self.expert.full():
+            order.reverse()
+        for bucket in order:
+            bucket.flush()
+        for bucket in list(self.pending.values()):
+            bucket.flush()
+        for bucket in others:
+            bucket.flush()
+        for step in range(3):
+            self.flush()
+
+    def note(self, bucket):
+        if bucket.rows:
+            self.pending[bucket.name] = bucket
+
+    def step(self):
+        self.reduce(self.plan())
 """
 
 
-def found(what: str, op: str, *lines: tuple[int, str]) -> tuple[int, str] | None:
-    sources = Sources((SourceText(FILE, "<module>", 1, textwrap.dedent(PROGRAM).lstrip("\n")),))
+def sources_of(program: str) -> Sources:
+    return Sources((SourceText(FILE, "<module>", 1, textwrap.dedent(program).lstrip("\n")),))
+
+
+def found(what: str, op: str, *lines: tuple[int, str]) -> list[tuple[int, str]]:
     stack = tuple(Frame(FILE, line, function) for line, function in lines)
-    condition = set_at(sources, stack, op, what)
-    return (condition.line, condition.source) if condition is not None else None
+    return [(each.line, each.source) for each in set_at(sources_of(PROGRAM), stack, op, what)]
+
+
+def chosen(line: int) -> tuple[str, list[str]] | None:
+    """The header of the loop that chooses the group of flush() as it is called at the line, and what orders it."""
+    stack = (Frame(FILE, 3, "flush"), Frame(FILE, line, "reduce"), Frame(FILE, 23, "step"))
+    by = chosen_by_item(sources_of(ORDERED), stack)
+    return (by.loop.source, [each.source for each in order_of_items(sources_of(ORDERED), by)]) if by else None
 
 
 def test_a_root_is_followed_to_the_caller_that_set_it() -> None:
-    assert found("root", "broadcast", (8, "adopt"), (4, "run")) == (3, "source = self.best(losses)")
+    assert found("root", "broadcast", (8, "adopt"), (4, "run")) == [(3, "source = self.best(losses)")]
 
 
 def test_a_tensor_that_the_function_itself_sets() -> None:
-    assert found("arguments", "broadcast", (8, "adopt"), (4, "run")) == (7, "for tensor in self.tensors:")
+    assert found("arguments", "broadcast", (8, "adopt"), (4, "run")) == [(7, "for tensor in self.tensors:")]
 
 
 def test_a_positional_root_of_a_loop() -> None:
-    assert found("root", "reduce", (12, "reduce")) == (11, "for root in (0, 1):")
+    assert found("root", "reduce", (12, "reduce")) == [(11, "for root in (0, 1):")]
 
 
-@pytest.mark.parametrize("line, op", [(16, "reduce"), (17, "broadcast"), (5, "broadcast")])
-def test_what_several_lines_set_or_none(line: int, op: str) -> None:
-    assert found("root", op, (line, "reduce")) is None
+def test_what_several_lines_set_is_decided_by_their_conditions() -> None:
+    assert found("root", "reduce", (16, "reduce")) == [(14, "if self.odd:")]
+
+
+def test_an_attribute_is_decided_where_another_function_sets_it() -> None:
+    assert found("root", "broadcast", (24, "announce")) == [(20, "if losses.stale:")]
+
+
+def test_what_a_function_makes_for_the_call_itself() -> None:
+    assert found("root", "broadcast", (25, "announce")) == [(25, "self.owner(x)")]
+    assert found("root", "broadcast", (8, "adopt"), (26, "announce")) == [(26, "self.best(x)")]
+
+
+@pytest.mark.parametrize("line, op", [(17, "broadcast"), (5, "broadcast")])
+def test_a_constant_or_no_such_call(line: int, op: str) -> None:
+    assert found("root", op, (line, "reduce")) == []
+
+
+@pytest.mark.parametrize(
+    "line, loop, order",
+    [
+        (10, "for bucket in order:", ["if self.expert.full():"]),
+        (12, "for bucket in list(self.pending.values()):", ["if bucket.rows:"]),
+        (14, "for bucket in others:", ["self.plan()"]),
+    ],
+)
+def test_the_items_that_choose_a_group_in_the_callers_loop(line: int, loop: str, order: list[str]) -> None:
+    assert chosen(line) == (loop, order)
+
+
+def test_a_loop_whose_item_has_no_group() -> None:
+    assert chosen(16) is None

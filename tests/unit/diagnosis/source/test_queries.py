@@ -8,7 +8,7 @@ import textwrap
 import pytest
 
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.loops import group_by_item, is_retry_loop, item_loop, tries_again
+from hangdoc.diagnosis.source.loops import is_retry_loop, item_loop, tries_again
 from hangdoc.diagnosis.source.queries import binds, calls_of, group_calls, group_given, launches, works_before
 
 
@@ -149,21 +149,12 @@ def test_a_loop_that_only_tries_again(body: str, again: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "given", "by_item"),
-    [
-        (
-            "for t in tasks:\n    dist.all_reduce(x, group=groups[t])  # here",
-            "groups[t]",
-            ("groups[t]", 1, "for t in tasks:"),
-        ),
-        ("for t in tasks:\n    dist.all_reduce(x, group=self.group)  # here", "self.group", None),
-        ("dist.all_reduce(x, group=groups[t])  # here", "groups[t]", None),
-        ("for t in tasks:\n    dist.all_reduce(t)  # here", "", None),
-    ],
+    ("source", "given"),
+    [("dist.all_reduce(x, group=groups[t])  # here", "groups[t]"), ("dist.all_reduce(t)  # here", "")],
 )
-def test_the_group_that_a_call_is_given(source: str, given: str, by_item: tuple[str, int, str] | None) -> None:
+def test_the_group_that_a_call_is_given(source: str, given: str) -> None:
     tree, line = parse(source)
-    assert (group_given(tree, line), group_by_item(tree, line)) == (given, by_item)
+    assert group_given(tree, line) == given
 
 
 def test_calls_are_found_by_what_they_call() -> None:
