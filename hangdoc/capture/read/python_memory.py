@@ -197,8 +197,9 @@ class Memory:
             digits, sign = abs(head), -1 if head < 0 else 1
         if digits > 2:
             raise OddError
-        low, high = struct.unpack("<II", self._read(at + 24, 8)) if digits else (0, 0)
-        return sign * (low + ((high << 30) if digits == 2 else 0))
+        data = self._read(at + 24, 4 * digits)
+        low, high = (int.from_bytes(data[begin : begin + 4], "little") for begin in (0, 4))
+        return sign * (low + (high << 30))
 
     def text(self, at: int) -> str:
         """A short ASCII string, such as a name, whose state says that it is compact; '' for any other string."""
