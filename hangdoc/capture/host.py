@@ -231,7 +231,8 @@ class _Capture:
 
     def _look(self, families: Mapping[int, Subject]) -> Look:
         try:
-            return look_at(families.values(), keep_strings=self.options.keep_strings)
+            strings, attributes = self.options.keep_strings, self.request.mode == "attach"
+            return look_at(families.values(), keep_strings=strings, attributes=attributes)
         except Exception as error:  # a bug in hangdoc must not cost the other sources
             self.missing.append(_our_fault("process", error))
             return Look({}, {})

@@ -20,6 +20,7 @@ from hangdoc.diagnosis.source.calls_between import task_function
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.diagnosis.state.activity import describe, in_message
+from hangdoc.diagnosis.state.awaited_peers import with_peers
 from hangdoc.diagnosis.state.cuts import Cuts, cuts
 from hangdoc.diagnosis.state.deadlock import Deadlock, deadlock, waits_for_own_child
 from hangdoc.diagnosis.state.held_locks import (
@@ -157,7 +158,7 @@ class Case:
         found = {rank: self._in_its_message(activity) for rank, activity in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
-        return found
+        return with_peers(found, self.ranks)
 
     # Each branch is one of the things that may not have been seen.
     def waiting_for(self, call: Token | None) -> Stack:

@@ -29,8 +29,11 @@ class Look:
     failures: dict[int, Unavailable]
 
 
-def look_at(families: Iterable[Subject], *, keep_strings: bool = False) -> Look:
-    """Look at all processes of the families; takes at most some seconds, however they behave."""
+def look_at(families: Iterable[Subject], *, keep_strings: bool = False, attributes: bool = False) -> Look:
+    """Look at all processes of the families; takes at most some seconds, however they behave.
+
+    ``attributes``: with the plain attributes of the objects that frames hold, which a probe would have told.
+    """
     families = list(families)
     reading = [(family.pid, Task(partial(_states, family))) for family in families]
     states: dict[int, ProcessState] = {}
@@ -45,7 +48,8 @@ def look_at(families: Iterable[Subject], *, keep_strings: bool = False) -> Look:
     members = [member for family in families for member in family.family() if member.pid in states]
     members.sort(key=lambda member: member.role != "rank")
     pids = [member.pid for member in members if _may_be_python(member)][:_MAX_STACKS]
-    dumped = stacks.dump(pids, deadline=1.5 + 0.05 * len(pids), keep_strings=keep_strings)
+    seconds = 1.5 + 0.05 * len(pids)
+    dumped = stacks.dump(pids, deadline=seconds, keep_strings=keep_strings, attributes=attributes)
     for pid, threads in dumped.items():
         if not isinstance(threads, Unavailable):
             states[pid] = stacks.merge(pid, states[pid], threads)

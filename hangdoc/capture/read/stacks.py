@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from hangdoc.capture.read import procfs
+from hangdoc.capture.read.frame_objects import with_attributes
 from hangdoc.capture.read.permission import forbidden
 from hangdoc.capture.safe.text import clean
 from hangdoc.capture.safe.tool import run_tool
@@ -93,11 +94,12 @@ def find_tool(name: str) -> str | None:
 
 
 def dump(
-    pids: Iterable[int], *, deadline: float = 3.0, keep_strings: bool = False
+    pids: Iterable[int], *, deadline: float = 3.0, keep_strings: bool = False, attributes: bool = False
 ) -> dict[int, tuple[PythonThread, ...] | Unavailable]:
     """The Python threads of each process, or why there are none.
 
-    ``deadline`` in seconds for all of them; a few more py-spy run at once than there are processors.
+    ``deadline`` in seconds for all of them; a few more py-spy run at once than there are processors. ``attributes``:
+    with the plain attributes of the objects that frames hold.
     """
     until = time.monotonic() + deadline
     wanted = list(dict.fromkeys(pids))
@@ -109,16 +111,23 @@ def dump(
         return {}
     workers = min(len(wanted), 2 + (os.cpu_count() or 1), 64)
     with ThreadPoolExecutor(workers, thread_name_prefix="py-spy") as pool:
-        results = pool.map(lambda pid: _dump_moving(program, pid, until, keep_strings), wanted)
+        results = pool.map(lambda pid: _dump_moving(program, pid, until, keep_strings, attributes), wanted)
         return dict(zip(wanted, results, strict=True))
 
 
-def parse(document: str, *, keep_strings: bool = False) -> tuple[PythonThread, ...]:
-    """Parse py-spy's JSON. Raises ValueError where it is not what py-spy 0.4 writes."""
+def parse(document: str, *, keep_strings: bool = False, pid: int | None = None) -> tuple[PythonThread, ...]:
+    """Parse py-spy's JSON. Raises ValueError where it is not what py-spy 0.4 writes.
+
+    ``pid``: the process whose memory is asked for the attributes of the objects that frames hold; None: no process's.
+    """
     threads = json.loads(document)
     if not isinstance(threads, list):
         raise ValueError("not a list of threads")  # noqa: TRY004 - the input is wrong, not the caller
-    return tuple(_thread(item, keep_strings) for item in threads[:_MAX_THREADS])
+    found = tuple(_thread(item, keep_strings) for item in threads[:_MAX_THREADS])
+    if pid is None:
+        return found
+    stacks = with_attributes(pid, [thread.frames for thread in found], threads)
+    return tuple(replace(thread, frames=frames) for thread, frames in zip(found, stacks, strict=True))
 
 
 def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> ProcessState:
@@ -143,18 +152,22 @@ def merge(pid: int, state: ProcessState, threads: Sequence[PythonThread]) -> Pro
     return replace(state, threads=tuple(merged))
 
 
-def _dump_moving(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
+def _dump_moving(
+    program: str, pid: int, until: float, keep_strings: bool, attributes: bool
+) -> tuple[PythonThread, ...] | Unavailable:
     """As ``_dump_one``, tried again for a busy process, which changes its frames while py-spy reads them."""
-    answer = _dump_one(program, pid, until, keep_strings)
+    answer = _dump_one(program, pid, until, keep_strings, attributes)
     for _ in range(_MORE_TRIES):
         if not isinstance(answer, Unavailable) or not any(said in answer.why.lower() for said in _MOVED):
             break
         time.sleep(_PAUSE)
-        answer = _dump_one(program, pid, until, keep_strings)
+        answer = _dump_one(program, pid, until, keep_strings, attributes)
     return answer
 
 
-def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple[PythonThread, ...] | Unavailable:
+def _dump_one(
+    program: str, pid: int, until: float, keep_strings: bool, attributes: bool
+) -> tuple[PythonThread, ...] | Unavailable:
     command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
     if time.monotonic() >= until:
         return _too_late()
@@ -174,7 +187,8 @@ def _dump_one(program: str, pid: int, until: float, keep_strings: bool) -> tuple
     try:
         if done.cut:
             raise ValueError("too large")
-        threads = parse(done.output.decode("utf-8", "replace"), keep_strings=keep_strings)
+        document = done.output.decode("utf-8", "replace")
+        threads = parse(document, keep_strings=keep_strings, pid=pid if attributes else None)
         return tuple(_identified(pid, thread) for thread in threads)
     except (ValueError, RecursionError) as error:
         return Unavailable("stack", f"py-spy's answer could not be read: {clean(str(error), 200)}")

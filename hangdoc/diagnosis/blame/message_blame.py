@@ -58,6 +58,10 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
             if left is not None and len(set(left.still) - {waiter}) > len(left.gone):
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+            waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
+            if not case.programs and not others and len(waiting) > 1:
+                sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
+                return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
     return None
 

@@ -1,27 +1,29 @@
-"""Several groups, and no history: which ranks can be in one call, by the groups that the store lists.
+"""Several groups, and no history: which ranks can be in one call, by the groups that frames show or the store lists.
 
-Stacks show no group. The store lists all that were made, with their members, and the stack whether a call was given
-one; where it was, any of the rank's groups may be meant. Calls of one line are calls of one dimension of the job: of
-disjoint groups of one size, such as the rows of a mesh. Every choice of dimensions for the lines makes a wait-for
-graph, and the ranks that would dissolve it alone, as one fault does, may be to blame.
+A frame of torch's may show the call's group with its members. Where it does not, the store lists all groups that were
+made, and the stack whether a call was given one; where it was, any of the rank's groups may be meant. Calls of one line
+are then calls of one dimension of the job: of disjoint groups of one size, such as the rows of a mesh. Every choice of
+dimensions for the lines makes a wait-for graph, and the ranks that would dissolve it alone, as one fault does, may be
+to blame.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from hangdoc.diagnosis.blame.divergences import decide
 from hangdoc.diagnosis.calls.alignment import repairs
-from hangdoc.diagnosis.calls.history import Token
-from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, is_given_group
+from hangdoc.diagnosis.calls.history import GroupHistory, Token
+from hangdoc.diagnosis.calls.stack_calls import apart, from_stacks, group_shown, is_given_group
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.stacks import same_line, user_stack
 from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.wait_graph import Graph, graph_of
 from hangdoc.model.diagnosis import Activity, Wait
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence
@@ -54,6 +56,11 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
         found, key=lambda each: (*_how_likely(case, each[1]), -len(_at_its_line(case, each[0])), often[each[0]])
     )
     others = tuple((rank,) for rank, _ in often.most_common() if rank != first)
+    if others and len(readings) == 1 and _alone_at_its_line(case, first, [rank for (rank,) in others]):
+        sure = f"{blamed.sure}; the groups are those that the calls' frames hold, and only rank {first} is at its line"
+        return replace(blamed, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
+    if not others and _are_shown(case):
+        return replace(blamed, sure=f"{blamed.sure}; the groups are those that the calls' frames hold")
     if not others and sum(rank == first for rank, _ in found) == 1:
         return replace(blamed, sure=f"{blamed.sure}; the groups are those in the store")
     point = blamed.found.branch_point
@@ -73,6 +80,19 @@ def _at_its_line(case: Case, rank: int) -> tuple[int, ...]:
         r for r, a in case.activities.items() if a.where is not None and where is not None and same_line(a.where, where)
     )
     return tuple(sorted(alike)) or (rank,)
+
+
+def _alone_at_its_line(case: Case, first: int, others: list[int]) -> bool:
+    """True if the groups of all calls are shown, and each other suspect waits where a rank does that is none."""
+    if not _are_shown(case) or _at_its_line(case, first) != (first,):
+        return False
+    return all(set(_at_its_line(case, rank)) - {first, *others} for rank in others)
+
+
+def _are_shown(case: Case) -> bool:
+    """True if the frame of each call shows its group."""
+    calling = [a for a in case.activities.values() if a.kind == ActivityKind.IN_COLLECTIVE]
+    return all(group_shown(a.stack) is not None for a in calling)
 
 
 def _how_likely(case: Case, blamed: Blame[Diverged]) -> tuple[bool, bool]:
@@ -112,26 +132,31 @@ def _readings(case: Case) -> Iterator[_Reading]:
     """The readings by which one rank alone can be to blame."""
     seen, store = case.activities, case.job.store
     kinds = {*MESSAGES, ActivityKind.IN_COLLECTIVE}
-    if case.programs or store is None or any(a.kind not in kinds or a.moving for a in seen.values()):
+    if case.programs or any(a.kind not in kinds or a.moving for a in seen.values()):
         return
     world = tuple(sorted(seen))
+    calling = [activity for activity in seen.values() if activity.kind == ActivityKind.IN_COLLECTIVE]
+    shown = {a.rank: group for a in calling if (group := group_shown(a.stack)) is not None and a.rank in group[1]}
+    lines = _lines([activity for activity in calling if activity.rank not in shown])
+    if store is None and lines:
+        return
     # In the order in which they were made: torch numbers them.
-    made = sorted(store.groups, key=lambda group: (len(group.name), group.name))
+    made = sorted(store.groups if store is not None else (), key=lambda group: (len(group.name), group.name))
     dimensions = _dimensions([group.members for group in made if group.members != world])
-    lines = _lines([activity for activity in seen.values() if activity.kind == ActivityKind.IN_COLLECTIVE])
-    if not any(given for _, given in lines):
+    if not any(given for _, given in lines) and len(set(shown.values())) < 2:
         return
     fit = [_that_fit(ranks, given, dimensions, world) for (_, given), ranks in lines.items()]
     if math.prod(map(len, fit)) > _MOST_READINGS:
         return
     passed = {dimension for dimension in dimensions if _passes_within(seen, dimension)}
     for chosen in product(*fit):
-        groups = {
+        groups = {rank: members for rank, (_, members) in shown.items()}
+        groups |= {
             rank: _group_in(dimension, rank)
             for ranks, dimension in zip(lines.values(), chosen, strict=True)
             for rank in ranks
         }
-        waits = _waits(seen, groups)
+        waits = _waits(seen, groups, shown)
         if waits is None:
             continue
         graph = graph_of(waits, frozenset(world))
@@ -185,23 +210,31 @@ def _passes_within(seen: Mapping[int, Activity], dimension: _Dimension) -> bool:
     return any(a.peer in _group_in(dimension, a.rank) for a in given)
 
 
-def _waits(seen: Mapping[int, Activity], groups: Mapping[int, _Members]) -> tuple[Wait, ...] | None:
+def _waits(
+    seen: Mapping[int, Activity], groups: Mapping[int, _Members], shown: Mapping[int, tuple[str, _Members]]
+) -> tuple[Wait, ...] | None:
     """Who waits for whom under that reading; None if some call would have completed.
 
     A call waits for the members that are in no such call of that group. One that all members are in completes,
-    wherever they called it from.
+    wherever they called it from; what a library's words name may be several operations, so its line counts as well.
     """
     found = []
+    calls = {rank: (groups.get(rank), shown.get(rank, ("",))[0], _call(activity)) for rank, activity in seen.items()}
     for rank, activity in seen.items():
         group = groups.get(rank, ())
-        here = (group, activity.operation)
-        others = tuple(member for member in group if (groups.get(member), seen[member].operation) != here)
+        others = tuple(member for member in group if calls.get(member) != calls[rank])
         if group and not others:
             return None
         on = others if group else (activity.peer,) if activity.peer in seen and activity.peer is not None else ()
         if on:
             found.append(Wait(rank, on, activity.text, "stack"))
     return tuple(found)
+
+
+def _call(activity: Activity) -> Hashable:
+    """What the ranks of one call have in common."""
+    named = python_op(activity.stack) == activity.operation
+    return activity.operation if named else (activity.operation, activity.where and activity.where.line)
 
 
 def _blames(case: Case, readings: list[_Reading], rank: int) -> list[Blame[Diverged]]:
@@ -217,10 +250,21 @@ def _blames(case: Case, readings: list[_Reading], rank: int) -> list[Blame[Diver
     return [blamed for blamed in found if blamed is not None]
 
 
+def _of_their_groups(history: GroupHistory) -> GroupHistory:
+    """The history in which the calls whose frames show their groups are of these, and match only within one."""
+    tokens: dict[int, Sequence[Token]] = {}
+    for rank, calls in history.tokens.items():
+        shown = group_shown(calls[0].stack)
+        # As a place around the call: what one line calls of two groups are two calls.
+        around = ((f"group {shown[0]}", 0, str(shown[1])),) if shown is not None else ()
+        tokens[rank] = [replace(each, group=shown or each.group, site=(*each.site, *around)) for each in calls]
+    return replace(history, tokens=tokens)
+
+
 def _blamed(case: Case, members: _Members, rank: int) -> Blame[Diverged] | None:
     """The blame of the rank if its call is the one that does not match in the group."""
     for history in from_stacks({r: a for r, a in case.activities.items() if r in members}):
-        candidates = [found for found in repairs(apart(history)) if found.culprits == (rank,)]
+        candidates = [found for found in repairs(apart(_of_their_groups(history))) if found.culprits == (rank,)]
         if candidates:
             return decide(case, candidates, proved=True)
     return None

@@ -23,6 +23,8 @@ from hangdoc.model.operations import operation
 from hangdoc.model.process import Stack
 
 UNKNOWN_GROUP = "process group"
+_MOST_MEMBERS = 8192
+"""Of a group whose members a frame shows; chosen by hand."""
 
 
 def from_stacks(
@@ -204,6 +206,32 @@ def is_given_group(stack: Stack) -> bool | None:
         if frame.file.endswith(names("wraps_call")) and frame.locals:
             return any(mark in each.value for each in frame.locals for mark in names("group_shown"))
     return None
+
+
+def group_shown(stack: Stack) -> tuple[str, tuple[int, ...]] | None:
+    """(name, members) of the group that the call is of, as its frame holds it; None where nothing tells.
+
+    Example: the locals `group.name` = 5 and `group.members` = 0-2,7 of all_reduce → ('5', (0, 1, 2, 7)).
+    """
+    for frame in below_user(stack):
+        values = {local.name: local.value for local in frame.locals}
+        if "group.members" in values:
+            members = members_of(values["group.members"])
+            return (values.get("group.name", ""), members) if members else None
+    return None
+
+
+def members_of(text: str) -> tuple[int, ...]:
+    """The ranks of a text such as '0-2,7'; () for any other text, and for more ranks than a group has."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or len(first) > 6 or (dash and (not last.isdecimal() or len(last) > 6)):
+            return ()
+        found += range(int(first), min(int(last or first), int(first) + _MOST_MEMBERS) + 1)
+        if len(found) > _MOST_MEMBERS:
+            return ()
+    return tuple(found)
 
 
 def others_if_of_other_groups(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:

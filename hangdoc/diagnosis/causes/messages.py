@@ -8,6 +8,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.way_to_message import way_to_message
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -156,7 +157,9 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         joined(_passed(case, first, peer, here, there), *_on_the_way(case, blame.found, first, peer)),
         f"give every {first.kind} its partner: the same number of messages, peer and tag on both sides"
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
-        decided_at=_ended_at(case, last[1]) if blame.found.left is not None and last is not None else None,
+        decided_at=_ended_at(case, last[1])
+        if blame.found.left is not None and last is not None
+        else next(iter(way_to_message(case, peer)), None),
     )
 
 
@@ -226,6 +229,8 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
     stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
     clauses += _conditions(case, stack)
+    if parted := way_to_message(case, peer):
+        clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
         clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hangdoc.diagnosis.blame.crossed_dimensions import CrossedDimensions
 from hangdoc.diagnosis.blame.missing_or_extra import is_shared
 from hangdoc.diagnosis.calls.alignment import Gap
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, Token, group_label
+from hangdoc.diagnosis.calls.stack_calls import UNKNOWN_GROUP
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import no_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -60,7 +61,7 @@ def order_across_groups(case: Case, blame: Blame[Diverged]) -> Finding | None:
             loop or what_decided(case, blame),
         ),
         _SAME_ORDER,
-        "" if case.programs else "the groups could not be seen",
+        "" if case.programs or gap.mine.group != gap.theirs.group else "the groups could not be seen",
         decided_at=decided,
         reorders=coming or is_shared(case, gap) or lines_of(gap.mine.site) == lines_of(gap.theirs.site),
     )
@@ -76,6 +77,9 @@ def _labels(case: Case, mine: Token, theirs: Token) -> tuple[str, str] | None:
         labels = {h.key: h.label for h in case.histories}
         same = mine.group == theirs.group
         return None if same else (labels.get(mine.group, "one group"), labels.get(theirs.group, "another"))
+    if UNKNOWN_GROUP not in (mine.group[0], theirs.group[0]):  # their frames show them
+        shown = [group_label(token.group[0], "") for token in (mine, theirs)]
+        return (shown[0], shown[1]) if mine.group != theirs.group else None
     given = [_given(case, token.frame) for token in (mine, theirs)]
     return (given[0], given[1]) if all(given) and given[0] != given[1] else None
 

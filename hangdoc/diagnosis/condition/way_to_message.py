@@ -1,0 +1,43 @@
+"""The way to a message on which its partner is missing, where stacks alone are there to see."""
+
+from __future__ import annotations
+
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.candidates import diverging_guards
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.model.kinds import MESSAGES
+from hangdoc.model.message import Condition
+from hangdoc.model.process import Stack
+
+_LONGEST = 200
+"""Lines of a loop that are looked through; chosen by hand."""
+_MOST = 2
+"""Conditions that are named; chosen by hand: a longer list helps nobody."""
+
+
+def way_to_message(case: Case, peer: int) -> list[Condition]:
+    """The conditions of the user's on the way to the message that several ranks exchange with ``peer``, by which the
+    peer can have gone past it, the likeliest first.
+
+    Not those on the rank, by which it would never have come there. Example: ranks 1 and 3 wait for rank 2 in
+    `exchange()`, which begins with `if not self.wet: return`, and rank 2 is in the all_reduce after it → that `if`.
+    """
+    waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
+    if case.programs or len(waiting) < 2:
+        return []
+    stack = case.activities[waiting[0]].stack
+    points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
+    mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
+    return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
+
+
+def _waits_only(case: Case, stack: Stack, point: BranchPoint) -> bool:
+    """True for a loop that only waits for messages which were issued before it: `for work in works: work.wait()`."""
+    frame = next(iter(user_stack(stack)), None)
+    first, last = point.guard.span
+    if frame is None or point.guard.kind != "loop" or point.file != frame.file or not first < frame.line <= last:
+        return False
+    body = [case.sources.line(frame.file, line) or "" for line in range(first + 1, min(last, first + _LONGEST) + 1)]
+    return not any(call in line for line in body for call in names("issues_message"))

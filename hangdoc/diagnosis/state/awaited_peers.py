@@ -1,0 +1,78 @@
+"""Whom ranks wait for in messages, by what their frames hold, where no journal tells.
+
+``work.wait()`` shows no peer. The messages of a batch that lie in a frame do: a rank waits for one of them, and those
+that several ranks wait in have a peer in common where one rank left its part out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import replace
+
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.model.diagnosis import Activity
+from hangdoc.model.kinds import MESSAGES, ActivityKind
+from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import RankSnapshot
+
+_MESSAGES = ".messages"
+"""How the local is called that tells the messages of a list: 'isend 2, irecv 0'."""
+_WAYS = {ActivityKind.SEND: "isend", ActivityKind.RECV: "irecv"}
+
+
+def with_peers(activities: Mapping[int, Activity], ranks: Mapping[int, RankSnapshot]) -> dict[int, Activity]:
+    """``activities``; those that wait in messages, with the peer that they can only wait for.
+
+    That is the peer of a rank's only message, or the only rank outside of messages that all of them may wait for.
+    Example: rank 1 waits for one of its messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait
+    in a barrier → rank 2.
+    """
+    waiting = [rank for rank, a in activities.items() if a.kind in MESSAGES]
+    if not waiting or any(ranks[rank].journal is not None for rank in waiting):
+        return dict(activities)
+    owners: set[Hashable] = set()
+    possible: dict[int, frozenset[int]] = {}
+    for rank in sorted(waiting):
+        peers = _possible(activities[rank], _has_own_native_frames(ranks[rank], owners))
+        possible[rank] = peers.intersection(activities)
+    common = frozenset.intersection(*possible.values()).difference(waiting)
+    found = dict(activities)
+    for rank, peers in possible.items():
+        only = peers if len(peers) == 1 else common
+        if activities[rank].peer is None and len(only) == 1:
+            found[rank] = replace(activities[rank], peer=next(iter(only)))
+    return found
+
+
+def _possible(activity: Activity, way_seen: bool) -> frozenset[int]:
+    """The peers that a rank may wait for; empty where nothing tells."""
+    if activity.peer is not None:
+        return frozenset({activity.peer})
+    messages = _batch(activity.stack)
+    way = _WAYS.get(activity.kind) if way_seen else None
+    return frozenset(peer for kind, peer in messages if way in (None, kind))
+
+
+def _batch(stack: Stack) -> set[tuple[str, int]]:
+    """('isend', 2) for each message that the innermost user frame with such a list holds."""
+    for frame in user_stack(stack):
+        found = {
+            (kind, int(peer))
+            for local in frame.locals
+            if local.name.endswith(_MESSAGES)
+            for kind, _, peer in (each.partition(" ") for each in local.value.split(", "))
+            if peer.isdecimal() and len(peer) < 8
+        }
+        if found:
+            return found
+    return set()
+
+
+def _has_own_native_frames(rank: RankSnapshot, owners: set[Hashable]) -> bool:
+    """True if the native frames were read of this rank. They are read of the first rank at a place and put on all that
+    wait there, and of a batch these may wait for messages of the other way."""
+    last = rank.process.last if rank.process is not None else None
+    native = last.main.native_frames if last is not None and last.main is not None else ()
+    known = native in owners
+    owners.add(native)
+    return bool(native) and not known
