@@ -22,7 +22,7 @@ from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
 from hangdoc.model.asked import answers_to, asked_by, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
 
@@ -54,6 +54,13 @@ def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
     if rank.exit is not None:
         yield from (each.stack for each in rank.exit.raised)
     yield rank.first_store
+
+
+def stacks_of_launcher(launcher: Process | None) -> Iterator[Stack]:
+    """What a program of the user's own that starts the ranks does now; nothing of torchrun and its like."""
+    main = launcher.last.main if launcher is not None and launcher.last is not None else None
+    if main is not None:
+        yield tuple(frame for frame in main.frames if frame.file.endswith(".py"))
 
 
 def collect(
