@@ -360,7 +360,7 @@ class _Capture:
         if not texts:
             return texts, missing
         # The libraries' make the reason clearer, where they can be had in time.
-        more = Task(found.of_libraries)
+        more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         return texts, missing

@@ -116,6 +116,11 @@ class Sources:
         self._texts, missing = self._files.texts(self._lines, _MAX_FILES, _MAX_TEXTS)
         return tuple(self._texts), tuple(dict.fromkeys(missing))
 
+    def of_whole_files(self) -> tuple[SourceText, ...]:
+        """The user's files on the stacks, the small ones: what would end a wait need not be on a stack, and a process
+        that was spawned, or whose program is over, has no frame of its module."""
+        return tuple(self._files.whole(self._texts))
+
     def of_libraries(self) -> tuple[SourceText, ...]:
         """The libraries' functions, and those that set what their loops test: as many as can be had in two seconds."""
         until = time.monotonic() + _LIBRARY_SECONDS
@@ -187,6 +192,19 @@ class _Files:
                 elif len(texts) < most:
                     texts.setdefault((file, text.function, text.first_line), text)
         return list(texts.values()), missing
+
+    def whole(self, texts: Sequence[SourceText]) -> list[SourceText]:
+        """The files of these functions of which there is no more, as far as they have few lines together."""
+        left = _MAX_MODULE_LINES - sum(text.text.count("\n") + 1 for text in texts if text.function == "<module>")
+        found = []
+        for file in dict.fromkeys(text.file for text in texts):
+            known = any(text.function == "<module>" for text in texts if text.file == file)
+            module = None if known else self.module(file)
+            lines = len(module.lines) if module is not None else 0
+            if module is not None and lines <= left and (text := module.around("<module>", 1)) is not None:
+                left -= lines
+                found.append(text)
+        return found
 
     def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
         """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""

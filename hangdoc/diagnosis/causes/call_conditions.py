@@ -19,7 +19,9 @@ from hangdoc.model.process import Frame, Stack
 _MAIN = "__name__"
 
 
-def conditions_of_call(sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS) -> list[Condition]:
+def conditions_of_call(
+    sources: Sources, call: Frame, stack: Stack, kinds: tuple[str, ...] = CONDITIONS
+) -> list[Condition]:
     """The conditions around the call: in its function, or else around the only call of that function; without those
     that ``stack`` has passed."""
     trees = [(frame, sources.function(frame.file, frame.line)) for frame in user_stack(stack)]
