@@ -33,7 +33,7 @@ from hangdoc.model.journal import Journal
 from hangdoc.model.masked import masked
 from hangdoc.model.merge import merge
 from hangdoc.model.nccl import NcclStatus
-from hangdoc.model.process import OpenFile, ProcessExit
+from hangdoc.model.process import OpenFile, Process, ProcessExit
 from hangdoc.model.snapshot import NO_PROBE, HostSnapshot, JobSnapshot, LogTail, RankSnapshot, SourceText, Unavailable
 from hangdoc.model.store import RendezvousStore
 
@@ -132,7 +132,8 @@ class _Capture:
         )
         roots = tuple(sorted({root for found in seen.details.values() if found for root in found.library_roots}))
         typed_in = {code.file: code for found in seen.details.values() if found for code in found.typed_in}
-        texts, no_texts = self._sources(ranks, witnesses, roots, typed_in)
+        launcher = process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files)
+        texts, no_texts = self._sources(ranks, launcher, witnesses, roots, typed_in)
         network = seen.network
         return JobSnapshot(
             taken=seen.taken,
@@ -146,7 +147,7 @@ class _Capture:
             world_size=max((rank.world_size or 0 for rank in ranks), default=0) or None,
             ended=request.ended,
             exit_status=request.exit_status,
-            launcher=process_of(families.get(_LAUNCHER), [look.states for look in seen.looks], seen.files),
+            launcher=launcher,
             ranks=ranks,
             hosts=(_host(network),),
             log=logs.telling_lines(logs.log_files(os.getpid())) if request.ended else seen.shared_log,
@@ -344,13 +345,15 @@ class _Capture:
     def _sources(
         self,
         ranks: Sequence[RankSnapshot],
+        launcher: Process | None,
         witnesses: Sequence[Witness],
         roots: tuple[str, ...],
         typed_in: Mapping[str, TypedIn],
     ) -> tuple[tuple[SourceText, ...], tuple[Unavailable, ...]]:
         if self.options.no_source:
             return (), ()
-        stacks = (stack for rank in ranks for stack in sources.stacks_of(rank))
+        of_ranks = (stack for rank in ranks for stack in sources.stacks_of(rank))
+        stacks = (*of_ranks, *sources.stacks_of_launcher(launcher))
         strings = self.options.keep_strings
         found = sources.Sources(stacks, witnesses, library_roots=roots, keep_strings=strings, typed_in=typed_in)
         reading = Task(found.of_users)
@@ -358,7 +361,7 @@ class _Capture:
         if not texts:
             return texts, missing
         # The libraries' make the reason clearer, where they can be had in time.
-        more = Task(found.of_libraries)
+        more = Task(lambda: (*found.of_whole_files(), *found.of_libraries()))
         with contextlib.suppress(Exception):
             texts = tuple(dict.fromkeys((*texts, *more.result(time.monotonic() + _LIBRARY_SOURCES))))
         return texts, missing

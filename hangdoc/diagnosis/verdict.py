@@ -27,6 +27,7 @@ from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_member
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
 from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
+from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
@@ -227,7 +228,8 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
     if isinstance(found.found, OutsideWait) and named.decided_at is None and not any(conditions_in(named.why)):
-        named = replace(named, why=joined(named.why, passed_on_its_way(case, found)))
+        decided = what_would_end_it(case, found.culprits[0]) if found.culprits else ""
+        named = replace(named, why=joined(named.why, decided or passed_on_its_way(case, found)))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named

@@ -22,7 +22,7 @@ from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
 from hangdoc.model.asked import answers_to, asked_by, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
 from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
 
@@ -54,6 +54,13 @@ def stacks_of(rank: RankSnapshot) -> Iterable[Stack]:
     if rank.exit is not None:
         yield from (each.stack for each in rank.exit.raised)
     yield rank.first_store
+
+
+def stacks_of_launcher(launcher: Process | None) -> Iterator[Stack]:
+    """What a program of the user's own that starts the ranks does now; nothing of torchrun and its like."""
+    main = launcher.last.main if launcher is not None and launcher.last is not None else None
+    if main is not None:
+        yield tuple(frame for frame in main.frames if frame.file.endswith(".py"))
 
 
 def collect(
@@ -108,6 +115,11 @@ class Sources:
         """The user's functions on the stacks, and what is missing of them. To be called first."""
         self._texts, missing = self._files.texts(self._lines, _MAX_FILES, _MAX_TEXTS)
         return tuple(self._texts), tuple(dict.fromkeys(missing))
+
+    def of_whole_files(self) -> tuple[SourceText, ...]:
+        """The user's files on the stacks, the small ones: what would end a wait need not be on a stack, and a process
+        that was spawned, or whose program is over, has no frame of its module."""
+        return tuple(self._files.whole(self._texts))
 
     def of_libraries(self) -> tuple[SourceText, ...]:
         """The libraries' functions, and those that set what their loops test: as many as can be had in two seconds."""
@@ -180,6 +192,19 @@ class _Files:
                 elif len(texts) < most:
                     texts.setdefault((file, text.function, text.first_line), text)
         return list(texts.values()), missing
+
+    def whole(self, texts: Sequence[SourceText]) -> list[SourceText]:
+        """The files of these functions of which there is no more, as far as they have few lines together."""
+        left = _MAX_MODULE_LINES - sum(text.text.count("\n") + 1 for text in texts if text.function == "<module>")
+        found = []
+        for file in dict.fromkeys(text.file for text in texts):
+            known = any(text.function == "<module>" for text in texts if text.file == file)
+            module = None if known else self.module(file)
+            lines = len(module.lines) if module is not None else 0
+            if module is not None and lines <= left and (text := module.around("<module>", 1)) is not None:
+                left -= lines
+                found.append(text)
+        return found
 
     def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
         """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""

@@ -9,6 +9,7 @@ from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.history import Token
+from hangdoc.diagnosis.causes.call_conditions import start_of_ranks
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
@@ -353,17 +354,27 @@ def never_joined(case: Case, blame: Blame[Explanation]) -> Finding | None:
             f"the job was set up for {size} ranks (WORLD_SIZE), and {len(pids)} processes were given the same RANK",
             f"give each process a RANK of its own, from 0 to {size - 1}",
         )
+    started = start_of_ranks(case)
+    line, decided = started if started is not None else (None, [])
+    starts: Message = [
+        ["the program starts a rank at ", place(line)],
+        [", and ", Joined(decided, " and "), " decides which"] if decided else "",
+    ]
     return Finding(
         "HD301",
         sentence(
             [Ranks(absent), " never joined: no process carries ", Verb(absent, "it", "them")],
             where_they_wait(case, waiting),
         ),
-        [
-            f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} ",
-            [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
-        ],
+        joined(
+            [
+                f"the job was set up for {size} ranks (WORLD_SIZE) and {len(present)} ",
+                [Verb(tuple(present), "was", "were"), " ever seen on this machine"],
+            ],
+            starts if line is not None else "",
+        ),
         ["start ", Ranks(absent), f" as well, or set the world size to {len(present)}"],
+        decided_at=decided[-1] if decided else None,
     )
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from hangdoc.diagnosis.state.activity import UNSEEN
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.launch import meets_on_loopback, on_many_hosts, on_one_host
+from hangdoc.model.launch import is_loopback, meets_on_loopback, on_many_hosts, on_one_host
+from hangdoc.model.process import Process
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot, Unavailable
 from hangdoc.model.wording import name_ranks
 
@@ -41,7 +42,23 @@ def all_on_this_host(job: JobSnapshot) -> bool:
 
 
 def _meets_here(job: JobSnapshot) -> bool:
-    return any(meets_on_loopback(dict(rank.environment)) for rank in job.ranks)
+    return any(meets_on_loopback(dict(rank.environment)) for rank in job.ranks) or started_by_program(job) is not None
+
+
+def started_by_program(job: JobSnapshot) -> Process | None:
+    """The program that started all seen ranks as its own children, which meet on loopback; None where none did.
+
+    Its ranks have nothing in their environment that says so. Example: `for part in parts: ⏎ Process(target=train, …)
+    .start()`, and the ranks are connected to a store at 127.0.0.1.
+    """
+    store, launchers = job.store, job.launchers
+    # 127.0.1.1 may be a host's own name, by which other hosts reach it.
+    if store is None or not is_loopback(store.address) or store.address == "127.0.1.1" or len(launchers) != 1:
+        return None
+    launcher = launchers[0][1]
+    parents = {rank.process.ppid for rank in job.ranks if rank.process is not None}
+    told = any(on_many_hosts(dict(rank.environment)) for rank in job.ranks)
+    return launcher if parents == {launcher.pid} and not told else None
 
 
 def _is_of_a_seen_host(rank: RankSnapshot) -> bool:

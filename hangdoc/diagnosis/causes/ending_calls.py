@@ -1,0 +1,150 @@
+"""Which condition kept the call from being made that would end a wait on a queue, an event or a join.
+
+A consumer in `queue.get()` waits for a `put`, which the program makes at one place: what decides whether that place is
+reached decides the wait. Example: `close()` returns under `if self.failed:` before `self.queue.put(None)`, and the
+thread waits for that end mark for ever.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
+from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.wait_chain import stack_at_the_end
+from hangdoc.diagnosis.context import Case
+from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.diagnosis.state.threads import End
+from hangdoc.model.kinds import ActivityKind
+from hangdoc.model.message import Condition, Joined, Message
+from hangdoc.model.process import Frame, Stack
+
+_ENDING = {"get": ("put", "put_nowait"), "join": ("task_done",), "wait": ("set", "notify", "notify_all")}
+"""Method that waits → those of the same object that end the wait: of queues, events and conditions."""
+_DEEPEST = 2
+"""Functions that call each other, looked into for what they raise; chosen by hand."""
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def what_would_end_it(case: Case, rank: int) -> Message:
+    """'`self.queue.put()` at up.py:79 would end that wait; it depends on `if self.failed:` (up.py:76)'; '' where the
+    rank's wait is none of these, or nothing decides about the only call that would end it."""
+    found = (ending_condition(case.sources, stack) for stack in _waiting(case, rank))
+    return next((each for each in found if each), "")
+
+
+def _waiting(case: Case, rank: int) -> list[Stack]:
+    """The stacks at which the rank's wait ends: of a thread, of a child, or its own; at exit those of all threads."""
+    chain, process = case.chains.get(rank), case.ranks[rank].process
+    look = process.last if process is not None else None
+    if case.activities[rank].kind == ActivityKind.SHUTTING_DOWN and look is not None:
+        return [t.frames for t in look.threads if look.main is None or t.tid != look.main.tid]
+    if chain is not None and chain.end is End.OUTSIDE:
+        return [chain.last.thread.frames]
+    return [stack_at_the_end(case, rank) or case.activities[rank].stack]
+
+
+def ending_condition(sources: Sources, stack: Stack, method: str = "") -> Message:
+    """What decides whether the wait of ``stack`` is ended. ``method``: the one that waits, where no library's frame
+    shows it."""
+    own, below = user_stack(stack), below_user(stack)
+    if not method and below and below[-1].file.endswith(names("waits_for_threads_file")):
+        method = plain(below[-1].function)
+    name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
+    ends = {at: each for each in _ENDING[method] for at in places_of_methods(name, (each,), sources)} if name else {}
+    places = [at for at in ends if (at.file, at.line) != (own[0].file, own[0].line)]
+    if method == "get" and name:
+        places = _end_marks(sources, own[0], places) or places
+    if len({(at.file, at.line) for at in places}) != 1:
+        return ""
+    call: Message = [f"`{name}.{ends[places[0]]}()` at ", line_of(places[0]), " would end that wait"]
+    deciding = conditions_of_call(sources, places[0], stack)
+    if deciding:
+        return [call, ", and depends on ", Joined(deciding, " and ")]
+    raised = _raised_before(sources, places[0])
+    return [call, "; the exception under ", raised, " leads past it"] if raised is not None else ""
+
+
+def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:
+    """Those of the places that put what makes the getting loop leave.
+
+    Example: `item = jobs.get() ⏎ if item is None: ⏎ return` → the line of `jobs.put(None)`.
+    """
+    tree = sources.function(waits_at.file, waits_at.line)
+    nodes = list(ast.walk(enclosing_function(tree, waits_at.line))) if tree is not None else []
+    targets = {
+        target.id
+        for node in nodes
+        if isinstance(node, ast.Assign) and holds(node, waits_at.line)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    tests = [node for node in nodes if isinstance(node, ast.Compare) and len(node.comparators) == 1]
+    marks = {
+        text_of(test.comparators[0])
+        for test in tests
+        if isinstance(test.left, ast.Name) and test.left.id in targets and isinstance(test.ops[0], ast.Is | ast.Eq)
+    }
+    marks |= {
+        text_of(node.args[1])
+        for node in nodes
+        if isinstance(node, ast.Call) and dotted(node.func) == "iter" and len(node.args) == 2
+    }
+    return [at for at in places if marks & set(_arguments(sources, at))]
+
+
+def _arguments(sources: Sources, at: Frame) -> Iterator[str]:
+    tree = sources.function(at.file, at.line)
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Call) and last_name(node.func) in _ENDING["get"] and holds(node, at.line):
+            yield from (text_of(each) for each in node.args[:1])
+
+
+def _raised_before(sources: Sources, at: Frame) -> Condition | None:
+    """The only `if … raise` that is passed before the line is reached, in its round of the loop, unless it is caught
+    on the way; None where there are several or none."""
+    tree = sources.function(at.file, at.line)
+    if tree is None:
+        return None
+    function = enclosing_function(tree, at.line)
+    loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
+    around = max(loops, key=lambda node: node.lineno, default=function)
+    found = set(_raises(sources, at.file, around, at.line, _DEEPEST))
+    return next(iter(found)) if len(found) == 1 else None
+
+
+def _raises(sources: Sources, file: str, node: ast.AST, before: int, deep: int) -> Iterator[Condition]:
+    tries = [n for n in ast.walk(node) if isinstance(n, ast.Try) and n.handlers]
+    caught = [range(trying.body[0].lineno, trying.handlers[0].lineno) for trying in tries]
+    tree = ast.Module(body=[node], type_ignores=[]) if isinstance(node, ast.stmt) else node
+    for each in ast.walk(node):
+        line = getattr(each, "lineno", before)
+        if line >= before or any(line in lines for lines in caught):
+            continue
+        if isinstance(each, ast.Raise):
+            inner = next((g for g in reversed(guards(tree, line)) if g.kind != "return"), None)
+            if inner is not None and inner.kind == "if":
+                yield cited(inner, file)
+        elif isinstance(each, ast.Call) and deep:
+            called = list(_functions(sources, last_name(each.func)))
+            if len(called) == 1:
+                place, function = called[0]
+                yield from _raises(sources, place, function, (function.end_lineno or 0) + 1, deep - 1)
+
+
+def _functions(sources: Sources, name: str) -> Iterator[tuple[str, Function]]:
+    """(file, definition) of each of the user's functions of that name, also of those that are awaited."""
+    seen = set()
+    for file, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            if isinstance(node, Function) and node.name == name and (file, node.lineno) not in seen:
+                seen.add((file, node.lineno))
+                yield file, node
