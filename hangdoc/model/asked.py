@@ -14,11 +14,17 @@ _PROPERTIES = ("property", "cached_property")
 
 
 def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """What `if`, `while` and conditional expressions test, wherever in the tree; and the calls whose result gets a
-    name, as that may be tested, or be given to a collective."""
+    """What `if`, `while`, `match` and expressions test, wherever in the tree; and the calls whose result gets a name,
+    as that may be tested, or be given to a collective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             yield node.test
+        elif isinstance(node, ast.Match):
+            yield node.subject
+        elif isinstance(node, ast.BoolOp):
+            yield from node.values[:-1]
+        elif isinstance(node, ast.comprehension):
+            yield from node.ifs
         elif isinstance(node, ast.Assign | ast.NamedExpr) and isinstance(node.value, ast.Call):
             yield node.value
 
@@ -35,10 +41,17 @@ def asked_by(test: ast.AST) -> dict[str, bool]:
     if isinstance(test, ast.NamedExpr):
         return asked_by(test.value)
     if isinstance(test, ast.Compare):
-        return asked_by(test.left) if all(isinstance(each, ast.Constant) for each in test.comparators) else {}
+        return asked_by(test.left) if all(map(is_constant, test.comparators)) else {}
     if isinstance(test, ast.Call):
-        return {_last_name(test.func): True}
+        name = _last_name(test.func)
+        each = test.args[0] if name in ("any", "all") and len(test.args) == 1 else None
+        return asked_by(each.elt) if isinstance(each, ast.GeneratorExp | ast.ListComp) else {name: True}
     return {test.attr: False} if isinstance(test, ast.Attribute) else {}
+
+
+def is_constant(node: ast.expr) -> bool:
+    """True for a literal, and for what is named like a constant or a member of an enumeration: `Action.EVALUATE`."""
+    return isinstance(node, ast.Constant) or _last_name(node).isupper()
 
 
 def answers_to(function: ast.AST, *, called: bool) -> bool:

@@ -17,14 +17,16 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name, text_of
-from hangdoc.model.asked import answers_to, asked_by
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
+from hangdoc.model.asked import answers_to, asked_by, is_constant
 from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
+_CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp)
 _DEEPEST = 3
 """Functions that ask each other, followed this far; chosen by hand."""
 _MOST = 3
@@ -55,13 +57,17 @@ def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp) and node.lineno == line:
             yield node.test
+        elif isinstance(node, ast.Match) and any(case.pattern.lineno == line for case in node.cases):
+            yield node.subject
         elif isinstance(node, ast.Assign) and node.lineno == line and isinstance(node.value, ast.Call):
             yield node.value  # what a call's argument is set by
         elif isinstance(node, ast.For) and node.lineno == line and isinstance(node.iter, ast.Call):
             yield _unwrapped(node.iter)
-        elif isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
-            given = (*node.value.args, *(each.value for each in node.value.keywords))
-            yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
+        elif isinstance(node, ast.Expr | ast.Assign | ast.Return) and holds(node, line):
+            yield from _tests_within(node.value, line)
+            if isinstance(node, ast.Expr) and node.lineno == line and isinstance(node.value, ast.Call):
+                given = (*node.value.args, *(each.value for each in node.value.keywords))
+                yield from (each for each in given if isinstance(each, ast.Call))  # what a function is given
 
 
 def _unwrapped(items: ast.expr) -> ast.expr:
@@ -69,6 +75,21 @@ def _unwrapped(items: ast.expr) -> ast.expr:
     while isinstance(items, ast.Call) and last_name(items.func) in names("wraps_items") and items.args:
         items = items.args[0]
     return items
+
+
+def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
+    """The tests of `ready() and sync()` and of `[sync(x) for x in xs if x.ready()]`, which have no statement of their
+    own."""
+    nodes = list(ast.walk(value)) if value is not None else []
+    tests = [t for node in nodes for t in (getattr(node, "test", None), *getattr(node, "ifs", ())) if t is not None]
+    within = {part for test in tests for part in ast.walk(test)}
+    for node in nodes:
+        if node in within:
+            continue
+        if isinstance(node, ast.BoolOp) and node.lineno == line and isinstance(node.values[-1], ast.Call):
+            yield node.values[0] if len(node.values) == 2 else ast.BoolOp(node.op, node.values[:-1])
+        elif isinstance(node, ast.comprehension) and len(node.ifs) == 1 and node.ifs[0].lineno == line:
+            yield node.ifs[0]
 
 
 def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
@@ -110,7 +131,7 @@ def _deciding_names(test: ast.expr) -> Iterator[str]:
         yield test.id
     elif isinstance(test, ast.UnaryOp):
         yield from _deciding_names(test.operand)
-    elif isinstance(test, ast.Compare) and all(isinstance(each, ast.Constant) for each in test.comparators):
+    elif isinstance(test, ast.Compare) and all(map(is_constant, test.comparators)):
         yield from _deciding_names(test.left)
     elif isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
         yield from _deciding_names(test.func.value)  # `found.numel()`
@@ -163,9 +184,22 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
         if node.value is not None:
             inner = _of_tests(sources, function, [node.value], deep - 1) if deep > 1 else []
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
+            if not inner and _is_truth(function, node.value):
+                tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
             if isinstance(node.value, ast.Call) and not inner:
                 handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
     return tests or handed_on
+
+
+def _is_truth(function: ast.AST, value: ast.expr) -> bool:
+    """True for `return self.writes` of a function that also returns True or False, and for a flag of the rank: it
+    answers by what was decided elsewhere."""
+    if not isinstance(value, ast.Attribute):
+        return False
+    given = [node.value for node in ast.walk(function) if isinstance(node, ast.Return)]
+    return is_rank_name(value.attr) or any(
+        isinstance(each, ast.Constant) and each.value in (True, False) for each in given
+    )
 
 
 def _tests_around(
@@ -184,9 +218,14 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
         if len(changed) > 1:
             return _tests_around(file, function, changed)
         made = next(iter(set_to.values()), None)
-        if made is not None and any(isinstance(part, _TESTS) for part in ast.walk(made)):
+        if made is not None and _tests_something(made):
             return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]
         return []
-    if any(isinstance(part, _TESTS) for part in ast.walk(value)):
+    if _tests_something(value):
         return [Condition(f"return {text_of(value)}", file, value.lineno)]
     return []
+
+
+def _tests_something(value: ast.expr) -> bool:
+    """True for an expression with a test in it that makes no container of the items that pass it."""
+    return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in ast.walk(value))

@@ -98,10 +98,23 @@ def ends_alike(tree: ast.AST, line: int) -> bool:
     call = loop.iter if loop is not None else None
     if isinstance(call, ast.Tuple | ast.List):
         return not any(isinstance(each, ast.Starred) for each in call.elts)
-    if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in names("model_part"):
+    if call is not None and _is_over_model(tree, line, call):
         return True
     fixed = isinstance(call, ast.Call) and dotted(call.func) in ("range", "itertools.count", "count")
     return fixed and isinstance(call, ast.Call) and all(isinstance(a, ast.Constant) for a in call.args)
+
+
+def _is_over_model(tree: ast.AST, line: int, source: ast.expr) -> bool:
+    """True for the parts of a model, which are the same on every rank: `model.parameters()`, what an optimizer holds of
+    them, and for `group[…]` in a loop over that."""
+    while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
+        source = source.args[0]
+    if isinstance(source, ast.Subscript) and isinstance(source.value, ast.Name):
+        around = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno < line and holds(n, line)]
+        return any(dotted(n.target) == source.value.id and _is_over_model(tree, n.lineno, n.iter) for n in around)
+    part = source.func if isinstance(source, ast.Call) else source
+    name = part.attr if isinstance(part, ast.Attribute) else ""
+    return name in names("model_part" if isinstance(source, ast.Call) else "optimizer_part")
 
 
 def counts_to_a_bound(tree: ast.AST, line: int) -> tuple[str, ...] | None:

@@ -128,3 +128,87 @@ def test_functions_that_ask_each_other_come_to_an_end() -> None:
         return not even(n - 1)
     """
     assert len(told(program, 2)["even"]) <= 3
+
+
+def test_who_hands_on_a_flag_answers_by_it() -> None:
+    program = """
+    def fit(self, step):
+        if not self.due(step):
+            return
+    def due(self, step):
+        if step % self.every:
+            return False
+        return self.writes
+    """
+    assert told(program, 2) == {"due": [(5, "if step % self.every:"), (7, "return self.writes")]}
+
+
+def test_who_hands_on_what_is_no_flag_tells_nothing() -> None:
+    program = """
+    def fit(self):
+        if self.model() is None:
+            return
+    def model(self):
+        return self.net
+    """
+    assert told(program, 2) == {}
+
+
+def test_match_asks_as_an_if_does() -> None:
+    program = """
+    def fit(self):
+        match self.plan(loss):
+            case Action.SAVE:
+                save()
+    def plan(self, loss):
+        if loss < self.best:
+            return Action.SAVE
+        return Action.NOTHING
+    """
+    assert told(program, 3) == {"plan": [(6, "if loss < self.best:")]}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "path = self.is_best and self.write()",
+        "return self.is_best and self.write()",
+        "[self.write(x) for x in xs if self.is_best]",
+        "if any(x.is_best for x in xs): pass",
+        "if self.is_best is Answer.YES: pass",
+    ],
+)
+def test_tests_within_an_expression_ask(line: str) -> None:
+    program = f"""
+    def fit(self):
+        {line}
+    class Store:
+        @property
+        def is_best(self): return self.loss <= min(self.losses)
+    """
+    assert told(program, 2) == {"is_best": [(5, "return self.loss <= min(self.losses)")]}
+
+
+@pytest.mark.parametrize("line", ["x = f() if self.is_best and self.ready() else 0", "a = self.is_best and b and c()"])
+def test_one_of_several_operands_is_not_said_to_decide(line: str) -> None:
+    program = f"""
+    def fit(self):
+        {line}
+    class Store:
+        @property
+        def is_best(self): return self.loss <= min(self.losses)
+    """
+    assert told(program, 2) == {}
+
+
+def test_a_container_of_what_passes_a_test_is_none_itself() -> None:
+    program = """
+    def fit(self):
+        if self.select() is None:
+            return
+    def select(self):
+        if not self.rows:
+            return None
+        return {k: v for k, v in self.rows if v > 3}
+    """
+    assert told(program, 2) == {"select": [(5, "if not self.rows:")]}

@@ -356,6 +356,10 @@ def test_the_ways_out_of_a_loop():
         ("for i in range(n):", False, 0),
         ("for i in itertools.count():", True, 0),
         ("for i in loader:", False, 0),
+        ("for p in model.parameters():", True, 0),
+        ("for i, p in enumerate(model.parameters()):", True, 0),
+        ("for group in optimizer.param_groups:", True, 0),
+        ("for p in self.batches():", False, 0),
         ("while True:", True, 0),
         ("while i < 8:", False, 0),
     ],
@@ -364,6 +368,12 @@ def test_loops_that_go_on_equally_long_everywhere(loop, alike, rounds):
     tree = ast.parse(f"{loop}\n    pass")
     assert ends_alike(tree, 1) is alike
     assert fixed_rounds(tree, 1) == rounds
+
+
+def test_what_an_optimizer_holds_is_alike_everywhere():
+    held = ast.parse("for group in self.param_groups:\n    for p in group['params']:\n        pass")
+    other = ast.parse("for group in self.shards():\n    for p in group['params']:\n        pass")
+    assert ends_alike(held, 2) and not ends_alike(other, 2)
 
 
 @pytest.mark.parametrize(
