@@ -8,6 +8,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.prepared import prepared_at
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -266,7 +267,8 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
     alike: set[Condition] = set()
-    for frame in user_stack(stack):
+    prepared = prepared_at(case.sources, stack)
+    for frame in (*prepared, *user_stack(stack)):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
@@ -275,7 +277,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
         mine = [cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
         alike |= {cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
-        if loops:
+        if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
             # What goes alike in each round decides nothing, where anything else is on the way.
