@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
@@ -17,6 +19,7 @@ from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
+from hangdoc.model.asked import answers_to
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -300,8 +303,20 @@ def _is_settled(case: Case, guard: Guard, file: str) -> bool:
     if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
         return False
     last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
+    return len(last) == len(guard.names) and _stay_as_made(case, last, file)
+
+
+def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
+    """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
     trees = [tree for _, tree in case.sources.trees(file)]
-    return len(last) == len(guard.names) and not any(sets_attribute(tree, name) for tree in trees for name in last)
+    asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
+    parts = [part for function in asked for statement in function.body for part in ast.walk(statement)]
+    by = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    return not (
+        any(isinstance(part, ast.Call) for part in parts)
+        or any(sets_attribute(tree, name) for tree in trees for name in attributes | by)
+        or any(answers_to(function, called=False) for name in by for _, function in case.sources.functions(name))
+    )
 
 
 def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
@@ -313,10 +328,8 @@ def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool
         return False
     if any(name in loop.rounds for loop in loops for name in guard.names):
         return all("." not in name for name in guard.names)
-    trees = [tree for _, tree in case.sources.trees(file)]
     last = {name.rpartition(".")[2] for name in guard.names}
-    dotted = all(name.startswith("self.") for name in guard.names)
-    return dotted and not any(sets_attribute(tree, name) for tree in trees for name in last)
+    return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
 
 
 def _ended_at(case: Case, stack: Stack) -> Condition | None:
