@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from hangdoc.diagnosis.condition.taken import filled_by
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, text_of
@@ -36,6 +37,8 @@ class Answer:
 
     function: str
     tests: tuple[Condition, ...]
+    queue: str = ""
+    """The queue that it fills under these conditions, where the item tested was taken from it."""
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:
@@ -47,7 +50,8 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
     if tree is None:
         return []
     here = enclosing_function(tree, line)
-    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST)
+    filled = [Answer(each.function, each.under, each.queue) for each in filled_by(sources, file, line)]
+    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST) + filled
 
 
 def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
