@@ -10,7 +10,7 @@ from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
-from hangdoc.diagnosis.condition.answers import answers
+from hangdoc.diagnosis.condition.answers import Answer, answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
@@ -164,8 +164,14 @@ def answers_to_conditions(case: Case, said: Message) -> Message:
     cited = list(conditions_in(said))[:_MOST_ASKING]
     found = dict.fromkeys(answer for each in cited for answer in answers(case.sources, each.file, each.line))
     # A test that is cited already is no news.
-    told = [(answer.function, [test for test in answer.tests if test not in cited]) for answer in found]
-    return Joined([[f"{name}() is decided by ", Joined(tests, " and ")] for name, tests in told if tests])
+    told = [(answer, [test for test in answer.tests if test not in cited]) for answer in found]
+    return Joined([[_subject(answer), " is decided by ", Joined(tests, " and ")] for answer, tests in told if tests])
+
+
+def _subject(answer: Answer) -> str:
+    if answer.queue:
+        return f"what {answer.function}() puts into {answer.queue}"
+    return f"{answer.function}()"
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:

@@ -27,6 +27,7 @@ from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.origin import set_at, word_for
 from hangdoc.diagnosis.condition.round_or_loop import never_called_there
+from hangdoc.diagnosis.condition.taken import filled_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit
@@ -183,6 +184,8 @@ def _doubt_about_condition(case: Case, blame: Blame[Diverged], first: BranchPoin
     """What else fits where a condition was found that both sides came to, and took differently."""
     if first.doubt:
         return first.doubt
+    if filled_by(case.sources, first.file, first.guard.line):
+        return "what was put into the queue decides how many rounds there are"
     if has_namesakes(case, first):
         return "which method the others ran was not seen"
     if _comes_before_a_loop(first, blame.found.branch_points):
@@ -322,6 +325,10 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
         return f"give the loop the same items on every rank, and let all ranks agree on `{condition}`"
     if point.guard.kind == "decorator" and not point.rank_like:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
+    filled = filled_by(case.sources, point.file, point.guard.line)
+    if filled:
+        queue = filled[0].queue
+        return f"put the same items into {queue} on every rank: agree on what is left out (all_reduce the flag)"
     if point.rank_like:
         return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
     if may_run_another(case, blame.found.branch_point):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import signal
 from itertools import takewhile
@@ -26,14 +27,16 @@ from hangdoc.diagnosis.explanation import (
     OutsideWait,
     Refused,
 )
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.guards import guards
-from hangdoc.diagnosis.source.queries import returns
+from hangdoc.diagnosis.source.queries import leaves_for_good
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function
 from hangdoc.diagnosis.state.activity import exit_text
 from hangdoc.diagnosis.state.endings import origin, own_words
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Does, Message, Ranks, joined, sentence
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot
 from hangdoc.model.wording import name_duration
 
@@ -246,7 +249,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     failed = rank.exit is not None and (rank.exit.exception or rank.exit.status)
     raised, last = _raised_at(case, rank.rank), _last_place(case, rank.rank)
     where: Message = at(raised) or ([" after ", last] if last else "")
-    early = _early_return(case, blame) if not failed and not last else None
+    early = _early_end(case, blame) if not failed else None
     return Finding(
         "HD401",
         sentence(
@@ -256,7 +259,7 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
         joined(
             what_decided(case, blame) or _how_it_ended(case, rank, raised, last),
             "" if last or raised else _never_joined(case),
-            [early, " returns before the line where the others wait"] if early is not None else "",
+            [early, " ends it before the line where the others wait"] if early is not None else "",
         ),
         "mend the failure of that rank; the others only wait for it"
         if failed
@@ -265,23 +268,48 @@ def exited(case: Case, blame: Blame[Explanation]) -> Finding | None:
     )
 
 
-def _early_return(case: Case, blame: Blame[Explanation]) -> Condition | None:
-    """The only condition under which a rank returns from the functions that all others are in; None where there are
-    several, or the calls that ranks made say more.
+def _early_end(case: Case, blame: Blame[Explanation]) -> Condition | None:
+    """The only condition under which a rank returns from the functions that all others are in, or ends its process
+    there; None where there are several.
 
-    Example: `if not mine: ⏎ return` in the loop of run(), in which the others poll.
+    Example: `if not mine: ⏎ return` in the loop of run(), in which the others poll. Of ranks whose calls were seen, it
+    lies between the last call that the ended rank made and the line where the others wait.
     """
     ways = [tuple(reversed(user_stack(case.activities[rank].stack))) for rank in others_of(case, blame)]
-    if case.programs or blame.diverged is not None:
+    if blame.diverged is not None and blame.diverged.branch_points:
         return None
+    last: Stack | None = None
+    if case.programs:
+        program = case.programs.get(blame.culprits[0])
+        last = program.tokens[-1].stack if program is not None and program.tokens else ()
+        ways.append(tuple(reversed(user_stack(last))))
     shared = takewhile(lambda frames: all(same_function(frames[0], each) for each in frames), zip(*ways, strict=False))
     found = {}
-    for frame, *_ in shared:
+    for frame, *more in shared:
         tree = case.sources.function(frame.file, frame.line)
-        for guard in guards(tree, frame.line) if tree is not None else ():
-            if tree is not None and guard.kind == "return" and returns(tree, guard.line):
+        if tree is None:
+            continue
+        around = guards(tree, frame.line)
+        since = more[-1].line if last is not None and not any(g.kind == "loop" for g in around) else 0
+        for guard in around:
+            if guard.kind == "return" and guard.line > since and leaves_for_good(tree, guard.line):
                 found[frame.file, guard.line] = cited(guard, frame.file)
-    return next(iter(found.values())) if len(found) == 1 else None
+    early = next(iter(found.values())) if len(found) == 1 else None
+    return early if early is not None and not _may_end_elsewhere(case, early) else None
+
+
+def _may_end_elsewhere(case: Case, early: Condition) -> bool:
+    """True if another function of the program ends the process, too: which of them did is not known. What the module
+    itself ends with, as `sys.exit(main())`, is none of them."""
+    tree = case.sources.function(early.file, early.line)
+    here = enclosing_function(tree, early.line) if tree is not None else None
+    ends = (call for name in names("exits_process") for call in case.sources.user_calls(name.rpartition(".")[2]))
+    return any(
+        dotted(end.call.func) in names("exits_process")
+        and isinstance(end.function, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (end.file, end.function.lineno) != (early.file, getattr(here, "lineno", 0))
+        for end in ends
+    )
 
 
 def _where_the_others_are(case: Case, others: tuple[int, ...], *, ended_early: bool) -> Message:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+
 from hangdoc.diagnosis.blame.message_blame import MissingPartner, is_from_anyone, messages_sent
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.prepared import prepared_at
 from hangdoc.diagnosis.condition.way_to_message import way_to_message
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
@@ -17,6 +20,7 @@ from hangdoc.diagnosis.messages.stray import UnequalSizes
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, jumps_further_in
 from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.diagnosis.source.queries import sets_attribute
+from hangdoc.model.asked import answers_to
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Verb, joined, sentence
@@ -271,7 +275,8 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
     the rank got past the message. The two nearest to it, and the first two."""
     on_the_way: list[Condition] = []
     alike: set[Condition] = set()
-    for frame in user_stack(stack):
+    prepared = prepared_at(case.sources, stack)
+    for frame in (*prepared, *user_stack(stack)):
         tree = case.sources.function(frame.file, frame.line)
         found = guards(tree, frame.line) if tree is not None else []
         loops = [g for g in found if g.kind == "loop"]
@@ -280,7 +285,7 @@ def ways_past(case: Case, stack: Stack) -> tuple[list[Condition], list[Condition
         mine = [cited(g, frame.file) for g in inner if _may_differ(g) and not _is_settled(case, g, frame.file)]
         alike |= {cited(g, frame.file) for g in inner if _goes_alike(case, g, loops, frame.file)}
         on_the_way = [each for each in mine if each not in on_the_way] + on_the_way
-        if loops:
+        if loops and (frame not in prepared or (on_the_way and frame == prepared[-1])):
             out = ways_out(tree, loops[-1].line) if tree is not None else []
             left = [each for line, text in out if (each := Condition(text, frame.file, line)) not in on_the_way]
             # What goes alike in each round decides nothing, where anything else is on the way.
@@ -303,8 +308,20 @@ def _is_settled(case: Case, guard: Guard, file: str) -> bool:
     if "(" in guard.condition or not guard.names or not all(name.startswith("self.") for name in guard.names):
         return False
     last = {name.rpartition(".")[2] for name in guard.names if name.count(".") == 1}
+    return len(last) == len(guard.names) and _stay_as_made(case, last, file)
+
+
+def _stay_as_made(case: Case, attributes: set[str], file: str) -> bool:
+    """True if no function but `__init__` sets one of the attributes; of a property, those that it answers by."""
     trees = [tree for _, tree in case.sources.trees(file)]
-    return len(last) == len(guard.names) and not any(sets_attribute(tree, name) for tree in trees for name in last)
+    asked = [f for name in attributes for _, f in case.sources.functions(name) if answers_to(f, called=False)]
+    parts = [part for function in asked for statement in function.body for part in ast.walk(statement)]
+    by = {part.attr for part in parts if isinstance(part, ast.Attribute)}
+    return not (
+        any(isinstance(part, ast.Call) for part in parts)
+        or any(sets_attribute(tree, name) for tree in trees for name in attributes | by)
+        or any(answers_to(function, called=False) for name in by for _, function in case.sources.functions(name))
+    )
 
 
 def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool:
@@ -316,10 +333,8 @@ def _goes_alike(case: Case, guard: Guard, loops: list[Guard], file: str) -> bool
         return False
     if any(name in loop.rounds for loop in loops for name in guard.names):
         return all("." not in name for name in guard.names)
-    trees = [tree for _, tree in case.sources.trees(file)]
     last = {name.rpartition(".")[2] for name in guard.names}
-    dotted = all(name.startswith("self.") for name in guard.names)
-    return dotted and not any(sets_attribute(tree, name) for tree in trees for name in last)
+    return all(name.startswith("self.") for name in guard.names) and _stay_as_made(case, last, file)
 
 
 def _ended_at(case: Case, stack: Stack) -> Condition | None:

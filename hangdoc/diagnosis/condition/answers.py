@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.taken import filled_by
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -39,6 +40,8 @@ class Answer:
 
     function: str
     tests: tuple[Condition, ...]
+    queue: str = ""
+    """The queue that it fills under these conditions, where the item tested was taken from it."""
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:
@@ -50,7 +53,8 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
     if tree is None:
         return []
     here = enclosing_function(tree, line)
-    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST)
+    filled = [Answer(each.function, each.under, each.queue) for each in filled_by(sources, file, line)]
+    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST) + filled
 
 
 def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
@@ -174,7 +178,8 @@ def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tup
 
 
 def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> list[Condition]:
-    """The tests by which the function answers; what it returns of another's where it has none."""
+    """The tests by which the function answers; where it has none, what it returns of another's, or of what passes a
+    filter: `return [n for n in names if 'train' in n]` may be empty."""
     tests: list[Condition] = []
     handed_on: list[Condition] = []
     for node in ast.walk(function):
@@ -186,7 +191,7 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
             if not inner and _is_truth(function, node.value):
                 tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
-            if isinstance(node.value, ast.Call) and not inner:
+            if (isinstance(node.value, ast.Call) and not inner) or _filters(node.value):
                 handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
     return tests or handed_on
 
@@ -224,6 +229,10 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
     if _tests_something(value):
         return [Condition(f"return {text_of(value)}", file, value.lineno)]
     return []
+
+
+def _filters(value: ast.expr) -> bool:
+    return any(part.ifs for part in getattr(value, "generators", ()))
 
 
 def _tests_something(value: ast.expr) -> bool:

@@ -166,9 +166,14 @@ def raises(tree: ast.AST, line: int) -> bool:
     return _ends_in(tree, line, ast.Raise)
 
 
-def returns(tree: ast.AST, line: int) -> bool:
-    """True if the `if` at that line ends in a `return`."""
-    return _ends_in(tree, line, ast.Return)
+def leaves_for_good(tree: ast.AST, line: int) -> bool:
+    """True if the `if` at that line ends in a `return`, or in an exit of the process."""
+    ifs = (node for node in ast.walk(tree) if isinstance(node, ast.If) and node.lineno == line)
+    return _ends_in(tree, line, ast.Return) or any(
+        isinstance(call, ast.Call) and dotted(call.func) in names("exits_process")
+        for node in ifs
+        for call in ast.walk(node.body[-1])
+    )
 
 
 def _ends_in(tree: ast.AST, line: int, jump: type[ast.stmt]) -> bool:
