@@ -100,7 +100,7 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             _dropped(dropped),
             _counted_from(counting) if counting is not None else "",
         ),
-        [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
+        [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
         doubt,
         dropped[0] if dropped else None,
     )
@@ -314,6 +314,17 @@ def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: Count
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
     count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
     return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
+
+
+def _fix_left_out(dropped: list[Condition]) -> str:
+    """'' where nothing is known to leave items out."""
+    if not dropped:
+        return ""
+    text = dropped[0].source.removeprefix("if ").removesuffix(":")
+    return (
+        f"give every rank the same number of items after `{text}` (agree on the count before the loop, or let all stop "
+        "with the first that has none left: all_reduce a flag in every round)"
+    )
 
 
 def _fix_skip(skip: BranchPoint) -> str:
