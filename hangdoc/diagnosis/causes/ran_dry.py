@@ -44,7 +44,10 @@ def ran_dry(case: Case, blame: Blame[Diverged]) -> Finding | None:
             where_they_wait(case, others),
         ),
         joined(
-            [handler, [" ended the loop on ", Ranks(culprits), " and not on ", Ranks(others)], call_counts(case, blame)],
+            [
+                [handler, " ended the loop on ", Ranks(culprits), " and not on ", Ranks(others)],
+                call_counts(case, blame),
+            ],
             [Joined(asked, " or "), " had nothing left there"] if asked else "",
         ),
         "give every rank the same number of items (agree on the count before the loop), or let all ranks agree on when "
