@@ -28,11 +28,24 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     if tree is None or at is None:
         return []
     found = _left_out_of(sources, loop.file, tree, at.iter, loop.guard.line)
-    if found or isinstance(at.iter, ast.GeneratorExp | ast.ListComp):
+    over = _unwrapped(tree, at.iter, loop.guard.line)
+    known = isinstance(over, ast.Call) and any(True for _ in sources.user_functions(last_name(over.func)))
+    if found or known or isinstance(over, ast.GeneratorExp | ast.ListComp):
         return found
     made = list(sources.user_functions("__iter__"))
     found, ends = _around_yields(*made[0]) if len(made) == 1 else ([], [])
     return found or ends
+
+
+def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:
+    """What is gone over, without `enumerate` and the like: `stream` of `for i, x in enumerate(stream)`, or what that
+    was set to."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(over, ast.Call) and over.args and last_name(over.func) in names("hands_items_on"):
+            over = over.args[0]
+        elif isinstance(over, ast.Name):
+            over = _last_set(tree, over.id, line) or over
+    return over
 
 
 def _left_out_of(
