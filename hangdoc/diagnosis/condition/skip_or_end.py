@@ -39,8 +39,10 @@ def likelier_skips(case: Case, loop: BranchPoint, skips: list[BranchPoint], rank
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     skips = [each for each in skips if each.guard.kind in CONDITIONS and not each.rank_like]
-    if tree is None or loop.own_arm or loop.guarded != 1:
+    if tree is None or loop.own_arm:
         return []
+    if loop.guarded != 1:  # which of the others it was, no count tells
+        return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:_MOST]
     counted = [each for each in skips if skips_counted(case, each, ranks)]
     if counted or ways_out(tree, loop.guard.line):
         return counted[:1]
