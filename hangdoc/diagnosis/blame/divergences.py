@@ -8,7 +8,7 @@ from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
 from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
-from hangdoc.diagnosis.calls.alignment import Alignment, all_repairs, cheapest, crossed_before, repairs, shifted
+from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
 from hangdoc.diagnosis.calls.replay import completes, completing
 from hangdoc.diagnosis.calls.stack_calls import (
@@ -23,7 +23,7 @@ from hangdoc.diagnosis.calls.stack_calls import (
 )
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.stack_comparison import is_past
+from hangdoc.diagnosis.condition.stack_comparison import is_ahead, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed
@@ -182,7 +182,7 @@ def _alternatives_of_stacks(
     history, culprits = chosen.history, chosen.culprits
     found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
     theirs_alone = bool(points) and points[0].rank_like and points[0].guarded == 0
-    if not found and not tied and not theirs_alone:
+    if not found and not tied and not theirs_alone and not _have_not_come_to_it(case, chosen.first):
         found = others_if_rooted(history, culprits)
     of_all = all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
@@ -220,6 +220,13 @@ def _may_be_the_many(case: Case, history: GroupHistory, chosen: Alignment, rest:
     """True if the culprits would not be the minority if the members that were not seen did as they do."""
     hidden = case.hidden & set(history.members)
     return bool(hidden) and len(chosen.culprits) + len(hidden) >= len(rest)
+
+
+def _have_not_come_to_it(case: Case, gap: Gap | None) -> bool:
+    """True if the others are before the culprits' call, and nothing repeats it: they cannot have made it."""
+    if gap is None or gap.mine is None or gap.theirs is None:
+        return False
+    return is_ahead(case.sources, gap.mine.stack, gap.theirs.stack)
 
 
 def _others_passed_it(case: Case, alignment: Alignment) -> bool:

@@ -126,6 +126,8 @@ def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
     point = found.branch_point
     if found.gap.token.op == END or found.gap.theirs is None or (point is not None and _is_telling(point)):
         return ""
+    if code == "HD102" and point is not None and is_left_by_exception(point):
+        return ""  # that exception is what it says: nothing was left to go over
     left = _left(case, Blame(found, blame.culprits), found.gap)
     skips = next((p.guard for p in found.branch_points if _is_skipping_handler(p)), None)
     if not left and skips is not None:

@@ -6,21 +6,24 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import calls_in_loop, compared
+from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.loop_counts import fell_out
 from hangdoc.diagnosis.condition.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.skip_or_end import likelier_skips, skips_counted
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
-from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, joined, sentence
+from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 
 
 @cause("HD102", explains=Diverged, order=168)
 def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: the culprits made a call of the loop fewer, and a condition on the way to it tells why."""
     loop, gap = blame.found.branch_point, blame.found.gap
-    if gap is None or loop is None or not loop.uneven or loop.guarded != 1:
+    if gap is None or loop is None or not loop.uneven:
         return None
     culprits, others = blame.culprits, others_of(case, blame)
+    if loop.guarded != 1:
+        return _one_of_the_others(case, blame, loop) if blame.alternatives else None
     skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
     if not skips or fell_out(case, loop, culprits, gap.mine):
         return None
@@ -44,6 +47,44 @@ def round_left_out(case: Case, blame: Blame[Diverged]) -> Finding | None:
             "" if counted else ["or ", cited(loop.guard, loop.file), " ended earlier on ", Ranks(culprits)],
         ),
         f"let all ranks agree on {agree} in every round (all_reduce the flag), or make the call in every round; "
+        "if no round was skipped, give every rank the same number of iterations",
+        "a loop that ended early and a round without the call look the same",
+        Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
+    )
+
+
+def _one_of_the_others(case: Case, blame: Blame[Diverged], loop: BranchPoint) -> Finding | None:
+    """HD102 where the culprits are in the loop and any of the others may be to blame as well: it skipped a round.
+
+    Example: stacks alone show rank 1 in the broadcast of a loop that the others are past, and these leave a broadcast
+    before all have it.
+    """
+    culprits, others = blame.culprits, others_of(case, blame)
+    skips = likelier_skips(case, loop, skips_of(case.sources, blame.found.branch_points), (culprits, others))
+    if not skips:
+        return None
+    at = cited(loop.guard, loop.file)
+    condition = skips[0].guard.condition.removeprefix("if ").removesuffix(":")
+    return Finding(
+        "HD102",
+        sentence(
+            [
+                [
+                    Ranks(culprits),
+                    " ",
+                    Verb(culprits, "goes", "go"),
+                    " on in the loop (",
+                    Place(loop.file, loop.guard.line),
+                ],
+                [") that ", Ranks(others), " ", Verb(others, "has", "have"), " left"],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [Joined([cited(skip.guard, skip.file) for skip in skips], " or "), " keeps a round of it from the call"],
+            ["one of ", Ranks(others), " may have skipped it there, or ", at, " ended there in an earlier round"],
+        ),
+        f"let all ranks agree on `{condition}` in every round (all_reduce the flag), or make the call in every round; "
         "if no round was skipped, give every rank the same number of iterations",
         "a loop that ended early and a round without the call look the same",
         Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),

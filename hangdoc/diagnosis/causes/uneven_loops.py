@@ -13,6 +13,7 @@ from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
+from hangdoc.diagnosis.condition.counting_loop import CountingLoop, counting_loop
 from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loop_exit import is_after_loop
@@ -82,19 +83,24 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
         doubt = _ITS_ITERATOR
     if not doubt and way_out_of(case, loop) is not None and not surely_left(case, loop, (left, inside)):
         doubt = _ITS_BOUND
+    counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
     return Finding(
         "HD102",
         sentence(
             [
-                [Ranks(culprits), " ", _how_it_differs(culprits, early, other)],
+                [Ranks(culprits), " ", _how_it_differs(culprits, early, other, counting)],
                 [" (", Place(loop.file, loop.guard.line), ")"],
             ],
             where_they_wait(case, others),
         ),
         joined(
-            [_ended(loop, left, inside), compared(counts), _counters(case, loop)], other.why, out, _dropped(dropped)
+            [_ended(loop, left, inside), compared(counts), _counters(case, loop)],
+            other.why,
+            out,
+            _dropped(dropped),
+            _counted_from(counting) if counting is not None else "",
         ),
-        [_fix_rounds(loop, bool(out), is_implicit(gap.token.stack)), other.fix],
+        [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
         doubt,
         dropped[0] if dropped else None,
     )
@@ -197,7 +203,13 @@ def _calls_of_others(case: Case, gap: Gap, others: tuple[int, ...]) -> list[Toke
     return list({f.call.site: f.call for f in fronts if f is not None and f.call is not None}.values())
 
 
-def _how_it_differs(culprits: tuple[int, ...], early: bool, other: RoundWithoutCall) -> Message:
+def _how_it_differs(
+    culprits: tuple[int, ...], early: bool, other: RoundWithoutCall, counting: CountingLoop | None
+) -> Message:
+    more = set(counting.left.values()) if counting is not None and not early else set()
+    if len(more) == 1 and more != {0}:
+        rounds = more.pop() + 1
+        return [Verb(culprits, "has", "have"), f" {rounds} more rounds of the loop to go"]
     if not early:
         return [Verb(culprits, "runs", "run"), " the loop once more"]
     if other.quiet:
@@ -261,6 +273,17 @@ def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) ->
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
+def _counted_from(counting: CountingLoop) -> Message:
+    """'it counts from `self.step` (self.step = 28 on rank 3): `self.step = state["step"]` (train.py:9) sets where it
+    begins, by a function that goes on after `except OSError:` (train.py:20)'."""
+    seen: list[Message] = [[f"{name} = ", Values(per_rank)] for name, per_rank in counting.seen]
+    return [
+        [f"it counts from `{counting.start}`", [" (", Joined(seen), ")"] if seen else ""],
+        [": ", Joined(list(counting.set_at), " and "), " sets where it begins"] if counting.set_at else "",
+        [", by a function that goes on after ", Joined(list(counting.handlers), " and ")] if counting.handlers else "",
+    ]
+
+
 def _counters(case: Case, loop: BranchPoint) -> Message:
     """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
     counts = counter_values(loop, case.values)
@@ -279,7 +302,10 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
+def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: CountingLoop | None) -> str:
+    if counting is not None:
+        both = [f"`{each}`" for each in (counting.start, counting.bound) if each]
+        return f"let all ranks agree on {' and '.join(both)} before the loop (broadcast it, or all_reduce the minimum)"
     if loop.own_arm:
         return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
@@ -288,6 +314,17 @@ def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool) -> str:
     join = ", or wrap the loop in `torch.distributed.algorithms.Join`" if by_library else ""
     count = "give every rank the same number of iterations (agree on the count first; for batches of data: "
     return f"{stop + ', or ' if left else ''}{count}DistributedSampler(drop_last=True)){join}"
+
+
+def _fix_left_out(dropped: list[Condition]) -> str:
+    """'' where nothing is known to leave items out."""
+    if not dropped:
+        return ""
+    text = dropped[0].source.removeprefix("if ").removesuffix(":")
+    return (
+        f"give every rank the same number of items after `{text}` (agree on the count before the loop, or let all stop "
+        "with the first that has none left: all_reduce a flag in every round)"
+    )
 
 
 def _fix_skip(skip: BranchPoint) -> str:

@@ -55,7 +55,7 @@ from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import fork
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
-from hangdoc.diagnosis.source.queries import set_after
+from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import SideRanks, Values, equals_rank, sides_differ
 from hangdoc.model.kinds import ActivityKind
@@ -342,7 +342,7 @@ def _scored_loop(
     Not so for a `while` with a way out: who leaves it there has counted the round that the other side begins.
     """
     tree = sources.function(frame.file, frame.line)
-    later = set_after(tree, guard, frame.line) if tree is not None else set()
+    later = set_after(tree, guard, frame.line) | set_in_some_rounds(tree, guard) if tree is not None else set()
     counting = (name for name in guard.counters if name not in later)
     counters = [sides_differ(values.of(frame.file, frame.function, name), ranks) for name in counting]
     counts_differ = any(counters)

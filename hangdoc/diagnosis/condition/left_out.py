@@ -6,7 +6,7 @@ import ast
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards, way_out_guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, last_name, names_in, text_of
 from hangdoc.model.message import Condition
@@ -28,10 +28,24 @@ def items_left_out(sources: Sources, loop: BranchPoint) -> list[Condition]:
     if tree is None or at is None:
         return []
     found = _left_out_of(sources, loop.file, tree, at.iter, loop.guard.line)
-    if found or isinstance(at.iter, ast.GeneratorExp | ast.ListComp):
+    over = _unwrapped(tree, at.iter, loop.guard.line)
+    known = isinstance(over, ast.Call) and any(True for _ in sources.user_functions(last_name(over.func)))
+    if found or known or isinstance(over, ast.GeneratorExp | ast.ListComp):
         return found
     made = list(sources.user_functions("__iter__"))
-    return _around_yields(*made[0]) if len(made) == 1 else []
+    found, ends = _around_yields(*made[0]) if len(made) == 1 else ([], [])
+    return found or ends
+
+
+def _unwrapped(tree: ast.AST, over: ast.expr, line: int) -> ast.expr:
+    """What is gone over, without `enumerate` and the like: `stream` of `for i, x in enumerate(stream)`, or what that
+    was set to."""
+    for _ in range(_MOST_STEPS):
+        if isinstance(over, ast.Call) and over.args and last_name(over.func) in names("hands_items_on"):
+            over = over.args[0]
+        elif isinstance(over, ast.Name):
+            over = _last_set(tree, over.id, line) or over
+    return over
 
 
 def _left_out_of(
@@ -57,20 +71,26 @@ def _left_out_of(
     if len(made) != 1:
         return []
     where, function = made[0]
-    found = _around_yields(where, function)
+    found, ends = _around_yields(where, function)
     returned = next((n.value for n in reversed(function.body) if isinstance(n, ast.Return)), None)
-    inner = [returned] if returned is not None else []
-    inner += [*over.args, *_gone_over(function)] if not found else []
+    inner = [*over.args, *([returned] if returned is not None else []), *_asked_by(sources, function)]
     further = (_left_out_of(sources, where, function, each, 1 << 30, steps - 1) for each in inner)
-    return found or next(filter(None, further), [])
+    return found or next(filter(None, further), ends)
 
 
-def _gone_over(function: ast.FunctionDef) -> list[ast.expr]:
-    """What a generator goes over to make its items."""
-    around = [
-        n for n in ast.walk(function) if isinstance(n, ast.For) and any(isinstance(e, ast.Yield) for e in ast.walk(n))
+def _asked_by(sources: Sources, function: ast.FunctionDef) -> list[ast.expr]:
+    """The generators of the program that a generator takes its items from."""
+    if not any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(function)):
+        return []
+    calls = [node for node in ast.walk(function) if isinstance(node, ast.Call) and last_name(node.func)]
+    made = ((call, list(sources.user_functions(last_name(call.func)))) for call in calls)
+    return [
+        call
+        for call, found in made
+        if len(found) == 1
+        and found[0][1] is not function
+        and any(isinstance(node, ast.Yield | ast.YieldFrom) for node in ast.walk(found[0][1]))
     ]
-    return [node.iter for node in around] + [n.value for n in ast.walk(function) if isinstance(n, ast.YieldFrom)]
 
 
 def _last_set(tree: ast.AST, name: str, line: int) -> ast.expr | None:
@@ -85,20 +105,25 @@ def _last_set(tree: ast.AST, name: str, line: int) -> ast.expr | None:
     return max(found, key=lambda value: value.lineno, default=None)
 
 
-def _around_yields(file: str, function: ast.FunctionDef) -> list[Condition]:
-    """The conditions in the loops of a generator that its items have to pass, but for those on the rank."""
+def _around_yields(file: str, function: ast.FunctionDef) -> tuple[list[Condition], list[Condition]]:
+    """The conditions in the loops of a generator that its items have to pass, but for those on the rank; and those that
+    end it."""
     found: dict[Condition, None] = {}
+    ends: dict[Condition, None] = {}
     loops = [node for node in ast.walk(function) if isinstance(node, LOOPS)]
+    ways_out = {guard.place for loop in loops for guard in way_out_guards(function, loop.lineno)}
     for node in ast.walk(function):
         if not isinstance(node, ast.Yield):
             continue
         for guard in guards(function, node.lineno):
             inside = any(each.lineno < guard.line <= (each.end_lineno or 0) for each in loops)
-            if _is_full(function, guard):
+            if not inside or guard.kind not in CONDITIONS or any(map(is_rank_name, guard.names)):
                 continue
-            if inside and guard.kind in CONDITIONS and not any(is_rank_name(name) for name in guard.names):
+            if guard.place in ways_out:
+                ends[Condition(guard.condition, file, guard.line)] = None
+            elif not _is_full(function, guard):
                 found[Condition(guard.condition, file, guard.line)] = None
-    return list(found)
+    return list(found), list(ends)
 
 
 def _is_full(function: ast.AST, guard: Guard) -> bool:

@@ -35,7 +35,7 @@ from hangdoc.diagnosis.source.loops import (
     last_of_range,
     ways_out,
 )
-from hangdoc.diagnosis.source.queries import set_after
+from hangdoc.diagnosis.source.queries import set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.syntax import names_in
 from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.process import Frame, Stack
@@ -98,8 +98,10 @@ def _was_further(case: Case, loop: BranchPoint, inside: tuple[int, ...], left: t
     """True if the loop's counters show the ranks that left as far as, or further than, those inside."""
     tree = case.sources.function(loop.file, loop.line)
     later = set_after(tree, loop.guard, loop.line) if tree is not None else set()
-    counted = _counted(case, loop, tuple(name for name in loop.guard.counters if name not in later), inside, left)
-    beyond = _counted(case, loop, tuple(later), inside, left)
+    seldom = set_in_some_rounds(tree, loop.guard) if tree is not None else set()
+    steady = tuple(name for name in loop.guard.counters if name not in later | seldom)
+    counted = _counted(case, loop, steady, inside, left)
+    beyond = _counted(case, loop, tuple(later - seldom), inside, left)
     return bool(counted or beyond) and (
         all(min(there) >= max(here) for here, there in counted)
         and all(min(there) > max(here) for here, there in beyond)
@@ -314,16 +316,26 @@ def fell_out(case: Case, loop: BranchPoint, left: tuple[int, ...], token: Token 
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is None or not goes_round_alike(case, loop):
         return False
-    programs, counts = _programs(case, left), []
-    for program in programs:
-        tokens = _until_left(program.tokens, token, loop)
-        # Libraries now and then make a call of their own besides the one of each round.
-        often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
-        counts.append(runs(tokens, loop, often[0][0] if often else None))
-    rounds = fixed_rounds(tree, loop.guard.line) if all(map(_is_complete, programs)) else 0
-    # Executions with nothing in between look like one.
-    cut = [each[-1] < each[-2] if len(each) > 1 else bool(rounds and sum(each) % rounds) for each in counts]
-    return bool(cut) and all(cut)
+    programs = _programs(case, left)
+    return bool(programs) and all(_was_cut(loop, fixed_rounds(tree, loop.guard.line), each, token) for each in programs)
+
+
+def _was_cut(loop: BranchPoint, rounds: int, program: RankProgram, token: Token | None) -> bool:
+    """True if the rank's last execution of a loop of equal rounds (``rounds``, 0 where their number is not fixed) made
+    fewer calls than the one before.
+
+    Executions with nothing in between look like one: then their calls come in turns, as fixed rounds or sizes that
+    repeat show, and only a turn that is not whole was cut. Example: turns of 2 calls, [10, 6] → False, [10, 5] → True.
+    """
+    tokens = _until_left(program.tokens, token, loop)
+    # Libraries now and then make a call of their own besides the one of each round.
+    often = Counter(t.site for t in tokens if is_inside(t, loop)).most_common(1)
+    counts = runs(tokens, loop, often[0][0] if often else None)
+    sizes = [t.sizes for t in tokens if is_inside(t, loop) and t.site == often[0][0]] if often else []
+    if len(counts) < 2:
+        return bool(rounds and _is_complete(program) and sum(counts) % rounds)
+    turn = period(sizes)
+    return counts[-1] < counts[-2] and not (turn > 1 and len(set(sizes[:turn])) > 1 and not counts[-1] % turn)
 
 
 def _handles_what_it_raised(case: Case, loop: BranchPoint, rank: int) -> bool:

@@ -39,11 +39,14 @@ def likelier_skips(case: Case, loop: BranchPoint, skips: list[BranchPoint], rank
     """
     tree = case.sources.function(loop.file, loop.guard.line)
     skips = [each for each in skips if each.guard.kind in CONDITIONS and not each.rank_like]
-    if tree is None or loop.own_arm or loop.guarded != 1:
+    if tree is None or loop.own_arm:
         return []
+    if loop.guarded != 1:  # which of the others it was, no count tells
+        return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:_MOST]
     counted = [each for each in skips if skips_counted(case, each, ranks)]
     if counted or ways_out(tree, loop.guard.line):
         return counted[:1]
+    skips = [each for each in skips if not _never_skipped(case, each, ranks)]
     return [each for each in skips if _goes_by_items(case.sources, tree, loop, each)][:_MOST]
 
 
@@ -53,14 +56,23 @@ def skips_counted(case: Case, skip: BranchPoint, ranks: SideRanks) -> dict[str, 
 
     Example: as above → {'self.skipped': {0: '0', 1: '1', 2: '0'}}.
     """
-    found = {}
+    return {n: shown for n, shown, (low, high) in _counts(case, skip, ranks) if low > high}
+
+
+def _never_skipped(case: Case, skip: BranchPoint, ranks: SideRanks) -> bool:
+    """True if such numbers are seen, and show that side 0 was not in that arm more often than the others."""
+    counts = [low > high for _, _, (low, high) in _counts(case, skip, ranks)]
+    return bool(counts) and not any(counts)
+
+
+def _counts(case: Case, skip: BranchPoint, ranks: SideRanks) -> Iterator[tuple[str, dict[int, str], tuple[int, int]]]:
+    """(name, rank → value, (the least of side 0, the most of side 1)) of each number that the arm which skips adds
+    to."""
     for added in dict.fromkeys(_added_to(case.sources, skip)):
         for name, per_rank in case.values.named(added):
             fewer, others = ([per_rank.get(rank, "") for rank in side] for side in ranks)
-            known = fewer and others and all(value.isdecimal() for value in (*fewer, *others))
-            if known and min(map(int, fewer)) > max(map(int, others)):
-                found[name] = per_rank
-    return found
+            if fewer and others and all(value.isdecimal() for value in (*fewer, *others)):
+                yield name, per_rank, (min(map(int, fewer)), max(map(int, others)))
 
 
 def _added_to(sources: Sources, skip: BranchPoint) -> Iterator[str]:

@@ -48,6 +48,24 @@ def is_past(sources: Sources, stack: Stack, other: Stack) -> str | None:
     return "perhaps" if loops[0] & loops[1] else "certainly"
 
 
+def is_ahead(sources: Sources, stack: Stack, other: Stack) -> bool:
+    """True if ``stack`` is certainly past ``other``, and nothing repeats what they share: ``other`` has not come to it.
+
+    Example: main:9, after the loop at main:3, and main:4 → step:1 in that loop → True.
+    """
+    if is_past(sources, stack, other) != "certainly":
+        return False
+    shared = fork(stack, other)
+    callers = shared.mine[: shared.common]
+    callees = callees_of(stack)
+    return all(
+        sources.function(frame.file, frame.line) is not None
+        and not _is_called_by_library(stack, frame)
+        and not any(guard.kind == "loop" for guard in guards_of(sources, frame, callees))
+        for frame in callers
+    )
+
+
 def common_rounds(sources: Sources, stack: Stack, other: Stack) -> list[tuple[str, str, str]]:
     """(file, function, name that counts the rounds) of the loops that both are in; [] where nothing counts the
     innermost of them.

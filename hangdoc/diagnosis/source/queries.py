@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import UnionType
 
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.guards import Guard
+from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.syntax import (
     FUNCTIONS,
     dotted,
@@ -229,16 +229,26 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
 
 
 def set_after(tree: ast.AST, guard: Guard, line: int) -> set[str]:
-    """The counters of a `while` that its body sets only after the line: a side that left at the loop's test has the
-    same count there as one that is at the line, in the round that the first did not begin.
+    """The counters of a loop that its body sets only after the line: a side that left at the loop's header has the same
+    count there as one that is at the line, in the round that the first did not begin.
 
     Example: of `while go(): ⏎ sync() ⏎ step += 1`, line 2 → {'step'}.
     """
-    if not guard.condition.startswith("while "):
-        return set()
     first, last = guard.span
     places = {name: [at for at in assignments(tree, name) if first <= at <= last] for name in guard.counters}
     return {name for name, lines in places.items() if lines and min(lines) > line}
+
+
+def set_in_some_rounds(tree: ast.AST, loop: Guard) -> set[str]:
+    """The counters of a loop that its body sets under a condition: they count no rounds. Example: of `for x in xs: ⏎ if
+    bad(x): ⏎ skipped += 1` → {'skipped'}."""
+    first, last = loop.span
+    places = {name: [at for at in assignments(tree, name) if first < at <= last] for name in loop.counters}
+    return {
+        name
+        for name, lines in places.items()
+        if any(g.kind in ("if", "match") and g.line > first for line in lines for g in guards(tree, line))
+    }
 
 
 def assignments_beside(tree: ast.AST, line: int, name: str) -> list[int]:

@@ -13,7 +13,7 @@ from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
 from hangdoc.diagnosis.condition.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
-from hangdoc.diagnosis.source.queries import contexts_around, set_after
+from hangdoc.diagnosis.source.queries import contexts_around, set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.values import Values
 from hangdoc.model.journal import Attribute, Journal
@@ -185,3 +185,58 @@ def test_what_makes_an_iterator_leave_items_out() -> None:
         point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
         found[name] = [each.source for each in items_left_out(sources, point)]
     assert found == {"source": ["if self.short(i):"], "pairs": [], "kept": ["if x.good()"]}
+
+
+def test_what_iterators_that_are_made_of_one_another_leave_out() -> None:
+    sources, at = source("""
+    class Shard:
+        def long_enough(self):
+            for row in self.rows:
+                if len(row) < self.shortest:
+                    continue
+                yield row
+        def packs(self):
+            rows = []
+            for row in self.long_enough():
+                rows.append(row)
+                if len(rows) == self.size:
+                    yield rows
+        def some(self):
+            return itertools.takewhile(self.allows, self.rows)
+        def full(self):
+            while True:
+                rows = self.read()
+                if not rows:
+                    return
+                yield rows
+    def epoch(shard):
+        for x in enumerate(shard.packs()):  # packs
+            dist.all_reduce(x)
+        for x in shard.some():  # some
+            dist.all_reduce(x)
+        for x in shard.full():  # full
+            dist.all_reduce(x)
+        for x in tqdm(filter(None, shard.rows)):  # filter
+            dist.all_reduce(x)
+    """)
+    found = {}
+    for name in ("packs", "some", "full", "filter"):
+        tree = sources.function("/job/train.py", at[name])
+        assert tree is not None
+        loop = next(g for g in guards(tree, at[name] + 1) if g.kind == "loop")
+        point = BranchPoint(loop, "/job/train.py", "epoch", at[name] + 1, 1, 0.0)
+        found[name] = [each.source for each in items_left_out(sources, point)]
+    assert found == {
+        "packs": ["if len(row) < self.shortest:"],
+        "some": ["itertools.takewhile(self.allows, self.rows)"],
+        "full": ["if not rows:"],
+        "filter": ["filter(None, shard.rows)"],
+    }
+
+
+def test_counters_that_some_rounds_alone_set() -> None:
+    tree = ast.parse(
+        "def f():\n    for x in xs:\n        if bad(x):\n            skipped += 1\n        n += 1\n        sync()"
+    )
+    loop = next(g for g in guards(tree, 6) if g.kind == "loop")
+    assert set_in_some_rounds(tree, loop) == {"skipped"}
