@@ -34,6 +34,7 @@ class ThreadCall:
     op: str
     frame: Frame | None
     """The user's line; None in a thread of a library's."""
+    stack: Stack = ()
 
     @property
     def name(self) -> str:
@@ -80,7 +81,8 @@ def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:
     threads = process.last.threads if process is not None and process.last is not None else ()
     waiting = [t for t in threads if _waits_in_collective(t) and not _has_a_group(t.frames)]
     return {
-        site_of(t.frames): ThreadCall(t.name, _op(t.frames), next(iter(user_stack(t.frames)), None)) for t in waiting
+        site_of(t.frames): ThreadCall(t.name, _op(t.frames), next(iter(user_stack(t.frames)), None), t.frames)
+        for t in waiting
     }
 
 

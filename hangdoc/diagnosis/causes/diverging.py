@@ -287,7 +287,8 @@ def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
     if gap.mine is None or gap.theirs is None:
         return None
-    return other_function(case, gap, (gap.mine.stack, gap.theirs.stack))
+    found = other_function(case, gap, (gap.mine.stack, gap.theirs.stack))
+    return found if found is not None and not found.by_rank else None  # who leads and who follows is meant to differ
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:

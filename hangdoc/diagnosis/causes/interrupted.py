@@ -13,14 +13,15 @@ from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
 from hangdoc.diagnosis.condition.caught import Caught, by_handler, in_exit, is_run_by_library, runs_a_library
 from hangdoc.diagnosis.condition.choice import stack_of
+from hangdoc.diagnosis.condition.divergence_point import is_own
 from hangdoc.diagnosis.condition.loop_counts import fell_out
-from hangdoc.diagnosis.condition.raised import condition_of_raise
+from hangdoc.diagnosis.condition.raised import condition_of_raise, raised_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import lines_of, same_place, user_stack
+from hangdoc.diagnosis.frames.stacks import lines_of, same_function, same_place, user_stack
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.loops import tries_again
@@ -79,6 +80,7 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
     handler = Condition(caught.by.condition, caught.frame.file, caught.by.line)
     shown: list[Message] = [[f"{name} = ", Values(seen)] for name, seen in {**caught.marks, **caught.rounds}.items()]
     said = case.last_words(culprits[0])
+    raised = raised_under(case.sources, caught)
     return Finding(
         "HD103",
         sentence(
@@ -90,12 +92,14 @@ def past_a_handler(case: Case, blame: Blame[Diverged]) -> Finding | None:
         ),
         joined(
             [handler, " led ", Ranks(culprits), " past the collectives that the others still issue"],
-            ["it shows in ", Joined(shown, " and ")] if shown else "no condition was found that leads there",
+            ["it shows in ", Joined(shown, " and ")] if shown else "",
+            ["what it catches is raised under ", Joined(raised, " or ")] if raised else "",
+            "" if shown or raised else "no condition was found that leads there",
             f"it last wrote: {said}" if said else "",
         ),
         _AGREE + "skips",
         "the exception itself was not seen" + ("" if caught.marks or case.programs else _OR_FEWER),
-        decided_at=handler,
+        decided_at=raised[0] if len(raised) == 1 else handler,
     )
 
 
@@ -110,11 +114,14 @@ def _shows(case: Case, gap: Gap, caught: Caught) -> bool:
     """
     if caught.passed:  # what only waits for a call is not where it was made, and nothing was sought around it
         return gap.theirs is not None and not is_awaited(gap.theirs)
-    if not caught.rounds or gap.mine is None or gap.theirs is None:
+    if gap.mine is None or gap.theirs is None:
         return False
     program = case.programs.get(gap.mine.rank)
     before = program.token(gap.mine.order - 1) if program is not None and gap.mine.order > 0 else None
-    return before is None or lines_of(before.site) != lines_of(gap.theirs.site)
+    if is_own(gap):  # their own call always followed the one that they made last, in that block
+        way = user_stack(before.stack) if before is not None else ()
+        return any(same_function(frame, caught.frame) and caught.by.tries(frame.line) for frame in way)
+    return bool(caught.rounds) and (before is None or lines_of(before.site) != lines_of(gap.theirs.site))
 
 
 def perhaps_caught(case: Case, blame: Blame[Explanation], code: str) -> str:
@@ -153,8 +160,9 @@ def _left(case: Case, blame: Blame[Diverged], gap: Gap) -> list[Caught]:
 
 
 def _stacks(case: Case, blame: Blame[Diverged], gap: Gap) -> tuple[Stack, Stack]:
-    """Where the culprits and the others diverged."""
-    return stack_of(case, gap.mine, blame.culprits), stack_of(case, gap.theirs, others_of(case, blame))
+    """Where the culprits and the others diverged; of a call of their own arm, where the culprits made it before."""
+    theirs = gap.token.stack if is_own(gap) else stack_of(case, gap.theirs, others_of(case, blame))
+    return stack_of(case, gap.mine, blame.culprits), theirs
 
 
 @cause("HD103", explains=Diverged, order=180)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.blame.foreign_store import ForeignStore
 from hangdoc.diagnosis.blame.group_creation import LOCAL
 from hangdoc.diagnosis.blame.launcher import WaitingForNodes
@@ -14,19 +12,19 @@ from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.made_groups import made_under_condition
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation, OutsideWait, SeparateMeetings
 from hangdoc.diagnosis.frames.landmarks import Role, below_user, has_role, is_implicit, plain
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
+from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import store_sets
-from hangdoc.diagnosis.source.syntax import holds, last_name
 from hangdoc.diagnosis.state.activity import waits_for_a_key
 from hangdoc.diagnosis.state.store_keys import free_ranks
 from hangdoc.model.kinds import ActivityKind
-from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Verb, joined, sentence
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.message import Does, Joined, Message, Place, Ranks, Verb, joined, sentence
+from hangdoc.model.process import Frame
 
 _OF_ALL = "new_group is a collective of all ranks of the job, also of those that will not be members"
 _CALL_IT_ON_ALL = "call new_group on every rank, in the same order, and use the group only on its members"
@@ -91,7 +89,8 @@ def _made_by_some(
     """HD303 of ``callers`` that make a group in ``token``, and ``missing`` that are elsewhere."""
     frame, maker = token.frame, _maker(token)
     decided = what_decided(case, blame)
-    skipped = _made_under_condition(case, case.activities[missing[0]].stack) if missing and frame is None else None
+    now = case.activities[missing[0]].stack if missing and frame is None else ()
+    skipped = made_under_condition(case.sources, now)
     if skipped is not None and not decided:
         line, condition = skipped
         decided = joined(["of the calls before it, the one at ", line, " depends on ", condition], _OF_ALL)
@@ -109,37 +108,6 @@ def _made_by_some(
         else ["call ", maker, at(frame), " on every rank of the job, with the same arguments"],
         decided_at=skipped[1] if skipped is not None else None,
     )
-
-
-def _made_under_condition(case: Case, now: Stack) -> tuple[Place, Condition] | None:
-    """(line, condition) of the one call of the same function, above the line where a rank makes a group now, that a
-    condition can skip and not the call of now; None where there is none, or more than one.
-
-    Example: of `if self.first: ⏎ new_group(ends) ⏎ new_group()`, at the second call → the first one, and the `if`.
-    """
-    for frame in user_stack(now):
-        tree = case.sources.function(frame.file, frame.line)
-        calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)] if tree is not None else []
-        called = {last_name(call.func) for call in calls if holds(call, frame.line)} & _makers(now)
-        if tree is None:
-            continue
-        around = {guard.place for guard in guards(tree, frame.line)}
-        found: dict[int, Guard] = {}
-        for call in calls:
-            if last_name(call.func) in called and call.lineno < frame.line:
-                own = [g for g in guards(tree, call.lineno) if g.kind in CONDITIONS and g.place not in around]
-                found.update({call.lineno: own[-1]} if own else {})
-        if found:
-            (line, guard), *more = found.items()
-            return (Place(frame.file, line), cited(guard, frame.file)) if not more else None
-    return None
-
-
-def _makers(now: Stack) -> set[str]:
-    """The names under which what runs now may be called to make a group: `append` of `made.append(new_group())` is
-    none. Example: mesh → DeviceMesh.__init__ → new_group → {'mesh', 'DeviceMesh', 'new_group', …}."""
-    classes = {frame.function.rpartition(".")[0].rpartition(".")[2] for frame in now}
-    return {*names("makes_group"), *(plain(frame.function) for frame in now), *classes} - {""}
 
 
 _BY_MEMBERS = (

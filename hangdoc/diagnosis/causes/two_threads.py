@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads
 from hangdoc.diagnosis.calls.history import Token, distinct
-from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import (
     at,
     call_at,
 )
 from hangdoc.diagnosis.causes.registry import cause
+from hangdoc.diagnosis.condition.beside import goes_on_beside
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.explanation import Blame, Diverged
+from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
-from hangdoc.model.message import Joined, Message, Ranks, joined, sentence
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.model.message import Condition, Joined, Message, Ranks, joined, sentence
 
 
 @cause("HD108", explains=Diverged, order=120)
@@ -31,6 +33,8 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
     ]
     if not several or gap.mine.site == gap.theirs.site:
         return None
+    either = [goes_on_beside(case.sources, token.stack) for token in (gap.mine, gap.theirs)]
+    beside = next((each for each in either if each is not None), None)
     # Both sides make both calls, in another order: a call that never comes is another story.
     if not _overtakes(case, gap.mine, gap.theirs) and not _overtakes(case, gap.theirs, gap.mine):
         return None
@@ -42,11 +46,39 @@ def two_threads(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 ["between ranks: ", call_at(gap.mine), " is paired with ", call_at(gap.theirs)],
             ]
         ),
-        _ANY_ORDER,
+        joined(_ANY_ORDER, _decided(beside, blame)),
         _GROUP_OF_ITS_OWN,
-        "" if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs)) else _PERHAPS_IN_TURN,
+        (_OTHERWISE if beside is not None and not _is_passed(case, blame, beside) else "")
+        if any(_waits_in_two_threads(case, t) for t in (gap.mine, gap.theirs))
+        else _PERHAPS_IN_TURN,
+        decided_at=beside,
         reorders=True,
     )
+
+
+_OTHERWISE = "which way each rank's main thread went was not seen"
+
+
+def _is_passed(case: Case, blame: Blame[Explanation], beside: Condition) -> bool:
+    """True if the others' main threads wait under the condition, and the culprits' have gone by."""
+    waiting = {rank for rank in (*blame.culprits, *others_of(case, blame)) if _is_under(case, rank, beside)}
+    return waiting == set(others_of(case, blame))
+
+
+def _is_under(case: Case, rank: int, beside: Condition) -> bool:
+    process = case.ranks[rank].process
+    main = process.last.main if process is not None and process.last is not None else None
+    trees = [(f, case.sources.function(f.file, f.line)) for f in main.frames if f.file == beside.file] if main else []
+    around = [guards(tree, frame.line) for frame, tree in trees if tree is not None]
+    return any((beside.line, beside.source) == guard.place for found in around for guard in found)
+
+
+def _decided(beside: Condition | None, blame: Blame[Explanation]) -> Message:
+    """'`if small:` (save.py:68) decides whether the thread is waited for, and may have gone differently on rank 3'."""
+    if beside is None:
+        return ""
+    differs: Message = [", and may have gone differently on ", Ranks(blame.culprits)]
+    return [beside, " decides whether the main thread goes on beside the other one", differs]
 
 
 @cause("HD108", explains=MixedThreads, order=125)
@@ -56,12 +88,18 @@ def threads_at_once(case: Case, blame: Blame[MixedThreads]) -> Finding:
     ranks, others = Ranks.of(blame.culprits), Ranks(blame.found.others)
     if blame.found.others:
         first, second = blame.found.calls
+        beside = goes_on_beside(case.sources, first.stack)
         waiting: Message = [others, " wait" + ("s" if len(blame.found.others) == 1 else ""), f" in {first.op} alone"]
         return Finding(
             "HD108",
             sentence([["threads of ", ranks, " communicate on one group at once: "], Joined(calls, " and ")], waiting),
-            joined([ranks, f" issued {second.op} while the other thread's {first.op} was still to come"], _ANY_ORDER),
+            joined(
+                [ranks, f" issued {second.op} while the other thread's {first.op} was still to come"],
+                _ANY_ORDER,
+                _decided(beside, blame),
+            ),
             _GROUP_OF_ITS_OWN,
+            decided_at=beside,
         )
     return Finding(
         "HD108",

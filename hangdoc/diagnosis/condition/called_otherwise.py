@@ -19,6 +19,7 @@ from itertools import pairwise
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
+from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -45,6 +46,8 @@ class CalledOtherwise:
     name: str
     chosen: Condition
     is_call: bool
+    by_rank: bool = False
+    """A test of the rank chooses it there: `Leader() if rank == 0 else Follower()`."""
 
 
 def called_otherwise(
@@ -70,7 +73,15 @@ def called_otherwise(
         return None
     name = dotted(chosen_by) or text_of(chosen_by)
     made = _made(sources, tree, caller, chosen_by)
-    return CalledOtherwise(name, made, made.line == caller.line)
+    return CalledOtherwise(name, made, made.line == caller.line, _is_by_rank(sources, made))
+
+
+def _is_by_rank(sources: Sources, chosen: Condition) -> bool:
+    tree = sources.function(chosen.file, chosen.line)
+    tests = (n.test for n in ast.walk(tree) if isinstance(n, ast.IfExp) and n.lineno == chosen.line) if tree else ()
+    around = [g for g in guards(tree, chosen.line) if g.kind == "if"] if tree is not None else []
+    named = [*(name for test in tests for name in names_in(test)), *(name for g in around for name in g.names)]
+    return any(map(is_rank_name, named))
 
 
 def other_function(case: Case, gap: Gap, sides: tuple[Stack, Stack]) -> CalledOtherwise | None:
