@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, stage
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, number_below_user, stage
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
@@ -169,12 +169,21 @@ def others_if_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[t
     """The other ranks, one by one, if the culprits are in a rooted call: members leave it as soon as their part is
     done, so the others may have made it as well, all but one.
 
-    Example: rank 0 waits in gather, ranks 1 and 2 wait in barrier → [(1,), (2,)].
+    Not if the one culprit only waits for what the root sends: had the root or another left the call out, whoever sends
+    to that one would wait in it, too. Example: rank 0 waits in gather, ranks 1 and 2 wait in barrier → [(1,), (2,)].
     """
+    sources = [_source(token) for rank in culprits for token in history.tokens.get(rank, [])]
+    if len(sources) == 1 and sources[0] is not None and sources[0] not in culprits and len(history.tokens) > 2:
+        return []
     ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
     rooted = all(operation(op).rooted for op in ops)
     others = tuple(rank for rank in history.tokens if rank not in culprits)
     return [(rank,) for rank in others] if rooted and len(others) > 1 else []
+
+
+def _source(call: Token) -> int | None:
+    """The rank whose data the call gives the others, as its frame holds it; None where it is none, or not seen."""
+    return number_below_user(call.stack, *names("source_local")) if operation(call.op).rooted else None
 
 
 def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
