@@ -6,7 +6,7 @@ The same alignment works on it. What it cannot show is history, so nothing found
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
@@ -18,7 +18,7 @@ from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind, WaitReason
 from hangdoc.model.operations import operation
 from hangdoc.model.process import Stack
 
@@ -228,6 +228,14 @@ def group_shown(stack: Stack) -> tuple[str, tuple[int, ...]] | None:
             members = members_of(values["group.members"])
             return (values.get("group.name", ""), members) if members else None
     return None
+
+
+def held_up_in_groups(activities: Mapping[int, Activity]) -> bool:
+    """True if a rank is in no call, and the others wait in calls that their frames show to be of several groups: these
+    are no places of one sequence, and whom each waits for tells who holds them up."""
+    calling = [a for a in activities.values() if a.kind == ActivityKind.IN_COLLECTIVE]
+    outside = any(a.kind not in COMMUNICATING for a in activities.values())
+    return outside and len({shown for a in calling if (shown := group_shown(a.stack)) is not None}) > 1
 
 
 def members_of(text: str) -> tuple[int, ...]:
