@@ -12,7 +12,7 @@ import pytest
 
 from hangdoc.capture.read.objects import Objects, open_objects
 
-_PROGRAM = '''
+_PROGRAM = """
 import sys, time, types
 
 class Config:
@@ -52,7 +52,7 @@ if "materialized" in sys.argv:
 sends = [P2POp(isend, 2), P2POp(irecv, 0)]
 print(*(hex(id(each)) for each in (trainer, group, lone, mesh, *sends)), flush=True)
 time.sleep(60)
-'''
+"""
 
 
 @contextmanager
