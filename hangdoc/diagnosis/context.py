@@ -11,7 +11,7 @@ from hangdoc.diagnosis.calls.dump_times import DumpTimes, dump_times
 from hangdoc.diagnosis.calls.events import Events
 from hangdoc.diagnosis.calls.history import GroupHistory, RankProgram, Token, distinct, histories, programs
 from hangdoc.diagnosis.calls.message_pairs import Alone, alone
-from hangdoc.diagnosis.calls.stack_calls import from_stacks, rounds_joined
+from hangdoc.diagnosis.calls.stack_calls import from_stacks, held_up_in_groups, rounds_joined
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.names import names
@@ -133,7 +133,8 @@ class Case:
     def histories(self) -> list[GroupHistory]:
         """The joined histories of all groups."""
         if not self.programs:
-            return [rounds_joined(history, self.sources) for history in from_stacks(self.activities)]
+            standing = [] if held_up_in_groups(self.activities) else from_stacks(self.activities)
+            return [rounds_joined(history, self.sources) for history in standing]
         return histories(self.programs, tuple(sorted(self.ranks)) if self.job.mode == "dump" else ())
 
     @cached_property
@@ -158,7 +159,7 @@ class Case:
         found = {rank: self._in_its_message(activity) for rank, activity in found.items()}
         if any(activity.kind in COMMUNICATING for activity in found.values()):
             found = {rank: self._awaiting(activity) for rank, activity in found.items()}
-        return with_peers(found, self.ranks)
+        return with_peers(found, self.ranks, self.sources)
 
     # Each branch is one of the things that may not have been seen.
     def waiting_for(self, call: Token | None) -> Stack:

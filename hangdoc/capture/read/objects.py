@@ -97,9 +97,10 @@ class Objects(Memory):
         shown = _OBJECT.fullmatch(text)
         if shown is not None:
             self._add_object(name, int(shown[2], 16), shown[1], found, _STEPS)
-        elif text.startswith("[<") and "P2POp at 0x" in text:
-            peers = [self._message(int(each[2], 16)) for each in _OBJECT.finditer(text) if each[1].endswith("P2POp")]
-            found.append(Local(f"{name}.messages", ", ".join(peers[:_MOST_MESSAGES])))
+        elif text.startswith("[<") and "P2POp at 0x" in text and "..." not in text:
+            batch = [each for each in _OBJECT.finditer(text) if each[1].endswith("P2POp")]
+            peers = [self._message(int(each[2], 16)) for each in batch[:_MOST_MESSAGES]]
+            found += [Local(f"{name}.messages", ", ".join(peers))] if peers else []
 
     def _add_object(self, name: str, at: int, kind: str, found: list[Local], steps: int) -> None:
         if self.kind(at) != kind.rpartition(".")[2] or kind in _DEEP:

@@ -36,6 +36,7 @@ _MAX_THREADS = 512
 _MAX_FRAMES = 512
 _MAX_LOCALS = 60
 _MAX_VALUE = 160
+_LONGER = 4
 _MAX_TID = 1 << 22
 _TID_OFFSET = {"x86_64": 720, "aarch64": 208}
 """Of ``tid`` in glibc's ``struct pthread`` (nptl/descr.h, glibc 2.17 to 2.41)."""
@@ -168,7 +169,9 @@ def _dump_moving(
 def _dump_one(
     program: str, pid: int, until: float, keep_strings: bool, attributes: bool
 ) -> tuple[PythonThread, ...] | Unavailable:
-    command = [program, "dump", "--nonblocking", "--json", "--locals", "--full-filenames", "--pid", str(pid)]
+    # Each further --locals shows 128 characters more: a list of objects takes 28 for each.
+    shown = ["--locals"] * (_LONGER if attributes else 1)
+    command = [program, "dump", "--nonblocking", "--json", *shown, "--full-filenames", "--pid", str(pid)]
     if time.monotonic() >= until:
         return _too_late()
     try:

@@ -29,7 +29,7 @@ from hangdoc.diagnosis.blame.how_sure import (
 from hangdoc.diagnosis.blame.inquiry import Decider, Inquiry
 from hangdoc.diagnosis.blame.launcher import StoppedLauncher, stopped_launcher
 from hangdoc.diagnosis.blame.left_lock import LeftLock, left_lock
-from hangdoc.diagnosis.blame.message_blame import odd_message, partner, unseen_partner
+from hangdoc.diagnosis.blame.message_blame import ahead_of_its_message, odd_message, partner, unseen_partner
 from hangdoc.diagnosis.blame.micro_batches import UnevenMicroBatches, uneven_micro_batches
 from hangdoc.diagnosis.blame.missing_request import MissingRequest, missing_request
 from hangdoc.diagnosis.blame.mixed_threads import MixedThreads, mixed_threads
@@ -251,7 +251,7 @@ def stuck_ranks(inquiry: Inquiry) -> Blame[Explanation] | None:
     case = inquiry.case
     if not case.graph.stuck:
         return None
-    deciders = (odd_message, partner, order_across_groups, compare_places, cycle)
+    deciders = (ahead_of_its_message, odd_message, partner, order_across_groups, compare_places, cycle)
     return inquiry.divergence or next(found for decide in deciders if (found := decide(case)) is not None)
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from hangdoc.diagnosis.blame.arguments import missing_partners
 from hangdoc.diagnosis.blame.wait_cycle import would_free_all
 from hangdoc.diagnosis.calls.message_pairs import common_rank, left_without
+from hangdoc.diagnosis.condition.stack_comparison import common_rounds
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -41,6 +42,8 @@ class MissingPartner(Explanation):
     """The message that the culprit left out once."""
     left: LeftLoop | None = None
     """The loop in which the culprit passed its messages, and which it has left."""
+    ahead: bool = False
+    """The culprit has gone on to a later round than the one that waits for it."""
 
 
 def partner(case: Case) -> Blame[MissingPartner] | None:
@@ -59,7 +62,7 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
-            if not case.programs and not others and len(waiting) > 1:
+            if not _has_history(case) and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
@@ -192,6 +195,40 @@ def messages_sent(case: Case, rank: int, peer: int) -> int:
     journal = case.ranks[rank].journal
     sends = journal.point_to_points if journal is not None else ()
     return sum(message_way(message.op) == "send" and message.peer == peer for message in sends)
+
+
+def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
+    """The one rank that has gone on to a later round of a loop, where another waits for a message of it in the round
+    before; None where histories tell more.
+
+    Example: ranks 0 to 2 wait for gradients in round 4 of `for step in range(steps):`, rank 2 for those of rank 3,
+    which waits for its first input in round 5 → rank 3.
+    """
+    ahead: dict[int, int] = {}
+    for rank, activity in case.activities.items() if not _has_history(case) else ():
+        peer = activity.peer
+        if activity.kind in MESSAGES and peer in case.activities and peer is not None:
+            rounds = _rounds(case, rank, peer)
+            ahead |= {peer: rank} if rounds is not None and rounds[1] > rounds[0] else {}
+    if len(ahead) != 1:
+        return None
+    ((peer, waiter),) = ahead.items()
+    sure = f"rank {peer} is a round further than rank {waiter}, which waits for its message"
+    found = MissingPartner(ahead=True)
+    return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
+
+
+def _has_history(case: Case) -> bool:
+    return any(rank.journal is not None for rank in case.ranks.values())
+
+
+def _rounds(case: Case, *pair: int) -> tuple[list[int], list[int]] | None:
+    """The counts of the loops that both ranks are in, the outermost first; None where one is not seen, or is none."""
+    names = common_rounds(case.sources, *(case.activities[rank].stack for rank in pair))
+    counts = [[case.values.of(*each).get(rank, "") for each in names] for rank in pair]
+    if not names or not all(count.isdecimal() for each in counts for count in each):
+        return None
+    return list(map(int, counts[0])), list(map(int, counts[1]))
 
 
 def unseen_partner(case: Case) -> Blame[MissingPartner] | None:

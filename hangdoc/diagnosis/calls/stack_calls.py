@@ -6,19 +6,19 @@ The same alignment works on it. What it cannot show is history, so nothing found
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import GroupHistory, Token
-from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, stage
+from hangdoc.diagnosis.frames.landmarks import below_user, is_distributed, is_implicit, number_below_user, stage
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, site_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.diagnosis import Activity
-from hangdoc.model.kinds import ActivityKind, WaitReason
+from hangdoc.model.kinds import COMMUNICATING, ActivityKind, WaitReason
 from hangdoc.model.operations import operation
 from hangdoc.model.process import Stack
 
@@ -169,12 +169,21 @@ def others_if_rooted(history: GroupHistory, culprits: tuple[int, ...]) -> list[t
     """The other ranks, one by one, if the culprits are in a rooted call: members leave it as soon as their part is
     done, so the others may have made it as well, all but one.
 
-    Example: rank 0 waits in gather, ranks 1 and 2 wait in barrier → [(1,), (2,)].
+    Not if the one culprit only waits for what the root sends: had the root or another left the call out, whoever sends
+    to that one would wait in it, too. Example: rank 0 waits in gather, ranks 1 and 2 wait in barrier → [(1,), (2,)].
     """
+    sources = [_source(token) for rank in culprits for token in history.tokens.get(rank, [])]
+    if len(sources) == 1 and sources[0] is not None and sources[0] not in culprits and len(history.tokens) > 2:
+        return []
     ops = [token.op for rank in culprits for token in history.tokens.get(rank, [])]
     rooted = all(operation(op).rooted for op in ops)
     others = tuple(rank for rank in history.tokens if rank not in culprits)
     return [(rank,) for rank in others] if rooted and len(others) > 1 else []
+
+
+def _source(call: Token) -> int | None:
+    """The rank whose data the call gives the others, as its frame holds it; None where it is none, or not seen."""
+    return number_below_user(call.stack, *names("source_local")) if operation(call.op).rooted else None
 
 
 def others_if_unnamed(history: GroupHistory, culprits: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -219,6 +228,14 @@ def group_shown(stack: Stack) -> tuple[str, tuple[int, ...]] | None:
             members = members_of(values["group.members"])
             return (values.get("group.name", ""), members) if members else None
     return None
+
+
+def held_up_in_groups(activities: Mapping[int, Activity]) -> bool:
+    """True if a rank is in no call, and the others wait in calls that their frames show to be of several groups: these
+    are no places of one sequence, and whom each waits for tells who holds them up."""
+    calling = [a for a in activities.values() if a.kind == ActivityKind.IN_COLLECTIVE]
+    outside = any(a.kind not in COMMUNICATING for a in activities.values())
+    return outside and len({shown for a in calling if (shown := group_shown(a.stack)) is not None}) > 1
 
 
 def members_of(text: str) -> tuple[int, ...]:

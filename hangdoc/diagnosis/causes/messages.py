@@ -11,7 +11,7 @@ from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
 from hangdoc.diagnosis.condition.prepared import prepared_at
-from hangdoc.diagnosis.condition.way_to_message import way_to_message
+from hangdoc.diagnosis.condition.way_to_message import jumps_past, way_to_message
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.stacks import user_stack
@@ -163,7 +163,7 @@ def missing_partner(case: Case, blame: Blame[MissingPartner]) -> Finding | None:
         + (f" (rank {peer} issues {fewer} fewer)" if fewer > 0 else ""),
         decided_at=_ended_at(case, last[1])
         if blame.found.left is not None and last is not None
-        else next(iter(way_to_message(case, peer)), None),
+        else next(iter(_by_stacks(case, blame.found, first, peer)), None),
     )
 
 
@@ -233,12 +233,17 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
         clauses.append([f"its last message with rank {waiter.rank} was the {last[0]} at ", where])
     stack = skipped.stack if skipped is not None else last[1] if last is not None else ()
     clauses += _conditions(case, stack)
-    if parted := way_to_message(case, peer):
+    if parted := _by_stacks(case, found, waiter, peer):
         clauses.append(["whether a rank gets there depends on ", Joined(parted, " and ")])
     if left is not None:
         condition = Condition(left.condition, left.frame.file, left.frame.line)
         clauses.append([Does(left.still, "is", "are"), " still in ", condition, f", which rank {peer} has left"])
     return clauses
+
+
+def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
+    """What may have led the peer past the message, where stacks alone are there to see."""
+    return jumps_past(case, waiter.rank, peer) if found.ahead else way_to_message(case, peer)
 
 
 _AT_REST = frozenset(

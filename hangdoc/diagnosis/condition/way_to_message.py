@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_rank_name
 from hangdoc.diagnosis.condition.candidates import diverging_guards
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
+from hangdoc.diagnosis.source.guards import jumps_further_in
+from hangdoc.diagnosis.source.syntax import enclosing_function
 from hangdoc.model.kinds import MESSAGES
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Stack
@@ -25,12 +27,30 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     `exchange()`, which begins with `if not self.wet: return`, and rank 2 is in the all_reduce after it → that `if`.
     """
     waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
-    if case.programs or len(waiting) < 2:
+    if len(waiting) < 2 or any(rank.journal is not None for rank in case.ranks.values()):
         return []
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))
     mine = [p for p in points if p.guarded == 1 and not (p.of_library or p.rank_like or _waits_only(case, stack, p))]
     return list(dict.fromkeys(Condition(p.guard.condition, p.file, p.guard.line) for p in mine))[:_MOST]
+
+
+def jumps_past(case: Case, waiter: int, peer: int) -> list[Condition]:
+    """The conditions that leave a function on the waiter's way early, further in than its own block, by which the peer
+    can have left out its message there; the two nearest to the message.
+
+    Example: both call backward() in a loop, the waiter is in `self.recv()` of it, and elsewhere in it is `if last: ⏎ if
+    not valid.any(): return` → the second `if`.
+    """
+    way = fork(case.activities[waiter].stack, case.activities[peer].stack)
+    found: dict[Condition, None] = {}
+    for frame in reversed(way.mine[way.common :]):
+        tree = case.sources.function(frame.file, frame.line)
+        end = getattr(enclosing_function(tree, frame.line), "end_lineno", 0) if tree is not None else 0
+        for guard in jumps_further_in(tree, end, None) if tree is not None and end else ():
+            if guard.names and not any(is_rank_name(name) for name in guard.names):
+                found[Condition(guard.condition, frame.file, guard.line)] = None
+    return list(found)[:_MOST]
 
 
 def _waits_only(case: Case, stack: Stack, point: BranchPoint) -> bool:

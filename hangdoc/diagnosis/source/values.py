@@ -18,12 +18,19 @@ _HIDDEN = re.compile(r"…|\.\.\.|<\w")
 """What a value shows in place of something that was shortened, masked or is no plain value."""
 
 
+_ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)")
+"""An attribute that the code names. Those of a local that it does not name say nothing of its way."""
+
+
 class Values:
     """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
 
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
         self._at: dict[tuple[str, str], dict[int, int]] = {}
+        attributes: dict[str, set[str]] = {}
+        for text in job.sources:
+            attributes.setdefault(text.file, set()).update(_ATTRIBUTE.findall(text.text))
         lines: dict[int, dict[tuple[str, str], int]] = {}
         values: dict[int, list[tuple[tuple[str, str, str], str]]] = {}
         # By identity: thousands of ranks may share their stacks, which live as long as the job.
@@ -37,7 +44,10 @@ class Values:
             for stack in (thread.frames for thread in last.threads if thread.frames) if last else ():
                 if id(stack) not in values:
                     values[id(stack)] = [
-                        ((f.file, plain(f.function), each.name), each.value) for f in stack for each in f.locals
+                        ((f.file, plain(f.function), each.name), each.value)
+                        for f in stack
+                        for each in f.locals
+                        if "." not in each.name or each.name.rpartition(".")[2] in attributes.get(f.file, ())
                     ]
                 self._add(rank.rank, values[id(stack)])
             named = rank.journal.attributes if rank.journal else ()

@@ -1,15 +1,21 @@
 """Whom ranks wait for in messages, by what their frames hold, where no journal tells.
 
-``work.wait()`` shows no peer. The messages of a batch that lie in a frame do: a rank waits for one of them, and those
-that several ranks wait in have a peer in common where one rank left its part out.
+``work.wait()`` shows no peer. The messages of a batch that lie in a frame do, and so do the calls of isend and irecv in
+the function that waits, with the values of its frame: a rank waits for one of them, and those that several ranks wait
+in have a peer in common where one rank left its part out.
 """
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Hashable, Mapping
 from dataclasses import replace
 
+from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.evaluate import value_of
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import MESSAGES, ActivityKind
 from hangdoc.model.process import Stack
@@ -20,10 +26,12 @@ _MESSAGES = ".messages"
 _WAYS = {ActivityKind.SEND: "isend", ActivityKind.RECV: "irecv"}
 
 
-def with_peers(activities: Mapping[int, Activity], ranks: Mapping[int, RankSnapshot]) -> dict[int, Activity]:
+def with_peers(
+    activities: Mapping[int, Activity], ranks: Mapping[int, RankSnapshot], sources: Sources
+) -> dict[int, Activity]:
     """``activities``; those that wait in messages, with the peer that they can only wait for.
 
-    That is the peer of a rank's only message, or the only rank outside of messages that all of them may wait for.
+    That is the peer of each rank's only message, or the only rank outside of messages that all of them may wait for.
     Example: rank 1 waits for one of its messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait
     in a barrier → rank 2.
     """
@@ -33,22 +41,23 @@ def with_peers(activities: Mapping[int, Activity], ranks: Mapping[int, RankSnaps
     owners: set[Hashable] = set()
     possible: dict[int, frozenset[int]] = {}
     for rank in sorted(waiting):
-        peers = _possible(activities[rank], _has_own_native_frames(ranks[rank], owners))
+        peers = _possible(activities[rank], sources, _has_own_native_frames(ranks[rank], owners))
         possible[rank] = peers.intersection(activities)
     common = frozenset.intersection(*possible.values()).difference(waiting)
     found = dict(activities)
+    all_known = all(len(peers) == 1 for peers in possible.values())
     for rank, peers in possible.items():
-        only = peers if len(peers) == 1 else common
+        only = peers if all_known else common
         if activities[rank].peer is None and len(only) == 1:
             found[rank] = replace(activities[rank], peer=next(iter(only)))
     return found
 
 
-def _possible(activity: Activity, way_seen: bool) -> frozenset[int]:
+def _possible(activity: Activity, sources: Sources, way_seen: bool) -> frozenset[int]:
     """The peers that a rank may wait for; empty where nothing tells."""
     if activity.peer is not None:
         return frozenset({activity.peer})
-    messages = _batch(activity.stack)
+    messages = _batch(activity.stack) or _issued(activity.stack, sources)
     way = _WAYS.get(activity.kind) if way_seen else None
     return frozenset(peer for kind, peer in messages if way in (None, kind))
 
@@ -66,6 +75,37 @@ def _batch(stack: Stack) -> set[tuple[str, int]]:
         if found:
             return found
     return set()
+
+
+def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
+    """The same by the calls in the innermost function: ('isend', 2) of `dist.isend(x, (self.rank + 1) % self.world)`.
+
+    Empty where the peer of one of them cannot be told: it may be the one.
+    """
+    frame = next(iter(user_stack(stack)), None)
+    tree = sources.function(frame.file, frame.line) if frame is not None else None
+    if frame is None or tree is None:
+        return set()
+    values = {local.name: local.value for local in frame.locals}
+    found = set()
+    for node in ast.walk(enclosing_function(tree, frame.line)):
+        kind = last_name(node.func) if isinstance(node, ast.Call) else ""
+        if not isinstance(node, ast.Call) or kind not in _WAYS.values():
+            continue
+        named = [each.value for each in node.keywords if each.arg in names("peer_local")]
+        given = named or node.args[1:2]
+        peer = value_of(given[0], values) if len(given) == 1 and not named[1:] else ""
+        if peer == "None":
+            continue  # it has no such neighbor: the call is under a condition
+        if not peer.isdecimal() or len(peer) > 7 or _in_group(node):
+            return set()
+        found.add((kind, int(peer)))
+    return found
+
+
+def _in_group(call: ast.Call) -> bool:
+    """True if the peer is given as a rank of a group."""
+    return any((each.arg or "").startswith("group") for each in call.keywords if each.arg != "group")
 
 
 def _has_own_native_frames(rank: RankSnapshot, owners: set[Hashable]) -> bool:

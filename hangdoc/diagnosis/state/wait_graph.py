@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from hangdoc.diagnosis.calls.history import GroupHistory, GroupKey, Token
+from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.calls.streams import Streams
 from hangdoc.diagnosis.state.activity import own_store_call
 from hangdoc.diagnosis.state.process import descendants
@@ -241,16 +242,23 @@ class _Builder:
         return found
 
     def _by_stack(self, activity: Activity) -> tuple[int, ...]:
-        """The ranks that a rank without a journal waits for; stacks alone do not show which group it is.
+        """The ranks that a rank without a journal waits for; stacks alone seldom show which group it is.
 
-        Living ranks outside of a collective; else ended ones; else ranks that are in a collective at another line.
+        Living ranks outside of a collective; else ended ones; else ranks that are in a collective at another line, or
+        of another group. Where its frame shows the group, they are members of it.
         """
-        key = (activity.text, _place(activity))
+        shown = group_shown(activity.stack)
+        key = (activity.text, _place(activity), shown)
         if key not in self._in_stacks:
-            outside = [r for r, a in self.activities.items() if a.kind != ActivityKind.IN_COLLECTIVE]
-            living = [r for r in outside if self.activities[r].kind not in GONE]
-            others = living or outside or [r for r, a in self.activities.items() if not _same_place(a, activity)]
-            self._in_stacks[key] = tuple(sorted(others))
+            among = {r: a for r, a in self.activities.items() if shown is None or r in shown[1]}
+            outside = [r for r, a in among.items() if a.kind != ActivityKind.IN_COLLECTIVE]
+            living = [r for r in outside if among[r].kind not in GONE]
+            elsewhere = [
+                r
+                for r, a in among.items()
+                if not _same_place(a, activity) or (shown is not None and group_shown(a.stack) not in (shown, None))
+            ]
+            self._in_stacks[key] = tuple(sorted(living or outside or elsewhere))
         return self._in_stacks[key]
 
     def _not_joined(self, rank: int) -> tuple[int, ...]:
