@@ -42,11 +42,12 @@ from hangdoc.diagnosis.frames.library import with_library_frames
 from hangdoc.diagnosis.frames.naming import file_names
 from hangdoc.diagnosis.sides import divergence, repair
 from hangdoc.diagnosis.state.activity import UNSEEN
+from hangdoc.diagnosis.state.nobody_works import nobody_works
 from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
-from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.same_job import MOMENT
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -156,9 +157,13 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
-    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe."""
+    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
+    the store while all ranks wait."""
     if not isinstance(found.found, OutsideWait):
         return False
+    waits = {case.activities[rank].kind for rank in found.culprits}
+    if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
+        return True
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
 
 
