@@ -26,8 +26,16 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
-_ENDING = {"get": ("put", "put_nowait"), "join": ("task_done",), "wait": ("set", "notify", "notify_all")}
-"""Method that waits → those of the same object that end the wait: of queues, events and conditions."""
+_ENDING = {
+    "get": ("put", "put_nowait"),
+    "put": ("get", "get_nowait"),
+    "join": ("task_done",),
+    "wait": ("set", "notify", "notify_all"),
+    "acquire": ("release",),
+}
+"""Method that waits → those of the same object that end the wait: of queues, events, conditions and semaphores."""
+_STARTS = ("Thread", "Process", "Timer", "submit", "create_task", "ensure_future")
+"""What starts a thread, a child or a task; the function that it runs is among the arguments."""
 _ANSWERS = ("recv", "recv_bytes", "get")
 _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 """By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
@@ -83,13 +91,30 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     if len({(at.file, at.line) for at in places}) != 1:
         return ""
     call: Message = [f"`{name}.{ends[places[0]]}()` at ", line_of(places[0]), " would end that wait"]
-    deciding = conditions_of_call(sources, places[0], stack)
-    if any(same_function(places[0], frame) for frame in living):
+    runs = any(same_function(places[0], frame) for frame in living)
+    if runs and method == "put":
+        return ""  # who takes from the queue is there, and waits as well
+    deciding = conditions_of_call(sources, places[0], stack) if method != "put" else []
+    if runs:
         deciding = _without_ways_out(sources, places[0], deciding)
     if deciding:
         return [call, ", and depends on ", Joined(deciding, " and ")]
-    raised = _raised_before(sources, places[0])
-    return [call, "; the exception under ", raised, " leads past it"] if raised is not None else ""
+    raised = _raised_before(sources, places[0], all_round=method == "put")
+    if raised is not None:
+        return [call, "; the exception under ", raised, " leads past it"]
+    started = [] if runs else _started_under(sources, places[0], stack)
+    return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
+
+
+def _started_under(sources: Sources, at: Frame, stack: Stack) -> list[Condition]:
+    """The conditions under which the thread, child or task is started that runs the function around the line."""
+    for each in sources.user_calls(*_STARTS):
+        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
+        given = [part.func if isinstance(part, ast.Call) else part for part in given]
+        if at.function and any(last_name(part) == at.function for part in given):
+            line = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+            return conditions_of_call(sources, line, stack)
+    return []
 
 
 def _set_by_hand(sources: Sources, stack: Stack) -> Message:
@@ -167,16 +192,17 @@ def _arguments(sources: Sources, at: Frame) -> Iterator[str]:
             yield from (text_of(each) for each in node.args[:1])
 
 
-def _raised_before(sources: Sources, at: Frame) -> Condition | None:
-    """The only `if … raise` that is passed before the line is reached, in its round of the loop, unless it is caught
-    on the way; None where there are several or none."""
+def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> Condition | None:
+    """The only `if … raise` that is passed before the line is reached, in its round of the loop (``all_round``: in any
+    part of it), unless it is caught on the way; None where there are several or none."""
     tree = sources.function(at.file, at.line)
     if tree is None:
         return None
     function = enclosing_function(tree, at.line)
     loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
     around = max(loops, key=lambda node: node.lineno, default=function)
-    found = set(_raises(sources, at.file, around, at.line, _DEEPEST))
+    before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
+    found = set(_raises(sources, at.file, around, before, _DEEPEST))
     return next(iter(found)) if len(found) == 1 else None
 
 
