@@ -368,7 +368,7 @@ class Case:
         texts = [each.message for rank in self.job.ranks if rank.exit is not None for each in rank.exit.raised]
         spoken = (line for text in texts for line in text.splitlines())
         written = (line for log in logs if log for line in reversed(log.lines))
-        lines = (line for line in (*spoken, *written) if "enforce fail" in line.lower())
+        lines = (line for line in (*spoken, *written) if any(word in line.lower() for word in names("gloo_refusal")))
         return next(lines, "").strip()
 
     def last_words(self, rank: int) -> str:

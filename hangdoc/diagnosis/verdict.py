@@ -21,6 +21,7 @@ from hangdoc.diagnosis.blame.asking import cannot_be_answered, waits_for_a_perso
 from hangdoc.diagnosis.blame.deciders import blame
 from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
+from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.post_mortem import crashed
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
@@ -29,6 +30,7 @@ from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
+from hangdoc.diagnosis.causes.idle_actors import driver_waits, is_idle_actor
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
@@ -46,7 +48,7 @@ from hangdoc.diagnosis.state.unseen import note_hidden
 from hangdoc.model.catalogue import cause as catalogue_cause
 from hangdoc.model.collector import without_collector
 from hangdoc.model.diagnosis import CulpritProcess, Diagnosis
-from hangdoc.model.kinds import Confidence, Outcome
+from hangdoc.model.kinds import ActivityKind, Confidence, Outcome
 from hangdoc.model.message import Message, Ranks, Sentences, conditions_in, joined, sentence
 from hangdoc.model.same_job import MOMENT
 from hangdoc.model.snapshot import JobSnapshot, RankSnapshot
@@ -156,9 +158,15 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
 
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
-    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe."""
+    """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
+    the store while all ranks wait, a call of a driver that waits."""
     if not isinstance(found.found, OutsideWait):
         return False
+    waits = {case.activities[rank].kind for rank in found.culprits}
+    if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
+        return True
+    if all(is_idle_actor(case.activities[rank].stack) for rank in found.culprits) and driver_waits(case):
+        return True
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-_PREFIX = re.compile(r"(\[[\w.]{1,40}\]:? ?)?(.*)", re.DOTALL)
-"""What torchrun writes before a line: '[default3]:', or torch: '[rank3]: '."""
+_PREFIX = re.compile(r"((?:\[[\w.]{1,40}\]:? ?){0,4})(.*)", re.DOTALL)
+"""What torchrun writes before a line: '[default3]:', and torch: '[rank3]: '; one after the other where both do."""
 _ANNOUNCED = re.compile(r"(Exception in thread|Process) \S.*:$")
 """How Python begins to tell what ended a thread, or a child of multiprocessing."""
 _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt|Timeout)(: .*)?$")
 """The last line of a traceback."""
-_LOGGED = re.compile(r"\bERROR\b|\[Errno -?\d+\]")
+_LOGGED = re.compile(r"\bERROR\b(?!\W{1,4}-?\d)|\[Errno -?\d+\]")
 """What a program writes of an error that it goes on after."""
+_NUMBER = re.compile(r"[^:]*: -?[\d.]+(e-?\d+)?%?$")
+"""'MeanSquaredError: 0.12' and 'KeyError: 3': only after a traceback it is an exception."""
 _MAX_LINE = 400
 
 
@@ -23,17 +25,21 @@ def told_errors(lines: Iterable[str]) -> Iterator[str]:
     Example: 'Exception in thread stats (run):', a traceback and 'KeyError: 3' → 'Exception in thread stats (run):
     KeyError: 3'.
     """
-    announced = ""
+    announced: dict[str, str] = {}
+    """By prefix: ranks that share a file write between each other's lines."""
     for line in (each[:_MAX_LINE] for each in lines):  # a file's lines may be of any length
         found = _PREFIX.match(line)
-        body = found[2] if found is not None else line
-        if not body or body.startswith((" ", "\t", "hangdoc", _TRACEBACK)):
-            continue  # inside of a traceback, or hangdoc's own
-        if _ANNOUNCED.match(body):
-            announced = line
+        prefix, body = (found[1], found[2]) if found is not None else ("", line)
+        if not body or body.startswith("hangdoc"):
             continue
-        if _RAISED.match(body):
-            yield f"{announced} {body}"[:_MAX_LINE] if announced else line
+        if body.startswith((" ", "\t", _TRACEBACK)):  # inside of a traceback
+            announced.setdefault(prefix, "")
+            continue
+        if _ANNOUNCED.match(body):
+            announced[prefix] = line
+            continue
+        before = announced.pop(prefix, None)
+        if _RAISED.match(body) and (before is not None or not _NUMBER.match(body)):
+            yield f"{before} {body}"[:_MAX_LINE] if before else line
         elif _LOGGED.search(body):
             yield line
-        announced = ""

@@ -22,8 +22,8 @@ _SAME_TIME = 2.0
 """Seconds by which a process's two streams may differ and still tell of the same moment. Judgement."""
 _MOST_GENERATIONS = 16
 """How far above a rank its watcher may run: torchrun, a shell and a wrapper or two are between them. Judgement."""
-_TELLING = ("EnforceNotMet", "enforce fail")
-"""gloo's name for a check that failed (torch 2.13): sizes that differ between ranks, most of all."""
+_TELLING = ("EnforceNotMet", "enforce fail", "op.preamble.length <= op.nbytes", "Received data size doesn't match")
+"""gloo's name for a check that failed, and its words for sizes that differ (torch 2.13)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,17 @@ def keys_of_all(inquiry: Inquiry) -> Blame[OutsideWait] | None:
     return Blame(OutsideWait(), tuple(sorted(activities)), confidence=Confidence.LIKELY, sure=sure)
 
 
+def polling_ranks(inquiry: Inquiry) -> Blame[OutsideWait] | None:
+    """Every rank polls at one line for what none of them is on its way to do. After ended ranks, which may have had to
+    do it."""
+    case = inquiry.case
+    lines = {(a.where.file, a.where.line) if a.where is not None else None for a in case.activities.values()}
+    if len(case.activities) < 2 or len(lines) != 1 or not all(polls(case, rank) for rank in case.activities):
+        return None
+    sure = "every rank polls for it, and no source shows which rank was to do it"
+    return Blame(OutsideWait(), tuple(sorted(case.activities)), sure=sure)
+
+
 def separate_meetings(inquiry: Inquiry) -> Blame[SeparateMeetings] | None:
     """Ranks that wait for the others at different addresses. After ended ranks, which need not join."""
     places = meeting_places(inquiry.case)

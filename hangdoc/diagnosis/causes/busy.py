@@ -7,7 +7,8 @@ from dataclasses import replace
 from hangdoc.diagnosis.blame.asking import cannot_be_answered, standard_input
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.outside import OUTSIDE, OutsideWords
-from hangdoc.diagnosis.causes.phrases import at, cited, place, where_they_wait
+from hangdoc.diagnosis.causes.phrases import at, cited, line_of, place, where_they_wait
+from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.queues import fix_for_child, queue_fix
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, own_clauses, state, thread_name
@@ -146,14 +147,18 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     wakes = thread.wakes_in if thread else None
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
+    made, deciding = made_elsewhere(case, asleep[0]) or (None, [])
+    ends: Message = ["whether the rank makes that, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
     return Finding(
         "HD508",
         sentence([Does(asleep, "sleeps or polls", "sleep or poll"), at(first.where)], _waiting(case, blame)),
         joined(
             [sleeps, f" wakes in {wakes:.0f} s" if wakes is not None and wakes >= 1 else ""],
             _polls(case, first) or "if it polls, the condition it waits for has not come",
+            ends if deciding else "",
         ),
         "bound the wait with a deadline and an error, or signal the condition through a collective that all join",
+        decided_at=deciding[-1] if deciding else None,
     )
 
 

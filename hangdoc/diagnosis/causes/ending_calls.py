@@ -8,15 +8,15 @@ thread waits for that end mark for ever.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.phrases import cited, line_of
-from hangdoc.diagnosis.causes.wait_chain import stack_at_the_end
+from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
@@ -26,8 +26,19 @@ from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
 
-_ENDING = {"get": ("put", "put_nowait"), "join": ("task_done",), "wait": ("set", "notify", "notify_all")}
-"""Method that waits → those of the same object that end the wait: of queues, events and conditions."""
+_ENDING = {
+    "get": ("put", "put_nowait"),
+    "put": ("get", "get_nowait"),
+    "join": ("task_done",),
+    "wait": ("set", "notify", "notify_all"),
+    "acquire": ("release",),
+}
+"""Method that waits → those of the same object that end the wait: of queues, events, conditions and semaphores."""
+_STARTS = ("Thread", "Process", "Timer", "submit", "create_task", "ensure_future")
+"""What starts a thread, a child or a task; the function that it runs is among the arguments."""
+_ANSWERS = ("recv", "recv_bytes", "get")
+_ANSWERING = ("send", "send_bytes", "put", "put_nowait")
+"""By which a process receives requests, and by which it answers them: of pipes and queues between processes."""
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
 
@@ -37,7 +48,11 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def what_would_end_it(case: Case, rank: int) -> Message:
     """'`self.queue.put()` at up.py:79 would end that wait; it depends on `if self.failed:` (up.py:76)'; '' where the
     rank's wait is none of these, or nothing decides about the only call that would end it."""
-    found = (ending_condition(case.sources, stack) for stack in _waiting(case, rank))
+    stacks = dict.fromkeys((*_waiting(case, rank), case.activities[rank].stack))
+    living = _living(case, rank)
+    found = [ending_condition(case.sources, stack, living=living) for stack in stacks]
+    child = stack_at_the_end(case, rank)
+    found += [_answer_left_out(case.sources, child)] if child else []
     return next((each for each in found if each), "")
 
 
@@ -52,13 +67,23 @@ def _waiting(case: Case, rank: int) -> list[Stack]:
     return [stack_at_the_end(case, rank) or case.activities[rank].stack]
 
 
-def ending_condition(sources: Sources, stack: Stack, method: str = "") -> Message:
+def _living(case: Case, rank: int) -> list[Frame]:
+    """The user's frames on all stacks of the rank's threads and children."""
+    process = case.ranks[rank].process
+    look = process.last if process is not None else None
+    threads = [thread.frames for thread in look.threads] if look is not None else []
+    return [frame for stack in (*threads, *child_stacks(case, rank)) for frame in user_stack(stack)]
+
+
+def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living: Collection[Frame] = ()) -> Message:
     """What decides whether the wait of ``stack`` is ended. ``method``: the one that waits, where no library's frame
-    shows it."""
+    shows it; ``living``: where the process's threads and children are."""
     own, below = user_stack(stack), below_user(stack)
-    if not method and below and below[-1].file.endswith(names("waits_for_threads_file")):
+    if not method and below and below[-1].file.endswith((*names("waits_for_threads_file"), *names("future_file"))):
         method = plain(below[-1].function)
     name = receiver_of(own[0], method, sources) if own and method in _ENDING else ""
+    if method == "result":
+        return _set_by_hand(sources, stack)
     ends = {at: each for each in _ENDING[method] for at in places_of_methods(name, (each,), sources)} if name else {}
     places = [at for at in ends if (at.file, at.line) != (own[0].file, own[0].line)]
     if method == "get" and name:
@@ -66,11 +91,70 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "") -> Messag
     if len({(at.file, at.line) for at in places}) != 1:
         return ""
     call: Message = [f"`{name}.{ends[places[0]]}()` at ", line_of(places[0]), " would end that wait"]
-    deciding = conditions_of_call(sources, places[0], stack)
+    runs = any(same_function(places[0], frame) for frame in living)
+    if runs and method == "put":
+        return ""  # who takes from the queue is there, and waits as well
+    deciding = conditions_of_call(sources, places[0], stack) if method != "put" else []
+    if runs:
+        deciding = _without_ways_out(sources, places[0], deciding)
     if deciding:
         return [call, ", and depends on ", Joined(deciding, " and ")]
-    raised = _raised_before(sources, places[0])
-    return [call, "; the exception under ", raised, " leads past it"] if raised is not None else ""
+    raised = _raised_before(sources, places[0], all_round=method == "put")
+    if raised is not None:
+        return [call, "; the exception under ", raised, " leads past it"]
+    started = [] if runs else _started_under(sources, places[0], stack)
+    return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
+
+
+def _started_under(sources: Sources, at: Frame, stack: Stack) -> list[Condition]:
+    """The conditions under which the thread, child or task is started that runs the function around the line."""
+    for each in sources.user_calls(*_STARTS):
+        given = [*each.call.args, *(keyword.value for keyword in each.call.keywords)]
+        given = [part.func if isinstance(part, ast.Call) else part for part in given]
+        if at.function and any(last_name(part) == at.function for part in given):
+            line = Frame(each.file, each.call.lineno, getattr(each.function, "name", "<module>"))
+            return conditions_of_call(sources, line, stack)
+    return []
+
+
+def _set_by_hand(sources: Sources, stack: Stack) -> Message:
+    """What decides whether a future that the program makes itself gets its result."""
+    calls = sources.user_calls("set_result")
+    if len(calls) != 1:
+        return ""
+    at = Frame(calls[0].file, calls[0].call.lineno, getattr(calls[0].function, "name", "<module>"))
+    deciding = conditions_of_call(sources, at, stack)
+    call: Message = ["its result is set at ", line_of(at), ", which depends on "]
+    return [call, Joined(deciding, " and ")] if deciding else ""
+
+
+def _answer_left_out(sources: Sources, stack: Stack) -> Message:
+    """What decides whether a process answers what it is sent, where it waits for the next request in a loop.
+
+    Example: `text = pipe.recv() ⏎ if len(text) > limit: ⏎ continue ⏎ pipe.send(tokens(text))`, and the process is at
+    the first line → the `if`.
+    """
+    own, below = user_stack(stack), below_user(stack)
+    receives = below and below[-1].file.endswith(names("process_channel_file")) and plain(below[-1].function)
+    tree = sources.function(own[0].file, own[0].line) if own and receives in _ANSWERS else None
+    loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, own[0].line)] if tree else []
+    if len(loops) != 1:
+        return ""
+    calls = [node for node in ast.walk(loops[0]) if isinstance(node, ast.Call) and last_name(node.func) in _ANSWERING]
+    if len(calls) != 1 or calls[0].lineno <= own[0].line:
+        return ""
+    answer = Frame(own[0].file, calls[0].lineno, own[0].function)
+    deciding = _without_ways_out(sources, answer, conditions_of_call(sources, answer, stack))
+    what: Message = ["it waits for the next request at ", line_of(own[0]), ", and whether it answers one at "]
+    return [what, line_of(answer), " depends on ", Joined(deciding, " and ")] if deciding else ""
+
+
+def _without_ways_out(sources: Sources, at: Frame, conditions: list[Condition]) -> list[Condition]:
+    """The conditions without those that lead out of the function, which somebody is still in."""
+    tree = sources.function(at.file, at.line)
+    ifs = [node for node in ast.walk(tree) if isinstance(node, ast.If)] if tree is not None else []
+    left = {node.lineno for node in ifs if isinstance(node.body[-1], ast.Return | ast.Break)}
+    return [each for each in conditions if each.line not in left]
 
 
 def _end_marks(sources: Sources, waits_at: Frame, places: list[Frame]) -> list[Frame]:
@@ -108,16 +192,17 @@ def _arguments(sources: Sources, at: Frame) -> Iterator[str]:
             yield from (text_of(each) for each in node.args[:1])
 
 
-def _raised_before(sources: Sources, at: Frame) -> Condition | None:
-    """The only `if … raise` that is passed before the line is reached, in its round of the loop, unless it is caught
-    on the way; None where there are several or none."""
+def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> Condition | None:
+    """The only `if … raise` that is passed before the line is reached, in its round of the loop (``all_round``: in any
+    part of it), unless it is caught on the way; None where there are several or none."""
     tree = sources.function(at.file, at.line)
     if tree is None:
         return None
     function = enclosing_function(tree, at.line)
     loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
     around = max(loops, key=lambda node: node.lineno, default=function)
-    found = set(_raises(sources, at.file, around, at.line, _DEEPEST))
+    before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
+    found = set(_raises(sources, at.file, around, before, _DEEPEST))
     return next(iter(found)) if len(found) == 1 else None
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from hangdoc.diagnosis.causes.ending_calls import ending_condition
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import doing, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, OutsideWait
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
+from hangdoc.diagnosis.source.awaits import only_await
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.model.diagnosis import Activity
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Does, Message, Ranks, joined, sentence
+from hangdoc.model.process import Frame
 
 _CODES = {
     "/asyncio/queues.py": "HD505",
@@ -35,12 +38,15 @@ def awaited_in_event_loop(case: Case, blame: Blame[OutsideWait]) -> Finding | No
     """The culprit's event loop has nothing to run: another task, or something outside, was to go on first."""
     activity = case.activities[blame.culprits[0]]
     code = next((code for file, code in _CODES.items() if _library(activity).endswith(file)), "")
-    if activity.kind != ActivityKind.EVENT_LOOP or not code:
+    if activity.kind != ActivityKind.EVENT_LOOP:
         return None
+    if not code:
+        return _suspended(case, blame, activity)
     why: Message = ["no task of ", Ranks(blame.culprits), "'s event loop is ready: what it awaits there does not come"]
     fix: Message = "give it a timeout (asyncio.wait_for), and see why what it waits for does not come"
     if code == "HD505":
-        fix = _fix_of_tasks(case, activity)
+        below = below_user(activity.stack)
+        fix = _fix_of_tasks(case, activity.where, plain(below[-1].function) if below else "")
         why = joined(why, "a task that an exception has ended says nothing until somebody awaits it")
     return Finding(
         code,
@@ -58,10 +64,27 @@ def _library(activity: Activity) -> str:
     return next((f.file for f in reversed(below) if any(f.file.endswith(file) for file in _CODES)), "")
 
 
-def _fix_of_tasks(case: Case, activity: Activity) -> Message:
+def _suspended(case: Case, blame: Blame[OutsideWait], activity: Activity) -> Finding | None:
+    """The same where no source shows the tasks: the program can be suspended in one place alone."""
+    found = only_await(case.sources, activity.where) if activity.where is not None else None
+    if found is None or found[1] not in _ENDING:
+        return None
+    where, method = found
+    why: Message = ["what ", place(activity.where), " runs can be suspended at ", line_of(where), " alone"]
+    ended = ending_condition(case.sources, (where,), method)
+    return Finding(
+        "HD505",
+        sentence(
+            [Does(blame.culprits, "is", "are"), " ", doing(activity), " and waits there for ", line_of(where)],
+            where_they_wait(case, others_of(case, blame)),
+        ),
+        joined(why, "a task that an exception has ended says nothing until somebody awaits it", ended),
+        _fix_of_tasks(case, where, method),
+    )
+
+
+def _fix_of_tasks(case: Case, where: Frame | None, method: str) -> Message:
     """'let no exception end the task at fetch.py:9 decode(), which takes from `rows` …', as far as names are known."""
-    where, below = activity.where, below_user(activity.stack)
-    method = plain(below[-1].function) if below else ""
     name = receiver_of(where, method, case.sources) if where is not None and method in _ENDING else ""
     other = places_of_methods(name, _ENDING[method], case.sources) if name else []
     other = [at for at in other if where is None or (at.file, at.line) != (where.file, where.line)]

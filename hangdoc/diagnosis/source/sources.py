@@ -92,10 +92,11 @@ class Sources:
         """Last name → the calls of it. Made once: many rules ask, and files may be long."""
         if self._calls is None:
             self._calls = {}
-            seen: set[tuple[str, int, int]] = set()
+            seen: set[tuple[str, int, int, int | None, int | None]] = set()
             for file, text in ((file, text) for file, texts in self._by_file.items() for text in texts):
                 for call, function in () if is_library(Frame(file, 0, "")) else _calls(text):
-                    place = file, call.lineno, call.col_offset
+                    # `Thread(target=run).start()` has two calls that begin at one place.
+                    place = file, call.lineno, call.col_offset, call.end_lineno, call.end_col_offset
                     if place not in seen:
                         seen.add(place)
                         tree = _parse(text) or call

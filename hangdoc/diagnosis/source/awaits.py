@@ -1,0 +1,61 @@
+"""Where a coroutine can be suspended: the awaits of what is no function of the user's, by the source alone."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
+from hangdoc.model.process import Frame
+
+_MOST = 64
+"""Coroutines that await each other; chosen by hand."""
+_RUNNERS = ("asyncio.run",)
+_OPAQUE = (ast.AsyncFor, ast.AsyncWith)
+
+
+def only_await(sources: Sources, runs_at: Frame) -> tuple[Frame, str] | None:
+    """(line, method) of the only await of a method at which the program that the line hands to its event loop can be
+    suspended; None where there are several, or not all that it awaits is known.
+
+    Example: `asyncio.run(train(cfg))`, train awaits `pool.collect()`, which awaits `self.queue.join()` and nothing
+    else → the line of that, 'join'.
+    """
+    tree = sources.function(runs_at.file, runs_at.line)
+    calls = (
+        [n for n in ast.walk(tree) if isinstance(n, ast.Call) and holds(n, runs_at.line)] if tree is not None else []
+    )
+    given = [call.args[0] for call in calls if dotted(call.func) in _RUNNERS and call.args]
+    if len(given) != 1 or not isinstance(given[0], ast.Call):
+        return None
+    coroutines: _Coroutines = {}
+    for file, each in sources.user_trees():
+        for node in ast.walk(each):
+            if isinstance(node, ast.AsyncFunctionDef):
+                coroutines.setdefault(node.name, {})[file, node.lineno] = node
+    found = set(_awaits(coroutines, last_name(given[0].func), set()))
+    return next(iter(found)) if len(found) == 1 else None
+
+
+_Coroutines = dict[str, dict[tuple[str, int], ast.AsyncFunctionDef]]
+"""Name → the coroutine functions of that name, by place."""
+
+
+def _awaits(coroutines: _Coroutines, name: str, seen: set[str]) -> Iterator[tuple[Frame, str] | None]:
+    """The awaits of the coroutine of that name and of those that it awaits; None for one that is not known."""
+    functions = coroutines.get(name, {})
+    if len(functions) != 1 or len(seen) > _MOST:
+        yield None
+        return
+    seen.add(name)
+    (file, _), function = next(iter(functions.items()))
+    for node in ast.walk(function):
+        if isinstance(node, _OPAQUE) or (node is not function and isinstance(node, ast.AsyncFunctionDef)):
+            yield None
+        elif isinstance(node, ast.Await):
+            called = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
+            if called in coroutines:
+                yield from _awaits(coroutines, called, seen) if called not in seen else ()
+            else:
+                yield (Frame(file, node.lineno, function.name), called) if called else None

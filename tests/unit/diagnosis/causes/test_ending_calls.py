@@ -1,0 +1,115 @@
+"""Which condition kept the call from being made that would end a wait?"""
+
+from __future__ import annotations
+
+import pytest
+
+from hangdoc.diagnosis.causes.ending_calls import ending_condition
+from hangdoc.diagnosis.source.awaits import only_await
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.model.message import conditions_in
+from hangdoc.model.process import Frame, Stack
+from hangdoc.model.snapshot import SourceText
+
+FILE = "/job/up.py"
+UPLOADER = """\
+class Uploader:
+    def submit(self, path):
+        self.queue.put(path)
+
+    def work(self):
+        while True:
+            path = self.queue.get()
+            if path is None:
+                return
+            self.send(path)
+            self.queue.task_done()
+
+    def send(self, path):
+        if path.size > self.quota:
+            raise OSError(path)
+
+    def start(self):
+        if self.sink.ready:
+            Thread(target=self.work).start()
+
+    def close(self):
+        if self.failed:
+            return
+        self.queue.put(None)
+
+    def flush(self):
+        self.queue.join()
+"""
+
+
+def _sources(text: str) -> Sources:
+    return Sources((SourceText(FILE, "<module>", 1, text),))
+
+
+def _waiting(method: str, line: int, function: str) -> Stack:
+    return Frame("/usr/lib/python3.11/queue.py", 171, f"Queue.{method}"), Frame(FILE, line, function)
+
+
+def _named(stack: Stack, text: str = UPLOADER, living: tuple[Frame, ...] = ()) -> list[str]:
+    return [each.source for each in conditions_in(ending_condition(_sources(text), stack, living=living))]
+
+
+def test_a_consumer_waits_for_its_end_mark() -> None:
+    assert _named(_waiting("get", 7, "work")) == ["if self.failed:"]
+
+
+def test_an_exception_leads_past_the_call() -> None:
+    assert _named(_waiting("join", 27, "flush")) == ["if path is None:"]
+    # A thread that is still in its loop has not returned from it.
+    assert _named(_waiting("join", 27, "flush"), living=(Frame(FILE, 7, "work"),)) == ["if path.size > self.quota:"]
+
+
+def test_a_swallowed_exception_leads_nowhere() -> None:
+    caught = UPLOADER.replace(
+        "            self.send(path)\n",
+        "            try:\n                self.send(path)\n            except OSError:\n                pass\n",
+    )
+    assert _named(_waiting("join", 30, "flush"), caught, living=(Frame(FILE, 7, "work"),)) == []
+
+
+def test_a_full_queue_whose_consumer_was_never_started() -> None:
+    without = UPLOADER.replace("            raise OSError(path)\n", "            log(path)\n")
+    assert _named(_waiting("put", 3, "submit"), without) == ["if self.sink.ready:"]
+    # One that is there just waits as well: what it waits for is another question.
+    assert _named(_waiting("put", 3, "submit"), without, living=(Frame(FILE, 10, "work"),)) == []
+
+
+def test_two_places_that_would_end_it_name_none() -> None:
+    twice = UPLOADER + "\n    def abort(self):\n        if self.dead:\n            self.queue.put(None)\n"
+    assert _named(_waiting("get", 7, "work"), twice) == []
+
+
+ROLLOUT = """\
+async def train(pool):
+    await pool.start()
+    await pool.collect()
+
+async def start(self):
+    self.tasks = [asyncio.create_task(self.worker())]
+
+async def collect(self):
+    await self.queue.join()
+
+async def worker(self):
+    await self.queue.get()
+
+asyncio.run(train(pool))
+"""
+
+
+def test_the_only_place_where_a_program_can_be_suspended() -> None:
+    assert only_await(_sources(ROLLOUT), Frame(FILE, 14, "<module>")) == (Frame(FILE, 9, "collect"), "join")
+
+
+@pytest.mark.parametrize(
+    "other", ["    await self.ready.wait()\n", "    async with self.lock:\n        pass\n", "    await self.future\n"]
+)
+def test_a_second_place_leaves_it_open(other: str) -> None:
+    text = ROLLOUT.replace("    await self.queue.join()\n", "    await self.queue.join()\n" + other)
+    assert only_await(_sources(text), Frame(FILE, text.count("\n"), "<module>")) is None
