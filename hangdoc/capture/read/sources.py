@@ -24,7 +24,7 @@ from hangdoc.model.asked import answers_to, asked_by, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
-from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
+from hangdoc.model.stop_flags import flags, flags_in, functions, leaving_tests, set_at, setters, tests_around
 
 _MAX_FILES = 100
 _MAX_TEXTS = 300
@@ -115,7 +115,7 @@ class Sources:
         below = {file: self._below[file] for file in self._often}
         libraries, _ = self._files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
         answering = self._files.answering(self._texts, list(self._lines), until)
-        return (*libraries, *self._files.setters(list(self._lines), libraries, until), *answering)
+        return (*libraries, *self._files.setters(list(self._lines), libraries, below, until), *answering)
 
 
 _Lines = dict[str, set[tuple[str, int]]]
@@ -181,8 +181,11 @@ class _Files:
                     texts.setdefault((file, text.function, text.first_line), text)
         return list(texts.values()), missing
 
-    def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
-        """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""
+    def setters(
+        self, users: Sequence[str], libraries: Sequence[SourceText], lines: _Lines, until: float
+    ) -> list[SourceText]:
+        """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them.
+        Of what the conditions around ``lines`` test, the user's alone."""
         names: set[str] = set()
         methods: set[str] = set()
         texts: list[SourceText] = []
@@ -191,7 +194,8 @@ class _Files:
             mine = [module.tree_of(text) for text in libraries if text.file == file]
             flagged = flags((test for tree in mine for test in leaving_tests(tree)), module.tree)
             setting = setters(module.tree, flagged)
-            names |= flagged
+            asked = tests_around(module.tree, {line for _, line in lines.get(file, ())})
+            names |= flagged.union(*map(flags_in, asked))
             methods |= setting.keys()
             # A loop that tests `self.done` is told by what `done` returns.
             texts += [module.text_of(node) for node in functions(module.tree) if node.name in {*setting, *flagged}]

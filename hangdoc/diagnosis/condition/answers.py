@@ -25,7 +25,7 @@ from hangdoc.model.asked import answers_to, asked_by, is_constant
 from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
-_CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp)
+_CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
 _DEEPEST = 3
 """Functions that ask each other, followed this far; chosen by hand."""
 _MOST = 3
@@ -203,5 +203,7 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
 
 
 def _tests_something(value: ast.expr) -> bool:
-    """True for an expression with a test in it that makes no container of the items that pass it."""
+    """True for an expression with a test in it; of a container, if the test says which items it has."""
+    if isinstance(value, ast.DictComp | ast.ListComp | ast.SetComp | ast.GeneratorExp):
+        return any(each.ifs for each in value.generators)
     return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in ast.walk(value))
