@@ -28,7 +28,7 @@ _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
 _CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
 _DEEPEST = 3
 """Functions that ask each other, followed this far; chosen by hand."""
-_MOST = 3
+MOST_TESTS = 3
 """Tests that are told of one condition: more are no reason any more. Chosen by hand."""
 
 
@@ -38,6 +38,7 @@ class Answer:
 
     function: str
     tests: tuple[Condition, ...]
+    how: str = "is decided by"
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:
@@ -89,7 +90,7 @@ def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int)
                 function = _the_one(sources, here, name, called=called)
                 if function is not None and name not in found:
                     by = _answers_by(sources, *function, deep)
-                    found[name] = Answer(name, tuple(dict.fromkeys(by))[:_MOST])
+                    found[name] = Answer(name, tuple(dict.fromkeys(by))[:MOST_TESTS])
     return [answer for answer in found.values() if answer.tests]
 
 

@@ -224,13 +224,11 @@ def binds(tree: ast.AST, line: int, name: str) -> bool:
 
 
 def set_after(tree: ast.AST, guard: Guard, line: int) -> set[str]:
-    """The counters of a `while` that its body sets only after the line: a side that left at the loop's test has the
+    """The counters of a loop that its body sets only after the line: a side that left at the loop's beginning has the
     same count there as one that is at the line, in the round that the first did not begin.
 
     Example: of `while go(): ⏎ sync() ⏎ step += 1`, line 2 → {'step'}.
     """
-    if not guard.condition.startswith("while "):
-        return set()
     first, last = guard.span
     places = {name: [at for at in assignments(tree, name) if first <= at <= last] for name in guard.counters}
     return {name for name, lines in places.items() if lines and min(lines) > line}
