@@ -11,7 +11,13 @@ from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.library_loops import only_condition, requested, stopped_at, stops_of_stages
+from hangdoc.diagnosis.causes.library_loops import (
+    before_it_is_set,
+    only_condition,
+    requested,
+    stopped_at,
+    stops_of_stages,
+)
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
@@ -294,8 +300,9 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
             led,
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
         ),
-        "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
-        "(all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
+        before_it_is_set(requests)
+        + "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides"
+        " (all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
         "one more call of the stage before looks the same" if not case.programs or _goes_on_alike(case, gap) else "",
         None if stops else only_condition(requests),
     )

@@ -150,6 +150,14 @@ def requested(
     return "", []
 
 
+def before_it_is_set(stops: list[Stop]) -> str:
+    """'let all ranks agree on `late()` (all_reduce it) before anybody sets `should_save`; or '; '' without a line."""
+    guard = stops[0].guard if stops else None
+    condition = guard.condition.removeprefix("if ").removesuffix(":") if guard is not None else ""
+    asked = f"let all ranks agree on `{condition}` (all_reduce it) before anybody sets `"
+    return f"{asked}{stops[0].name}`; or " if guard is not None else ""
+
+
 def only_condition(stops: list[Stop]) -> Condition | None:
     """The condition of the only line; None where there are several."""
     guard = stops[0].guard if len(stops) == 1 else None
