@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
-from hangdoc.model.asked import answers_to, asked_by, tests_in
+from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
@@ -210,11 +210,16 @@ class _Files:
         return texts[:_MAX_SETTERS]
 
     def answering(self, texts: Sequence[SourceText], users: Sequence[str], until: float) -> list[SourceText]:
-        """The user's functions that the conditions in ``texts`` ask."""
+        """The user's functions that the conditions in ``texts`` ask, and those that raise what their handlers catch."""
         asked: dict[str, set[bool]] = {}
+        caught: set[str] = set()
+        tried: set[str] = set()
         for text in texts:
-            tests = tests_in(self.module(text.file).tree_of(text))
-            for name, called in (pair for test in tests for pair in asked_by(test).items()):
+            tree = self.module(text.file).tree_of(text)
+            own, called_there = may_throw(tree)
+            caught |= own
+            tried |= called_there
+            for name, called in (pair for test in tests_in(tree) for pair in asked_by(test).items()):
                 asked.setdefault(name, set()).add(called)
         found: list[SourceText] = []
         for module in self._with_imported(users, until):
@@ -222,6 +227,7 @@ class _Files:
                 module.text_of(node)
                 for node in functions(module.tree)
                 if any(answers_to(node, called=called) for called in asked.get(node.name, ()))
+                or ((raised := raised_in(node)) and (raised & caught or node.name in tried))
             ]
         return found[:_MAX_ANSWERING]
 

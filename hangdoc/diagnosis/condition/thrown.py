@@ -15,6 +15,7 @@ from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.queries import calls_in
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import enclosing_function, last_name
+from hangdoc.model.asked import caught_by
 from hangdoc.model.message import Condition
 
 _MOST_RAISES = 64
@@ -29,10 +30,9 @@ def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
     tree = sources.function(file, line)
     tries = (n for n in ast.walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
     found = next(((node, h) for node in tries for h in node.handlers if h.lineno == line), None)
-    if found is None or found[1].type is None:
+    if found is None:
         return []
-    types = found[1].type.elts if isinstance(found[1].type, ast.Tuple) else [found[1].type]
-    caught = {last_name(each) for each in types}
+    caught = caught_by(found[1])
     called = {last_name(call.func) for call in calls_in(found[0].body)}
     by_function: dict[str, dict[Condition, None]] = {}
     for function, error, condition in islice(_raised(sources, caught), _MOST_RAISES):
