@@ -1,5 +1,5 @@
-"""The functions that conditions ask, and the tests by which these answer: one rule for what capture keeps and diagnosis
-says.
+"""The functions that conditions ask, or that raise what a handler catches, and the tests by which these answer: one
+rule for what capture keeps and diagnosis says.
 
 Example: `if self.guard.spiked(step):` asks `spiked`, which answers by `if loss > self.limit: ⏎ return True`.
 """
@@ -7,6 +7,7 @@ Example: `if self.guard.spiked(step):` asks `spiked`, which answers by `if loss 
 from __future__ import annotations
 
 import ast
+import builtins
 from collections.abc import Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -47,6 +48,37 @@ def asked_by(test: ast.AST) -> dict[str, bool]:
         each = test.args[0] if name in ("any", "all") and len(test.args) == 1 else None
         return asked_by(each.elt) if isinstance(each, ast.GeneratorExp | ast.ListComp) else {name: True}
     return {test.attr: False} if isinstance(test, ast.Attribute) else {}
+
+
+def may_throw(tree: ast.AST) -> tuple[set[str], set[str]]:
+    """(exceptions of the program's own that handlers in the tree catch, functions that the bodies call of a `try` that
+    catches one of Python's).
+
+    Example: `try: ⏎ run(x) ⏎ except (Pruned, OSError): …` → ({'Pruned'}, {'run'}).
+    """
+    own: set[str] = set()
+    called: set[str] = set()
+    for node in ast.walk(tree):
+        caught = {name for h in node.handlers for name in caught_by(h)} if isinstance(node, ast.Try) else set()
+        own |= {name for name in caught if not hasattr(builtins, name)}
+        if isinstance(node, ast.Try) and any(hasattr(builtins, name) for name in caught):
+            calls = (n for each in node.body for n in ast.walk(each) if isinstance(n, ast.Call))
+            called |= {_last_name(call.func) for call in calls}
+    return own, called
+
+
+def caught_by(handler: ast.ExceptHandler) -> set[str]:
+    """The last names of the exceptions; none of a bare `except:`, which says nothing of what is raised."""
+    if handler.type is None:
+        return set()
+    types = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    return {_last_name(each) for each in types}
+
+
+def raised_in(function: ast.AST) -> set[str]:
+    """The last names of the exceptions that the function raises."""
+    raised = (node.exc for node in ast.walk(function) if isinstance(node, ast.Raise) and node.exc is not None)
+    return {_last_name(each.func if isinstance(each, ast.Call) else each) for each in raised}
 
 
 def is_constant(node: ast.expr) -> bool:

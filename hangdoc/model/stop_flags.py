@@ -27,6 +27,18 @@ def leaving_tests(tree: ast.AST) -> Iterator[ast.expr]:
             yield node.test
 
 
+def tests_around(tree: ast.AST, lines: Collection[int]) -> Iterator[ast.expr]:
+    """The tests of each `if` that holds one of the lines in its body: what led there.
+
+    Example: of `if self.control.should_save: ⏎ self.save()`, line 2 → `self.control.should_save`.
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If):
+            first, last = node.body[0].lineno, node.body[-1].end_lineno or node.body[-1].lineno
+            if any(first <= line <= last for line in lines):
+                yield node.test
+
+
 def flags_in(test: ast.expr) -> set[str]:
     """The attributes and methods whose truth decides a test, by their last names.
 

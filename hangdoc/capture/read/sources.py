@@ -20,11 +20,11 @@ from pathlib import PurePosixPath
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
-from hangdoc.model.asked import answers_to, asked_by, tests_in
+from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
-from hangdoc.model.stop_flags import flags, functions, leaving_tests, set_at, setters
+from hangdoc.model.stop_flags import flags, flags_in, functions, leaving_tests, set_at, setters, tests_around
 
 _MAX_FILES = 100
 _MAX_TEXTS = 300
@@ -127,7 +127,7 @@ class Sources:
         below = {file: self._below[file] for file in self._often}
         libraries, _ = self._files.texts(below, _MAX_LIBRARY_FILES, _MAX_LIBRARY_TEXTS, until)
         answering = self._files.answering(self._texts, list(self._lines), until)
-        return (*libraries, *self._files.setters(list(self._lines), libraries, until), *answering)
+        return (*libraries, *self._files.setters(list(self._lines), libraries, below, until), *answering)
 
 
 _Lines = dict[str, set[tuple[str, int]]]
@@ -206,8 +206,11 @@ class _Files:
                 found.append(text)
         return found
 
-    def setters(self, users: Sequence[str], libraries: Sequence[SourceText], until: float) -> list[SourceText]:
-        """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them."""
+    def setters(
+        self, users: Sequence[str], libraries: Sequence[SourceText], lines: _Lines, until: float
+    ) -> list[SourceText]:
+        """The functions that set what the libraries' loops test: the libraries' own, and the user's that call them.
+        Of what the conditions around ``lines`` test, the user's alone."""
         names: set[str] = set()
         methods: set[str] = set()
         texts: list[SourceText] = []
@@ -216,7 +219,8 @@ class _Files:
             mine = [module.tree_of(text) for text in libraries if text.file == file]
             flagged = flags((test for tree in mine for test in leaving_tests(tree)), module.tree)
             setting = setters(module.tree, flagged)
-            names |= flagged
+            asked = tests_around(module.tree, {line for _, line in lines.get(file, ())})
+            names |= flagged.union(*map(flags_in, asked))
             methods |= setting.keys()
             # A loop that tests `self.done` is told by what `done` returns.
             texts += [module.text_of(node) for node in functions(module.tree) if node.name in {*setting, *flagged}]
@@ -231,11 +235,16 @@ class _Files:
         return texts[:_MAX_SETTERS]
 
     def answering(self, texts: Sequence[SourceText], users: Sequence[str], until: float) -> list[SourceText]:
-        """The user's functions that the conditions in ``texts`` ask."""
+        """The user's functions that the conditions in ``texts`` ask, and those that raise what their handlers catch."""
         asked: dict[str, set[bool]] = {}
+        caught: set[str] = set()
+        tried: set[str] = set()
         for text in texts:
-            tests = tests_in(self.module(text.file).tree_of(text))
-            for name, called in (pair for test in tests for pair in asked_by(test).items()):
+            tree = self.module(text.file).tree_of(text)
+            own, called_there = may_throw(tree)
+            caught |= own
+            tried |= called_there
+            for name, called in (pair for test in tests_in(tree) for pair in asked_by(test).items()):
                 asked.setdefault(name, set()).add(called)
         found: list[SourceText] = []
         for module in self._with_imported(users, until):
@@ -243,6 +252,7 @@ class _Files:
                 module.text_of(node)
                 for node in functions(module.tree)
                 if any(answers_to(node, called=called) for called in asked.get(node.name, ()))
+                or ((raised := raised_in(node)) and (raised & caught or node.name in tried))
             ]
         return found[:_MAX_ANSWERING]
 

@@ -52,8 +52,10 @@ def order_across_groups(case: Case) -> Blame[Diverged] | None:
 def _crossed(case: Case, candidates: list[Alignment]) -> Blame[Diverged]:
     """The blame of the ranks that use two dimensions of a mesh in the other order."""
     blamed = at_most_likely(decide(case, candidates, proved=True))
-    chosen = next(each for each in candidates if each.culprits == blamed.culprits)
-    found = CrossedDimensions(chosen, blamed.found.branch_points)
+    chosen, points = next(each for each in candidates if each.culprits == blamed.culprits), blamed.found.branch_points
+    if points and points[0].guarded == 0 and not points[0].both_arms:
+        chosen = blamed.found.alignment  # a condition leads the culprits to their call: that one is too many
+    found = CrossedDimensions(chosen, points)
     who, ranks = ranks_text(blamed.culprits), len(chosen.history.members)
     sure = f"call sequences of {ranks} ranks seen; {who} came to the two groups in another order than the rest"
     unknown = "; nothing tells which order is right" if blamed.confidence == Confidence.POSSIBLE else ""

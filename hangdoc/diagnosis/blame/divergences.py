@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hangdoc.diagnosis.blame.arguments import Disagreement, disagreement
-from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, made_later
+from hangdoc.diagnosis.blame.missing_or_extra import as_missing_or_extra, is_further_on, made_later
 from hangdoc.diagnosis.blame.precedent import blamed_by_precedent
 from hangdoc.diagnosis.blame.tie_break import choose, has_pending
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, all_repairs, cheapest, crossed_before, repairs, shifted
@@ -23,6 +23,7 @@ from hangdoc.diagnosis.calls.stack_calls import (
 )
 from hangdoc.diagnosis.calls.unlike_calls import unlike_calls_paired
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.stack_comparison import is_ahead, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
@@ -154,11 +155,13 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
     """
     history = candidates[0].history
     chosen, tie, points = choose(case, candidates)
+    ahead = _is_ahead(case, chosen)
     chosen = _original_calls(case, as_missing_or_extra(case, chosen, points))
+    points = branch_points_of(case, chosen) if ahead else points
     late, points = made_later(case, chosen, points)
     others = tuple(a.culprits for a in candidates if a.culprits != chosen.culprits)
     if history.inferred:
-        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), points=points)
+        further = _alternatives_of_stacks(case, chosen, tied=bool(tie), points=points, ahead=ahead)
         tie, others = ("unbroken" if further else tie), tuple(dict.fromkeys((*others, *further)))
     without = {*chosen.culprits, *history.blind}
     rest = tuple(r for r in history.members if r not in without)
@@ -173,24 +176,37 @@ def decide(case: Case, candidates: list[Alignment], *, proved: bool) -> Blame[Di
 
 
 def _alternatives_of_stacks(
-    case: Case, chosen: Alignment, *, tied: bool, points: list[BranchPoint]
+    case: Case, chosen: Alignment, *, tied: bool, points: list[BranchPoint], ahead: bool
 ) -> list[tuple[int, ...]]:
     """Other sets of ranks that may be to blame, where stacks alone show one call of each rank.
 
-    ``tied``: other repairs are as good; ``points``: the conditions at which the culprits can have diverged.
+    ``tied``: other repairs are as good; ``points``: the conditions at which the culprits can have diverged; ``ahead``:
+    the culprits' call comes after where all others are, so that none of these can have made it.
     """
     history, culprits = chosen.history, chosen.culprits
     found = ranks_at_other_sites(history, culprits) or others_if_unnamed(history, culprits)
     theirs_alone = bool(points) and points[0].rank_like and points[0].guarded == 0
-    if not found and not tied and not theirs_alone and not _have_not_come_to_it(case, chosen.first):
+    come = not _have_not_come_to_it(case, chosen.first)
+    if not found and not tied and not theirs_alone and not ahead and come:
         found = others_if_rooted(history, culprits)
     of_all = all_groups_are_whole(case) or _are_in_whole_group(case, history)
     if not found and len(history.members) == len(case.activities) and not of_all:
         found = others_if_of_other_groups(history, culprits)
-    passed = _others_passed_it(case, chosen) and not has_pending(case, chosen)
-    if not found and not points and (passed or is_between_librarys_calls(chosen.first)):
+    passed = not ahead and _others_passed_it(case, chosen) and not has_pending(case, chosen)
+    if not found and not points and not ahead and (passed or is_between_librarys_calls(chosen.first)):
         found = [tuple(r for r in history.members if r not in culprits)]
     return found
+
+
+def _is_ahead(case: Case, chosen: Alignment) -> bool:
+    """True if stacks alone are compared, and the loops' counters show the culprits further on than each of the
+    others."""
+    gap = chosen.first
+    if not chosen.history.inferred or gap is None or gap.mine is None or len(chosen.gaps) > 1:
+        return False
+    mine = [t for rank in chosen.culprits for t in chosen.history.tokens.get(rank, [])]
+    theirs = [t for rank, ts in chosen.history.tokens.items() if rank not in chosen.culprits for t in ts]
+    return len(mine) == len(chosen.culprits) and is_further_on(case, mine, theirs)
 
 
 def all_groups_are_whole(case: Case) -> bool:

@@ -14,12 +14,15 @@ from hangdoc.diagnosis.condition.answers import Answer, answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
+from hangdoc.diagnosis.condition.iterators import iterator_answers
 from hangdoc.diagnosis.condition.loop_counts import is_inside
+from hangdoc.diagnosis.condition.thrown import thrown_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import fork, same_function
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
+from hangdoc.diagnosis.source.syntax import function_name
 from hangdoc.model.diagnosis import BranchAnswer, Divergence
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Values, Verb, conditions_in
@@ -162,16 +165,24 @@ def values_text(case: Case, point: BranchPoint, sides: tuple[tuple[int, ...], tu
 def answers_to_conditions(case: Case, said: Message) -> Message:
     """'spiked() is decided by `if loss > self.limit:` (guard.py:57)', of what the conditions of a message ask."""
     cited = list(conditions_in(said))[:_MOST_ASKING]
-    found = dict.fromkeys(answer for each in cited for answer in answers(case.sources, each.file, each.line))
+    found = dict.fromkeys(answer for each in cited for answer in _answers(case, each.file, each.line))
     # A test that is cited already is no news.
     told = [(answer, [test for test in answer.tests if test not in cited]) for answer in found]
-    return Joined([[_subject(answer), " is decided by ", Joined(tests, " and ")] for answer, tests in told if tests])
+    return Joined([[_subject(answer), Joined(tests, " and ")] for answer, tests in told if tests])
 
 
 def _subject(answer: Answer) -> str:
     if answer.queue:
-        return f"what {answer.function}() puts into {answer.queue}"
-    return f"{answer.function}()"
+        return f"what {answer.function}() puts into {answer.queue} {answer.how} "
+    return f"{answer.function}() {answer.how} "
+
+
+def _answers(case: Case, file: str, line: int) -> list[Answer]:
+    """What decides the condition, handler or loop at that line, in functions that it asks."""
+    found = answers(case.sources, file, line) or thrown_under(case.sources, file, line)
+    tree = case.sources.function(file, line)
+    function = function_name(tree, line) if tree is not None else ""
+    return found or iterator_answers(case.sources, lambda name: case.values.of(file, function, name), file, line)
 
 
 def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
@@ -180,7 +191,7 @@ def with_answers(case: Case, found: Divergence | None) -> Divergence | None:
         return found
     by = tuple(
         BranchAnswer(answer.function, test.file, test.line, test.source)
-        for answer in answers(case.sources, found.branch.file, found.branch.line)
+        for answer in _answers(case, found.branch.file, found.branch.line)
         for test in answer.tests
     )
     return replace(found, branch=replace(found.branch, answers=by))

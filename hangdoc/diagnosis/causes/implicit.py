@@ -11,7 +11,13 @@ from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.deciding import what_decided
 from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
 from hangdoc.diagnosis.causes.finding import Finding, others_of
-from hangdoc.diagnosis.causes.library_loops import stopped_at, stops_of_stages
+from hangdoc.diagnosis.causes.library_loops import (
+    before_it_is_set,
+    only_condition,
+    requested,
+    stopped_at,
+    stops_of_stages,
+)
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
@@ -260,6 +266,7 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return logged
     reasons = next((s.reasons for s in (here, there) if s.reasons), "")
     stops = stops_of_stages(case)
+    led, requests = requested(case, (gap.mine.stack, gap.theirs.stack), (culprits, others))
     conditions = _logged_under(case, gap) if not case.programs and not stops else []
     more: Message = ""
     if not case.programs:
@@ -290,11 +297,14 @@ def another_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
                 [words(gap.theirs.stack) or gap.theirs.op, " on ", Ranks(others), f". {reasons}".removesuffix(". ")],
                 more,
             ],
+            led,
             ["a rank may have ended it at ", stopped_at(stops)] if stops else "",
         ),
-        "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides "
-        "(all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
+        before_it_is_set(requests)
+        + "give every rank the same number of batches, and let all ranks decide alike what a callback or a flag decides"
+        " (all_reduce it)" + (", and log and gather the same values everywhere" if more else ""),
         "one more call of the stage before looks the same" if not case.programs or _goes_on_alike(case, gap) else "",
+        None if stops else only_condition(requests),
     )
 
 

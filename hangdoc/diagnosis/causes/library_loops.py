@@ -13,7 +13,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library, package_of
 from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.stopped_by import Stop, stops_of, stops_of_trainers
+from hangdoc.diagnosis.source.stopped_by import Stop, requests_of, stops_of, stops_of_trainers
 from hangdoc.model.kinds import GONE
 from hangdoc.model.message import Condition, Joined, Message, Ranks, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
@@ -109,9 +109,7 @@ def _decided_at(loop: Guard, stops: list[Stop]) -> Condition | None:
     `if`.
     """
     known = {name.rpartition(".")[2] for name in loop.names}
-    if len(stops) != 1 or stops[0].guard is None or stops[0].name in known:
-        return None
-    return Condition(stops[0].guard.condition, stops[0].file, stops[0].guard.line)
+    return None if stops and stops[0].name in known else only_condition(stops)
 
 
 def _stopped_loop(case: Case, stack: Stack, before: Stack) -> tuple[Frame, Guard, list[Stop]] | None:
@@ -136,6 +134,34 @@ def _guarded_stops(case: Case, loop: Frame) -> list[Stop]:
 def stops_of_stages(case: Case) -> list[Stop]:
     """The user's lines, each under a condition, that set a flag of a known trainer."""
     return [stop for stop in stops_of_trainers(case.sources) if stop.guard is not None][:_MOST_STOPS]
+
+
+def requested(
+    case: Case, stacks: tuple[Stack, Stack], ranks: tuple[tuple[int, ...], ...]
+) -> tuple[Message, list[Stop]]:
+    """What in the user's code, under a condition, asked the library for what one of the sides does now, and its lines.
+
+    Example: 'rank 2 may have been led there by `if late():` (hooks.py:9), which sets `should_save`'.
+    """
+    for here, there, side in ((*stacks, ranks[0]), (*stacks[::-1], ranks[1])):
+        found = [stop for stop in requests_of(case.sources, here, there) if stop.guard is not None]
+        if 0 < len(found) <= _MOST_STOPS:
+            return [Ranks(side), " may have been led there by ", stopped_at(found)], found
+    return "", []
+
+
+def before_it_is_set(stops: list[Stop]) -> str:
+    """'let all ranks agree on `late()` (all_reduce it) before anybody sets `should_save`; or '; '' without a line."""
+    guard = stops[0].guard if stops else None
+    condition = guard.condition.removeprefix("if ").removesuffix(":") if guard is not None else ""
+    asked = f"let all ranks agree on `{condition}` (all_reduce it) before anybody sets `"
+    return f"{asked}{stops[0].name}`; or " if guard is not None else ""
+
+
+def only_condition(stops: list[Stop]) -> Condition | None:
+    """The condition of the only line; None where there are several."""
+    guard = stops[0].guard if len(stops) == 1 else None
+    return Condition(guard.condition, stops[0].file, guard.line) if guard is not None else None
 
 
 def _frame(loop: BranchPoint) -> Frame:

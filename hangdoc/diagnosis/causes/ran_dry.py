@@ -34,7 +34,7 @@ def ran_dry(case: Case, blame: Blame[Diverged]) -> Finding | None:
     loop, tried = found
     culprits, others = blame.culprits, others_of(case, blame)
     calls = [node for each in tried.body for node in ast.walk(each) if isinstance(node, ast.Call)]
-    taking = [call for call in calls if last_name(call.func) in names("takes_item")][:_MOST]
+    taking = [call for call in calls if last_name(call.func) in names("takes_next")][:_MOST]
     handler = Condition(_text(tried.handlers[0]), point.file, tried.handlers[0].lineno)
     asked = [Condition(text_of(call), point.file, call.lineno) for call in taking]
     return Finding(

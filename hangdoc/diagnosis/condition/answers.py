@@ -27,10 +27,10 @@ from hangdoc.model.asked import answers_to, asked_by, is_constant
 from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
-_CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple, ast.DictComp, ast.ListComp, ast.SetComp, ast.GeneratorExp)
+_CONTAINERS = (ast.Dict, ast.List, ast.Set, ast.Tuple)
 _DEEPEST = 3
 """Functions that ask each other, followed this far; chosen by hand."""
-_MOST = 3
+MOST_TESTS = 3
 """Tests that are told of one condition: more are no reason any more. Chosen by hand."""
 
 
@@ -42,6 +42,7 @@ class Answer:
     tests: tuple[Condition, ...]
     queue: str = ""
     """The queue that it fills under these conditions, where the item tested was taken from it."""
+    how: str = "is decided by"
 
 
 def answers(sources: Sources, file: str, line: int) -> list[Answer]:
@@ -53,7 +54,7 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
     if tree is None:
         return []
     here = enclosing_function(tree, line)
-    filled = [Answer(each.function, each.under, each.queue) for each in filled_by(sources, file, line)]
+    filled = [Answer(each.function, each.under, queue=each.queue) for each in filled_by(sources, file, line)]
     return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST) + filled
 
 
@@ -106,7 +107,7 @@ def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int)
                 function = _the_one(sources, here, name, called=called)
                 if function is not None and name not in found:
                     by = _answers_by(sources, *function, deep)
-                    found[name] = Answer(name, tuple(dict.fromkeys(by))[:_MOST])
+                    found[name] = Answer(name, tuple(dict.fromkeys(by))[:MOST_TESTS])
     return [answer for answer in found.values() if answer.tests]
 
 
@@ -178,8 +179,7 @@ def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tup
 
 
 def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> list[Condition]:
-    """The tests by which the function answers; where it has none, what it returns of another's, or of what passes a
-    filter: `return [n for n in names if 'train' in n]` may be empty."""
+    """The tests by which the function answers; what it returns of another's where it has none."""
     tests: list[Condition] = []
     handed_on: list[Condition] = []
     for node in ast.walk(function):
@@ -191,7 +191,7 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
             if not inner and _is_truth(function, node.value):
                 tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
-            if (isinstance(node.value, ast.Call) and not inner) or _filters(node.value):
+            if isinstance(node.value, ast.Call) and not inner:
                 handed_on.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
     return tests or handed_on
 
@@ -231,10 +231,8 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
     return []
 
 
-def _filters(value: ast.expr) -> bool:
-    return any(part.ifs for part in getattr(value, "generators", ()))
-
-
 def _tests_something(value: ast.expr) -> bool:
-    """True for an expression with a test in it that makes no container of the items that pass it."""
+    """True for an expression with a test in it; of a container, if the test says which items it has."""
+    if isinstance(value, ast.DictComp | ast.ListComp | ast.SetComp | ast.GeneratorExp):
+        return any(each.ifs for each in value.generators)
     return not isinstance(value, _CONTAINERS) and any(isinstance(part, _TESTS) for part in ast.walk(value))

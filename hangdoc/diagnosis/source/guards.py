@@ -339,6 +339,7 @@ def _in_expression(statement: ast.AST, line: int, depth: int, called: frozenset[
     ``called``: names of the functions that are being called, if they are known.
     """
     calls = {n for n in ast.walk(statement) if isinstance(n, ast.Call) and holds(n, line)}
+    calls = {n for n in calls if dotted(n.func) not in names("makes_a_value")} or calls
     # If a name picks some of them, only the conditions around these count.
     calls = {n for n in calls if last_name(n.func) in called} or calls
     found = []

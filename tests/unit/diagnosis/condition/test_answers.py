@@ -201,7 +201,7 @@ def test_one_of_several_operands_is_not_said_to_decide(line: str) -> None:
     assert told(program, 2) == {}
 
 
-def test_a_container_of_what_passes_a_test_is_none_itself() -> None:
+def test_a_container_whose_items_are_chosen_by_a_test_is_none_itself() -> None:
     program = """
     def fit(self):
         if self.select() is None:
@@ -209,6 +209,6 @@ def test_a_container_of_what_passes_a_test_is_none_itself() -> None:
     def select(self):
         if not self.rows:
             return None
-        return {k: v for k, v in self.rows if v > 3}
+        return {k: v[keep] if len(v) > 3 else v for k, v in self.rows}
     """
     assert told(program, 2) == {"select": [(5, "if not self.rows:")]}

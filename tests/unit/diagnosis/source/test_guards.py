@@ -16,6 +16,7 @@ from hangdoc.diagnosis.source.queries import (
     first_assigned_value,
     is_generator,
     quiet_condition,
+    set_after,
 )
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
@@ -447,3 +448,18 @@ def backward(self, labels):
     tree = ast.parse(text.strip())
     assert [guard.condition for guard in jumps_further_in(tree, 7, None)] == ["if not valid.any():"]
     assert jumps_further_in(tree, 7, (5, 9)) == []
+
+
+@pytest.mark.parametrize(
+    ("arm", "found"),
+    [('float("nan")', ["if seen"]), ("torch.zeros(1)", ["if seen"]), ("other.compute()", []), ("None", ["if seen"])],
+)
+def test_an_arm_that_only_makes_a_value_makes_no_call(arm, found):
+    tree = ast.parse(f"def f():\n    return metric.compute().item() if seen else {arm}")
+    assert [guard.condition for guard in guards(tree, 2)] == found
+
+
+def test_what_a_loop_counts_after_the_line():
+    tree = ast.parse("def f():\n    for x in xs:\n        sync(x)\n        count += 1")
+    loop = guards(tree, 3)[0]
+    assert set_after(tree, loop, 3) == {"count"} and set_after(tree, loop, 4) == set()
