@@ -310,7 +310,8 @@ def _issued(token: Token) -> Message:
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     point: BranchPoint | None = blame.found.branch_point
-    call = gap.token.op
+    skipped = gap.kind == "delete" and point is not None and point.guarded == 1 and gap.theirs is not None
+    call = gap.theirs.op if skipped and gap.theirs is not None and gap.theirs.op != END else gap.token.op
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
     if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):

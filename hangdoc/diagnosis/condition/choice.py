@@ -18,6 +18,7 @@ from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import other_function
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
+from hangdoc.diagnosis.condition.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.inner_loop_left import inner_loop_left
 from hangdoc.diagnosis.condition.loop_counts import (
@@ -72,7 +73,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
-    return skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
+    possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
+    return skipped_round_first(case, alignment, gap, possible)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
