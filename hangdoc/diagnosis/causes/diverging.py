@@ -328,7 +328,7 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
     filled = filled_by(case.sources, point.file, point.guard.line)
     if filled:
-        return f"put the same items into {filled[0].queue} on every rank: agree on what is left out (all_reduce the flag)"
+        return f"put the same items into {filled[0].queue} on every rank: agree on what is left out"
     if point.rank_like:
         return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
     if may_run_another(case, blame.found.branch_point):

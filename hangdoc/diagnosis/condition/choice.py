@@ -27,6 +27,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_inside,
     left_early,
 )
+from hangdoc.diagnosis.condition.next_state import chosen_before
 from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm
 from hangdoc.diagnosis.condition.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
@@ -61,6 +62,9 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     found = diverging_guards(case.sources, case.values, sides, ranks)
+    state = chosen_before(case.sources, sides)
+    if state is not None and not any(p.rank_like or p.differs for p in found):
+        return [state]
     if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
