@@ -26,12 +26,14 @@ from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, other_
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.origin import set_at
+from hangdoc.diagnosis.condition.other_arm import is_answered
 from hangdoc.diagnosis.condition.round_or_loop import never_called_there
 from hangdoc.diagnosis.condition.taken import filled_by
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.names import pattern
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
@@ -287,7 +289,10 @@ def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
     if gap.mine is None or gap.theirs is None:
         return None
-    return other_function(case, gap, (gap.mine.stack, gap.theirs.stack))
+    sides = gap.mine.stack, gap.theirs.stack
+    found = other_function(case, gap, sides)
+    by_rank = found is not None and pattern("rank_word").search(found.chosen.source) is not None
+    return None if by_rank and is_answered(case.sources, *sides) else found  # each rank has its part
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:

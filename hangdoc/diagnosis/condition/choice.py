@@ -28,7 +28,7 @@ from hangdoc.diagnosis.condition.loop_counts import (
     left_early,
 )
 from hangdoc.diagnosis.condition.next_state import chosen_before
-from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm
+from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -74,7 +74,7 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = _with_last_round(case, gap, possible, sides, ranks)
     if alignment.history.inferred:
         now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
-        possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
+        possible = _other_arm_first(case, possible, sides[0], now.stack if now is not None else sides[1])
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
     possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
@@ -318,13 +318,16 @@ def _handles(case: Case, rank: int) -> bool:
     return journal is not None and bool(journal.handled)
 
 
-def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
+def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, theirs: Stack) -> list[BranchPoint]:
     """``possible``, of which the first may give way to what is around the partner of the others' call, loops first.
 
     It does where it is a condition on the rank whose other arm makes the others' call as well, or a loop in a method
     whose object may have been another one.
     """
     first = possible[0] if possible else None
+    if first is not None and first.guarded == 0 and first.rank_like and first.guard.kind in CONDITIONS:
+        past = own_way_past(case.sources, first, mine, theirs)
+        return possible if past is None else past  # what else is in one arm, the other side never came to
     if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible
     if first.rank_like:
