@@ -26,6 +26,7 @@ from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, other_
 from hangdoc.diagnosis.condition.choice import also_on_the_way
 from hangdoc.diagnosis.condition.filled import filled_under
 from hangdoc.diagnosis.condition.origin import set_at, word_for
+from hangdoc.diagnosis.condition.other_arm import is_answered
 from hangdoc.diagnosis.condition.round_or_loop import never_called_there
 from hangdoc.diagnosis.condition.taken import filled_by
 from hangdoc.diagnosis.context import Case
@@ -287,8 +288,10 @@ def _called_otherwise(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
 def _other_function(case: Case, gap: Gap) -> CalledOtherwise | None:
     if gap.mine is None or gap.theirs is None:
         return None
-    found = other_function(case, gap, (gap.mine.stack, gap.theirs.stack))
-    return found if found is not None and not found.by_rank else None  # who leads and who follows is meant to differ
+    sides = gap.mine.stack, gap.theirs.stack
+    found = other_function(case, gap, sides)
+    answered = found is not None and found.by_rank and is_answered(case.sources, *sides)
+    return None if answered else found  # who leads and who follows is meant to differ
 
 
 def _agreed(case: Case, blame: Blame[Diverged], gap: Gap, calls: Message) -> list[Message]:
@@ -311,7 +314,8 @@ def _issued(token: Token) -> Message:
 
 def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     point: BranchPoint | None = blame.found.branch_point
-    call = gap.token.op
+    skipped = gap.kind == "delete" and point is not None and point.guarded == 1 and gap.theirs is not None
+    call = gap.theirs.op if skipped and gap.theirs is not None and gap.theirs.op != END else gap.token.op
     line = line_of(telling_token(gap))
     the_call: Message = [f"the {call}", [" at ", line] if line else f" of thread {gap.token.thread}"]
     if point is None or point.guard.kind not in (*CONDITIONS, "decorator"):
@@ -328,8 +332,7 @@ def _fix(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
         return ["do not keep the results of a function that communicates: take ", the_call, " out of it"]
     filled = filled_by(case.sources, point.file, point.guard.line)
     if filled:
-        queue = filled[0].queue
-        return f"put the same items into {queue} on every rank: agree on what is left out (all_reduce the flag)"
+        return f"put the same items into {filled[0].queue} on every rank: agree on what is left out"
     if point.rank_like:
         return ["move ", the_call, f" out of the part that depends on `{condition}`, so that every rank calls it"]
     if may_run_another(case, blame.found.branch_point):

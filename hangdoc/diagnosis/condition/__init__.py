@@ -15,6 +15,9 @@
 ``round_or_loop``, ``inner_loop_left``, ``other_arm``, ``called_otherwise``
                       what comes before the likeliest guard: a round without the call, a loop further in, the loop of
                       the culprits' own arm, another function that one call ran
+``next_state``, ``counted``
+                      what chose the states of a machine that the sides are in; a test of what only counts rounds
+``prepared``, ``taken``  the lines that put a message into a list, or an item into a queue, which others issue or take
 ``choice``            the candidates that the ranks' calls don't contradict, the likeliest first: read this one first
 ``answers``, ``origin``  what a function goes by that the condition asks, and what set an argument that differs
 ``hidden_calls``      under attach, conditions around calls of all ranks that lie some calls back

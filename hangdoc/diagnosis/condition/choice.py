@@ -18,6 +18,7 @@ from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.called_otherwise import other_function
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
+from hangdoc.diagnosis.condition.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.inner_loop_left import inner_loop_left
 from hangdoc.diagnosis.condition.loop_counts import (
@@ -26,7 +27,8 @@ from hangdoc.diagnosis.condition.loop_counts import (
     is_inside,
     left_early,
 )
-from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm
+from hangdoc.diagnosis.condition.next_state import chosen_before
+from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
@@ -60,6 +62,9 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
     found = diverging_guards(case.sources, case.values, sides, ranks)
+    state = chosen_before(case.sources, sides)
+    if state is not None and not any(p.rank_like or p.differs for p in found):
+        return [state]
     if other_function(case, gap, sides) is not None:
         found = [p for p in found if p.made]  # each side is in a function of its own, which nothing in there led to
     possible = [p for p in found if _is_possible(case, gap, p, found, sides[0], ranks)]
@@ -69,10 +74,11 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         possible = _with_last_round(case, gap, possible, sides, ranks)
     if alignment.history.inferred:
         now = case.activities.get(gap.theirs.rank) if gap.theirs is not None else None
-        possible = _other_arm_first(case, possible, now.stack if now is not None else sides[1])
+        possible = _other_arm_first(case, possible, sides[0], now.stack if now is not None else sides[1])
     possible = inner_loop_left(case, (gap.mine, gap.theirs), possible, sides, ranks)
     possible = _innermost_of_library_first(_finally_after_returns(case, possible, ranks))
-    return skipped_round_first(case, alignment, gap, _condition_before_empty_loop(case, gap, possible))
+    possible = _condition_before_empty_loop(case, gap, skipping_before_counting(case, possible, ranks))
+    return skipped_round_first(case, alignment, gap, possible)
 
 
 def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
@@ -312,13 +318,16 @@ def _handles(case: Case, rank: int) -> bool:
     return journal is not None and bool(journal.handled)
 
 
-def _other_arm_first(case: Case, possible: list[BranchPoint], theirs: Stack) -> list[BranchPoint]:
+def _other_arm_first(case: Case, possible: list[BranchPoint], mine: Stack, theirs: Stack) -> list[BranchPoint]:
     """``possible``, of which the first may give way to what is around the partner of the others' call, loops first.
 
     It does where it is a condition on the rank whose other arm makes the others' call as well, or a loop in a method
     whose object may have been another one.
     """
     first = possible[0] if possible else None
+    if first is not None and first.guarded == 0 and first.rank_like and first.guard.kind in CONDITIONS:
+        past = own_way_past(case.sources, first, mine, theirs)
+        return possible if past is None else past  # what else is in one arm, the other side never came to
     if first is None or first.guarded != 1 or not (first.rank_like or (first.uneven and not first.of_library)):
         return possible
     if first.rank_like:

@@ -21,11 +21,20 @@ from itertools import pairwise
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.made_objects import class_of
 from hangdoc.diagnosis.condition.scores import score_of_condition, score_of_loop
+from hangdoc.diagnosis.condition.stack_comparison import within_one_function
 from hangdoc.diagnosis.frames.landmarks import plain
-from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.frames.stacks import fork, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, function_name, holds, last_name
+from hangdoc.diagnosis.source.syntax import (
+    LOOPS,
+    dotted,
+    enclosing_function,
+    function_name,
+    holds,
+    last_name,
+    text_of,
+)
 from hangdoc.model.process import Frame, Stack
 
 _DEEPEST = 4
@@ -69,6 +78,52 @@ def in_chosen_beside(sources: Sources, point: BranchPoint, theirs: Stack) -> lis
                         way = search.way(file, method, method, frozenset())
                         return [each for frame in way or () for each in _around(sources, frame)]
     return []
+
+
+def own_way_past(sources: Sources, point: BranchPoint, mine: Stack, theirs: Stack) -> list[BranchPoint] | None:
+    """What can have led the guarded side past the others' call in its own arm; None where the others' arm does not
+    make the call that the guarded side is in, so that the condition itself may be the reason.
+
+    Example: the leader in `if rank == 0:` is in the broadcast of its next command, the workers in the `else` take their
+    commands by a broadcast as well, and are in an all_reduce → the conditions around the leader's way to its own
+    all_reduce.
+    """
+    frames = user_stack(mine)
+    if not frames or not (point.both_arms or point.made):
+        return None
+    search = _Search(sources, _called_at(sources, frames[0]), None)
+    made = point.made and next(search.of_another_class(point, frames), None) is not None
+    if not made and (point.made or not is_answered(sources, mine, theirs)):
+        return None
+    guard = replace(point.guard, taken=not point.guard.taken)
+    own = in_other_arm(sources, replace(point, guard=guard, guarded=1, made=""), theirs)
+    own += _overridden(sources, point.made, theirs)
+    return [each for each in own if not each.uneven]
+
+
+def is_answered(sources: Sources, mine: Stack, theirs: Stack) -> bool:
+    """True if the function that the others entered where the stacks fork makes the call that this side is in, too: each
+    side has a part of its own, and the call is no call too many."""
+    frames, where = user_stack(mine), fork(mine, theirs)
+    at = where.common + (within_one_function(sources, where) is not None)
+    entered = next(iter(where.theirs[at : at + 1]), None)
+    tree = sources.function(entered.file, entered.line) if entered is not None and frames else None
+    if tree is None or entered is None:
+        return False
+    here = enclosing_function(tree, entered.line)
+    return _Search(sources, _called_at(sources, frames[0]), None).way(entered.file, here, here, frozenset()) is not None
+
+
+def _overridden(sources: Sources, made: str, theirs: Stack) -> list[BranchPoint]:
+    """The conditions under which a method of the class `made` runs the one of its base that the others are in."""
+    found: list[BranchPoint] = []
+    names = {plain(frame.function) for frame in user_stack(theirs)}
+    for name in names if made else ():
+        for file, function in sources.user_functions(name):
+            above = (n for n in ast.walk(function) if isinstance(n, ast.Call) and text_of(n.func) == f"super().{name}")
+            for call in above:
+                found += _around(sources, Frame(file, call.lineno, f"{made}.{name}"))
+    return found
 
 
 def _made_beside(sources: Sources, name: str) -> set[str]:

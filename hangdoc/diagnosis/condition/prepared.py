@@ -36,8 +36,10 @@ def prepared_at(sources: Sources, stack: Stack) -> list[Frame]:
     if not way:
         return []
     made = [each for each in sources.user_calls(*names("prepares_message")) if _is_of(each, way)]
+    if len(made) > _MOST:
+        return []
     lines = [Frame(each.file, each.call.lineno, function_name(each.tree, each.call.lineno)) for each in made]
-    return list(dict.fromkeys(lines)) if len(lines) <= _MOST else []
+    return list(dict.fromkeys(lines))
 
 
 def _is_of(made: UserCall, way: str) -> bool:

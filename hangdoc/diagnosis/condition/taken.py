@@ -26,6 +26,8 @@ from hangdoc.model.message import Condition
 
 _MOST = 2
 """Places that fill the queue under a condition; of more, none is likelier. Chosen by hand."""
+_MOST_READ = 16
+"""Places that fill the queue at all; chosen by hand."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ def filled_by(sources: Sources, file: str, line: int) -> list[Filled]:
         for put in sources.user_calls(*names("fills_queue"))
         if isinstance(put.call.func, ast.Attribute) and dotted(put.call.func.value).rpartition(".")[2] == attribute
     ]
+    if len(puts) > _MOST_READ:
+        return []
     found = [Filled(getattr(put.function, "name", ""), queue, tuple(_under(put))) for put in puts]
     found = [each for each in found if each.under and each.function]
     return found if len(found) <= _MOST else []

@@ -10,7 +10,8 @@ from itertools import pairwise
 from hangdoc.diagnosis.condition.divergence_point import passages
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Explanation
-from hangdoc.diagnosis.frames.landmarks import number_below_user
+from hangdoc.diagnosis.frames.landmarks import number_below_user, plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
 from hangdoc.diagnosis.state.activity import pending_p2p
@@ -228,8 +229,9 @@ def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
 
     Example: rank 0 sends to 1 at one line twice a round, in the last round once, and 1 waits → that send.
     """
-    stacks = [journal.stack(m.stack) for m in journal.point_to_points]
-    sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(journal.point_to_points, stacks, strict=True)]
+    messages = _one_for_each_call(journal)
+    stacks = [journal.stack(m.stack) for m in messages]
+    sites = [(m.op, m.peer, site_of(stack)) for m, stack in zip(messages, stacks, strict=True)]
     waited_for = {
         (_COUNTERPART[a.kind], a.rank)
         for a in case.activities.values()
@@ -240,6 +242,25 @@ def _left_out_by(case: Case, rank: int, journal: Journal) -> list[LeftOut]:
         for site in dict.fromkeys(sites)
         if site[:2] in waited_for and any(count == usual - 1 for _, _, count, usual in passages(sites, site))
     ]
+
+
+def _one_for_each_call(journal: Journal) -> list[PointToPoint]:
+    """The messages, without the second one of calls that pass two each: how long the objects are, and then these.
+
+    Example: send_object_list, recv, send_object_list → the lengths, recv, the lengths.
+    """
+    found: list[PointToPoint] = []
+    begun: PointToPoint | None = None
+    for message in journal.point_to_points:
+        stack = journal.stack(message.stack)
+        same = begun is not None and (begun.op, begun.peer) == (message.op, message.peer)
+        if same and begun is not None and site_of(journal.stack(begun.stack)) == site_of(stack):
+            begun = None
+            continue
+        found.append(message)
+        objects = any(plain(f.function) in names("passes_objects") for f in stack if is_library(f))
+        begun = message if objects else None
+    return found
 
 
 @dataclass(frozen=True, slots=True)
