@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.blame.shared_number import SHARED
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
-from hangdoc.diagnosis.calls.history import END, Token
+from hangdoc.diagnosis.calls.history import END, Token, group_label
+from hangdoc.diagnosis.calls.stack_calls import group_shown
 from hangdoc.diagnosis.causes.deciding import may_run_another
 from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, telling_token
 from hangdoc.diagnosis.causes.phrases import line_of
@@ -98,7 +99,11 @@ def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None,
     op, note = _call_in_words(token, stack, inferred=history.inferred)
     number = None if history.inferred else token.sequence
     frame = frame or _line_of(token, stack, activity)
-    return Side(ranks, history.label, history.members, number, op, frame, stack, token.thread, note)
+    label, members = history.label, history.members
+    shown = group_shown(activity.stack) if history.inferred and history.key != key else None
+    if shown is not None:
+        label, members = group_label(shown[0], ""), shown[1]
+    return Side(ranks, label, members, number, op, frame, stack, token.thread, note)
 
 
 def _line_of(token: Token, stack: Stack, activity: Activity) -> Frame | None:
