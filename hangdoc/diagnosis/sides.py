@@ -102,7 +102,7 @@ def _side(case: Case, found: Diverged, token: Token | None, frame: Frame | None,
     label, members = history.label, history.members
     shown = group_shown(activity.stack) if history.inferred and history.key != key else None
     if shown is not None:
-        label, members = group_label(shown[0], ""), shown[1]
+        label, members = group_label(shown[0], "") if shown[0] else history.label, shown[1]
     return Side(ranks, label, members, number, op, frame, stack, token.thread, note)
 
 
