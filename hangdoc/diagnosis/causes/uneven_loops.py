@@ -302,12 +302,10 @@ def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple
     return [Ranks(left), left_at, conditions]
 
 
-def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: CountingLoop | None) -> str:
+def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: CountingLoop | None) -> Message:
     if counting is not None:
-        both = [f"`{each}`" for each in (counting.start, counting.bound) if each]
-        return f"let all ranks agree on {' and '.join(both)} before the loop (broadcast it, or all_reduce the minimum)"
-    if loop.own_arm:
-        return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
+        both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
+        return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if loop.guard.condition.startswith("while "):
         return stop
