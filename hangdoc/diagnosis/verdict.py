@@ -23,6 +23,7 @@ from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
@@ -235,12 +236,20 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
-    if isinstance(found.found, OutsideWait) and named.decided_at is None and not any(conditions_in(named.why)):
-        decided = what_would_end_it(case, found.culprits[0]) if found.culprits else ""
-        named = replace(named, why=joined(named.why, decided or passed_on_its_way(case, found)))
+    if found.culprits and named.decided_at is None and not any(conditions_in(named.why)):
+        named = replace(named, why=joined(named.why, _what_led_there(case, found)))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named
+
+
+def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
+    """What decided about a wait outside the job: the call that would end it, or the culprit's way to it."""
+    if isinstance(found.found, ThreadWait):
+        return what_would_end_it(case, found.culprits[0], found.found.chain)
+    if not isinstance(found.found, OutsideWait):
+        return ""
+    return what_would_end_it(case, found.culprits[0]) or passed_on_its_way(case, found)
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:
