@@ -322,3 +322,16 @@ def test_functions_that_a_condition_asks_in_a_file_on_no_stack(tmp_path: Path) -
     texts, _ = collect([(Frame(str(main), 6, "step"),)], [me()])
     found = {(Path(text.file).name, text.function) for text in texts}
     assert found == {("main.py", "step"), ("guards.py", "spiked"), ("guards.py", "armed")}
+
+
+def test_the_whole_of_a_small_file_of_which_a_function_is_on_a_stack(tmp_path: Path) -> None:
+    """A spawned process has no frame of its module, and what would end its wait is on no stack."""
+    file = write(tmp_path)
+    found = sources.Sources([(Frame(file, 12, "Trainer.fit"),)], [me()])
+    assert [text.function for text in found.of_users()[0]] == ["fit"]
+    assert [(text.function, text.first_line) for text in found.of_whole_files()] == [("<module>", 1)]
+    long = tmp_path / "long.py"
+    long.write_text("def run():\n    go()\n" + "x = 1\n" * 4000)
+    found = sources.Sources([(Frame(str(long), 2, "run"),)], [me()])
+    found.of_users()
+    assert found.of_whole_files() == ()
