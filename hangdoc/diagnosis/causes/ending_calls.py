@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
@@ -59,7 +60,7 @@ def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Mess
     living = _living(case, rank)
     found = [ending_condition(case.sources, stack, living=living) for stack in stacks]
     child = stack_at_the_end(case, rank)
-    found += [_answer_left_out(case.sources, child)] if child else []
+    found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
 
 
@@ -142,6 +143,13 @@ def _set_by_hand(sources: Sources, stack: Stack) -> Message:
     deciding = conditions_of_call(sources, at, stack)
     call: Message = ["its result is set at ", line_of(at), ", which depends on "]
     return [call, Joined(deciding, " and ")] if deciding else ""
+
+
+def _polled_for(sources: Sources, stack: Stack) -> Message:
+    """What decides whether that is made which a process polls for."""
+    at, deciding = made_elsewhere(sources, stack) or (None, [])
+    what: Message = ["whether what it polls for is made, at ", line_of(at), ", depends on "]
+    return [what, Joined(deciding, " and ")] if deciding else ""
 
 
 def _answer_left_out(sources: Sources, stack: Stack) -> Message:
