@@ -31,7 +31,6 @@ from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.idle_actors import driver_waits, is_idle_actor
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
@@ -160,13 +159,11 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
     """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
-    the store while all ranks wait, a call of a driver that waits."""
+    the store while all ranks wait."""
     if not isinstance(found.found, OutsideWait):
         return False
     waits = {case.activities[rank].kind for rank in found.culprits}
     if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
-        return True
-    if all(is_idle_actor(case.activities[rank].stack) for rank in found.culprits) and driver_waits(case):
         return True
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
 
