@@ -23,6 +23,7 @@ from hangdoc.diagnosis.blame.further_faults import further_faults, with_further
 from hangdoc.diagnosis.blame.launcher import waiting_for_nodes
 from hangdoc.diagnosis.blame.nobody_works import nobody_works
 from hangdoc.diagnosis.blame.post_mortem import crashed
+from hangdoc.diagnosis.blame.thread_blame import ThreadWait
 from hangdoc.diagnosis.call_tables import call_tables
 from hangdoc.diagnosis.calls.groups import with_every_member, with_shared_members
 from hangdoc.diagnosis.calls.numbers import with_aligned_numbers
@@ -30,7 +31,6 @@ from hangdoc.diagnosis.causes import name_cause
 from hangdoc.diagnosis.causes.deciding import answers_to_conditions, passed_on_its_way, with_answers
 from hangdoc.diagnosis.causes.ending_calls import what_would_end_it
 from hangdoc.diagnosis.causes.finding import Finding
-from hangdoc.diagnosis.causes.idle_actors import driver_waits, is_idle_actor
 from hangdoc.diagnosis.causes.interrupted import perhaps_caught
 from hangdoc.diagnosis.causes.on_devices import further_sentence
 from hangdoc.diagnosis.causes.unnamed import diverged_now
@@ -159,13 +159,11 @@ def _outcome(case: Case, found: Blame[Explanation]) -> Outcome:
 
 def _will_never_go_on(case: Case, found: Blame[Explanation]) -> bool:
     """True if nothing can end the culprits' wait: a deadlock of their own threads, a prompt that reads a pipe, a key of
-    the store while all ranks wait, a call of a driver that waits."""
+    the store while all ranks wait."""
     if not isinstance(found.found, OutsideWait):
         return False
     waits = {case.activities[rank].kind for rank in found.culprits}
     if waits and waits <= {ActivityKind.STORE_WAIT, ActivityKind.REMOTE_CALL} and nobody_works(case):
-        return True
-    if all(is_idle_actor(case.activities[rank].stack) for rank in found.culprits) and driver_waits(case):
         return True
     return any(rank in case.deadlocks or cannot_be_answered(case, rank) for rank in found.culprits)
 
@@ -235,12 +233,20 @@ def _named(case: Case, found: Blame[Explanation], outcome: Outcome) -> Finding:
     named = _no_hang(case) if outcome == Outcome.HEALTHY and not case.job.ended else name_cause(case, found)
     if isinstance(found.found, OutsideWait) and found.alternatives:
         named = replace(named, why=joined(named.why, diverged_now(case, found, found.alternatives[0])))
-    if isinstance(found.found, OutsideWait) and named.decided_at is None and not any(conditions_in(named.why)):
-        decided = what_would_end_it(case, found.culprits[0]) if found.culprits else ""
-        named = replace(named, why=joined(named.why, decided or passed_on_its_way(case, found)))
+    if found.culprits and named.decided_at is None and not any(conditions_in(named.why)):
+        named = replace(named, why=joined(named.why, _what_led_there(case, found)))
     if outcome == Outcome.SLOW:
         named = replace(named, verdict=joined(named.verdict, _until_a_hang(case, found), between=" "))
     return named
+
+
+def _what_led_there(case: Case, found: Blame[Explanation]) -> Message:
+    """What decided about a wait outside the job: the call that would end it, or the culprit's way to it."""
+    if isinstance(found.found, ThreadWait):
+        return what_would_end_it(case, found.culprits[0], found.found.chain)
+    if not isinstance(found.found, OutsideWait):
+        return ""
+    return what_would_end_it(case, found.culprits[0]) or passed_on_its_way(case, found)
 
 
 def _assemble(case: Case, found: Blame[Explanation], named: Finding, outcome: Outcome, writer: Writer) -> Diagnosis:

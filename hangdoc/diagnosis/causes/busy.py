@@ -147,7 +147,7 @@ def sleeping(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     wakes = thread.wakes_in if thread else None
     line = case.sources.line(first.where.file, first.where.line) if first.where else None
     sleeps: Message = [f"`{line}` (", place(first.where), ")"] if line else ["it sleeps", at(first.where)]
-    made, deciding = made_elsewhere(case, asleep[0]) or (None, [])
+    made, deciding = made_elsewhere(case.sources, first.stack) or (None, [])
     ends: Message = ["whether the rank makes that, at ", line_of(made), ", depends on ", Joined(deciding, " and ")]
     return Finding(
         "HD508",

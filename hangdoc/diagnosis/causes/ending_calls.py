@@ -12,16 +12,17 @@ from collections.abc import Collection, Iterator
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
 from hangdoc.diagnosis.causes.phrases import cited, line_of
+from hangdoc.diagnosis.causes.polled import made_elsewhere
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import below_user, plain
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.calls_between import places_of_methods, receiver_of
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import LOOPS, dotted, enclosing_function, holds, last_name, text_of
-from hangdoc.diagnosis.state.threads import End
+from hangdoc.diagnosis.state.threads import Chain, End
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.message import Condition, Joined, Message
 from hangdoc.model.process import Frame, Stack
@@ -42,17 +43,24 @@ _ANSWERING = ("send", "send_bytes", "put", "put_nowait")
 _DEEPEST = 2
 """Functions that call each other, looked into for what they raise; chosen by hand."""
 
-Function = ast.FunctionDef | ast.AsyncFunctionDef
+_MOST_STACKS = 8
+"""Stacks of a rank that are asked; chosen by hand."""
+_Functions = dict[str, dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef]]
+"""Name → the functions of that name, by file and line."""
 
 
-def what_would_end_it(case: Case, rank: int) -> Message:
+def what_would_end_it(case: Case, rank: int, chain: Chain | None = None) -> Message:
     """'`self.queue.put()` at up.py:79 would end that wait; it depends on `if self.failed:` (up.py:76)'; '' where the
-    rank's wait is none of these, or nothing decides about the only call that would end it."""
-    stacks = dict.fromkeys((*_waiting(case, rank), case.activities[rank].stack))
+    rank's wait is none of these, or nothing decides about the only call that would end it. ``chain``: from another
+    rank to the rank's thread that keeps that one waiting."""
+    waiting = [*_waiting(case, rank), case.activities[rank].stack]
+    if chain is not None:
+        waiting = [chain.last.thread.frames] if chain.end is End.OUTSIDE else []
+    stacks = list(dict.fromkeys(waiting))[:_MOST_STACKS]
     living = _living(case, rank)
     found = [ending_condition(case.sources, stack, living=living) for stack in stacks]
     child = stack_at_the_end(case, rank)
-    found += [_answer_left_out(case.sources, child)] if child else []
+    found += [_answer_left_out(case.sources, child), _polled_for(case.sources, child)] if child else []
     return next((each for each in found if each), "")
 
 
@@ -95,6 +103,7 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
     if runs and method == "put":
         return ""  # who takes from the queue is there, and waits as well
     deciding = conditions_of_call(sources, places[0], stack) if method != "put" else []
+    deciding = [each for each in deciding if _may_differ(sources, places[0], each)]
     if runs:
         deciding = _without_ways_out(sources, places[0], deciding)
     if deciding:
@@ -104,6 +113,14 @@ def ending_condition(sources: Sources, stack: Stack, method: str = "", *, living
         return [call, "; the exception under ", raised, " leads past it"]
     started = [] if runs else _started_under(sources, places[0], stack)
     return [call, ", in what is started under ", Joined(started, " and ")] if started else ""
+
+
+def _may_differ(sources: Sources, at: Frame, condition: Condition) -> bool:
+    """False for a test of the rank around a call of the function that holds the line: it goes alike every time."""
+    tree = sources.function(at.file, at.line)
+    function = enclosing_function(tree, at.line) if tree is not None else None
+    within = condition.file == at.file and function is not None and holds(function, condition.line)
+    return within or not pattern("rank_word").search(condition.source)
 
 
 def _started_under(sources: Sources, at: Frame, stack: Stack) -> list[Condition]:
@@ -126,6 +143,13 @@ def _set_by_hand(sources: Sources, stack: Stack) -> Message:
     deciding = conditions_of_call(sources, at, stack)
     call: Message = ["its result is set at ", line_of(at), ", which depends on "]
     return [call, Joined(deciding, " and ")] if deciding else ""
+
+
+def _polled_for(sources: Sources, stack: Stack) -> Message:
+    """What decides whether that is made which a process polls for."""
+    at, deciding = made_elsewhere(sources, stack) or (None, [])
+    what: Message = ["whether what it polls for is made, at ", line_of(at), ", depends on "]
+    return [what, Joined(deciding, " and ")] if deciding else ""
 
 
 def _answer_left_out(sources: Sources, stack: Stack) -> Message:
@@ -202,34 +226,44 @@ def _raised_before(sources: Sources, at: Frame, *, all_round: bool = False) -> C
     loops = [node for node in ast.walk(function) if isinstance(node, LOOPS) and holds(node, at.line)]
     around = max(loops, key=lambda node: node.lineno, default=function)
     before = (getattr(around, "end_lineno", None) or at.line) + 1 if all_round else at.line
-    found = set(_raises(sources, at.file, around, before, _DEEPEST))
-    return next(iter(found)) if len(found) == 1 else None
+    found: set[Condition] = set()
+    for condition in _raises(_functions(sources), at.file, around, before, _DEEPEST, {function}):
+        found.add(condition)
+        if len(found) > 1:
+            return None
+    return next(iter(found), None)
 
 
-def _raises(sources: Sources, file: str, node: ast.AST, before: int, deep: int) -> Iterator[Condition]:
+def _raises(
+    functions: _Functions, file: str, node: ast.AST, before: int, deep: int, seen: set[ast.AST]
+) -> Iterator[Condition]:
+    """The conditions of `raise` in the node's lines before that one, and in the functions that are called there."""
     tries = [n for n in ast.walk(node) if isinstance(n, ast.Try) and n.handlers]
-    caught = [range(trying.body[0].lineno, trying.handlers[0].lineno) for trying in tries]
+    caught = {line for each in tries for line in range(each.body[0].lineno, each.handlers[0].lineno)}
     tree = ast.Module(body=[node], type_ignores=[]) if isinstance(node, ast.stmt) else node
     for each in ast.walk(node):
         line = getattr(each, "lineno", before)
-        if line >= before or any(line in lines for lines in caught):
+        if line >= before or line in caught:
             continue
         if isinstance(each, ast.Raise):
             inner = next((g for g in reversed(guards(tree, line)) if g.kind != "return"), None)
             if inner is not None and inner.kind == "if":
                 yield cited(inner, file)
         elif isinstance(each, ast.Call) and deep:
-            called = list(_functions(sources, last_name(each.func)))
+            called = functions.get(last_name(each.func), {})
             if len(called) == 1:
-                place, function = called[0]
-                yield from _raises(sources, place, function, (function.end_lineno or 0) + 1, deep - 1)
+                ((place, _), function), *_ = called.items()
+                last = (function.end_lineno or 0) + 1
+                if function not in seen:
+                    seen.add(function)
+                    yield from _raises(functions, place, function, last, deep - 1, seen)
 
 
-def _functions(sources: Sources, name: str) -> Iterator[tuple[str, Function]]:
-    """(file, definition) of each of the user's functions of that name, also of those that are awaited."""
-    seen = set()
+def _functions(sources: Sources) -> _Functions:
+    """The user's functions by name, also those that are awaited."""
+    found: _Functions = {}
     for file, tree in sources.user_trees():
         for node in ast.walk(tree):
-            if isinstance(node, Function) and node.name == name and (file, node.lineno) not in seen:
-                seen.add((file, node.lineno))
-                yield file, node
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                found.setdefault(node.name, {})[file, node.lineno] = node
+    return found

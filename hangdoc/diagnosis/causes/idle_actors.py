@@ -36,12 +36,13 @@ def nobody_called_it(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
     return Finding(
         "HD101",
         sentence(
-            [Does(blame.culprits, "is", "are"), f" idle: nobody has called {step}() there, which the others are in"],
+            [Does(blame.culprits, "is", "are"), f" idle: no call of {step}(), which the others are in, has reached it"],
             where_they_wait(case, others),
         ),
         joined(
             where if called is not None else "",
             [Joined(deciding, " and "), " decides on which actors"] if deciding else "",
+            "an actor is idle as well while an argument of its call is still being computed",
         ),
         f"call {step}() on every actor of the group, or leave its collectives to a group of those that are called",
         decided_at=deciding[-1] if deciding else None,
@@ -51,13 +52,6 @@ def nobody_called_it(case: Case, blame: Blame[OutsideWait]) -> Finding | None:
 def is_idle_actor(stack: Stack) -> bool:
     """True for an actor's process that runs no task."""
     return bool(stack) and is_in(stack[0], "actor_file", "actor_loop")
-
-
-def driver_waits(case: Case) -> bool:
-    """True if the program that started the actors waits for answers of theirs."""
-    looks = [launcher.last for _, launcher in case.job.launchers]
-    stacks = [look.main.frames for look in looks if look is not None and look.main is not None]
-    return any(is_in(stack[0], "actor_file", "driver_waits") for stack in stacks if stack)
 
 
 def _called(case: Case, step: str) -> tuple[Frame, list[Condition]] | None:

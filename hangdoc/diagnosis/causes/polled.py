@@ -5,26 +5,26 @@ from __future__ import annotations
 import ast
 
 from hangdoc.diagnosis.causes.call_conditions import conditions_of_call
-from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.source.sources import UserCall
+from hangdoc.diagnosis.frames.stacks import user_stack
+from hangdoc.diagnosis.source.sources import Sources, UserCall
 from hangdoc.diagnosis.source.syntax import LOOPS, holds, last_name, text_of
 from hangdoc.model.message import Condition
-from hangdoc.model.process import Frame
+from hangdoc.model.process import Frame, Stack
 
 _ENDED_BY = {"asks_store": "fills_store", "asks_files": "makes_file"}
 """What a polling loop calls → what ends it."""
 
 
-def made_elsewhere(case: Case, rank: int) -> tuple[Frame, list[Condition]] | None:
-    """(the only line that makes what the rank polls for, the conditions around it); None where there are several such
+def made_elsewhere(sources: Sources, stack: Stack) -> tuple[Frame, list[Condition]] | None:
+    """(the only line that makes what a process polls for, the conditions around it); None where there are several such
     lines, or nothing decides about it.
 
     Example: `while store.add(votes, 0) < world: ⏎ sleep(1)`, and `vote()` returns under `if not self.dirty:` before
     its `store.add(votes, 1)` → that line, and the `if`.
     """
-    where = case.activities[rank].where
-    tree = case.sources.function(where.file, where.line) if where is not None else None
+    where = next(iter(user_stack(stack)), None)
+    tree = sources.function(where.file, where.line) if where is not None else None
     if where is None or tree is None:
         return None
     loops = [node for node in ast.walk(tree) if isinstance(node, LOOPS) and holds(node, where.line)]
@@ -36,7 +36,7 @@ def made_elsewhere(case: Case, rank: int) -> tuple[Frame, list[Condition]] | Non
             continue
         calls = [
             each
-            for each in case.sources.user_calls(*names(ending))
+            for each in sources.user_calls(*names(ending))
             if not (each.file == where.file and holds(inner, each.call.lineno))
             and not _only_asks(each)
             and (asked == "asks_files" or _object(each.call) in stores)
@@ -44,7 +44,7 @@ def made_elsewhere(case: Case, rank: int) -> tuple[Frame, list[Condition]] | Non
         places = {Frame(c.file, c.call.lineno, getattr(c.function, "name", "<module>")) for c in calls}
         if len(places) == 1:
             (at,) = places
-            deciding = conditions_of_call(case.sources, at, case.activities[rank].stack)
+            deciding = conditions_of_call(sources, at, stack)
             return (at, deciding) if deciding else None
     return None
 

@@ -14,6 +14,7 @@ from hangdoc.model.process import Process
 _TAKING = ("get", "get_nowait")
 _PUTTING = ("put", "put_nowait")
 _SETTING = ("set",)
+_MARKING = ("task_done",)
 
 
 def queue_fix(case: Case, rank: int) -> Message:
@@ -29,6 +30,9 @@ def queue_fix(case: Case, rank: int) -> Message:
     if not name:
         return ""
     line: Message = [f"`{name}.{method}()` at ", line_of(where)]
+    done = places_of_methods(name, _MARKING, case.sources) if method == "join" else []
+    if len(done) == 1:
+        return ["let no exception lead past ", place(done[0]), ": ", line, " waits until each item is marked as done"]
     other = places_of_methods(name, _TAKING if method == "put" else _PUTTING, case.sources)
     if not other and method == "put":  # a handler has its queue under another name than the thread that empties it
         other = places_of_methods("", _TAKING, case.sources)

@@ -352,3 +352,16 @@ def test_who_asks_a_trainer_for_what_it_does(tmp_path: Path) -> None:
     for line, wanted in ((3, {"fit", "late"}), (4, {"fit"})):
         texts, _ = collect([(Frame(str(library), line, "run"), Frame(str(main), 11, "fit"))], [me()])
         assert {text.function for text in texts if text.file == str(main)} == wanted
+
+
+def test_the_whole_of_a_small_file_of_which_a_function_is_on_a_stack(tmp_path: Path) -> None:
+    """A spawned process has no frame of its module, and what would end its wait is on no stack."""
+    file = write(tmp_path)
+    found = sources.Sources([(Frame(file, 12, "Trainer.fit"),)], [me()])
+    assert [text.function for text in found.of_users()[0]] == ["fit"]
+    assert [(text.function, text.first_line) for text in found.of_whole_files()] == [("<module>", 1)]
+    long = tmp_path / "long.py"
+    long.write_text("def run():\n    go()\n" + "x = 1\n" * 4000)
+    found = sources.Sources([(Frame(str(long), 2, "run"),)], [me()])
+    found.of_users()
+    assert found.of_whole_files() == ()
