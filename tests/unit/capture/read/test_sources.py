@@ -322,3 +322,32 @@ def test_functions_that_a_condition_asks_in_a_file_on_no_stack(tmp_path: Path) -
     texts, _ = collect([(Frame(str(main), 6, "step"),)], [me()])
     found = {(Path(text.file).name, text.function) for text in texts}
     assert found == {("main.py", "step"), ("guards.py", "spiked"), ("guards.py", "armed")}
+
+
+def test_functions_that_are_asked_or_tell_of_the_past_are_kept_though_no_stack_has_them(tmp_path: Path) -> None:
+    """What conditions ask, and what that asks; what made groups, started threads, raised or set an attribute."""
+    text = """\
+def run(self):
+    for item in self.plan():
+        dist.all_reduce(item)
+
+def plan(self):
+    found = self.made()
+    return found
+
+def made(self):
+    return []
+
+def join(self):
+    if self.late:
+        self.group = dist.new_group()
+
+def check(self):
+    if self.late:
+        raise ValueError
+
+def pure(x):
+    return x + 1
+"""
+    texts, _ = get(Frame(write(tmp_path, text), 3, "run"))
+    assert {each.function for each in texts} == {"run", "plan", "made", "join", "check"}
