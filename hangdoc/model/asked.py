@@ -15,8 +15,8 @@ _PROPERTIES = ("property", "cached_property")
 
 
 def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """What `if`, `while`, `match` and expressions test, wherever in the tree; and the calls whose result gets a name,
-    as that may be tested, or be given to a collective."""
+    """What `if`, `while`, `match` and expressions test, wherever in the tree; and the calls whose result gets a name, is
+    gone over or is given to a call, as that may be tested, or be given to a collective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             yield node.test
@@ -28,6 +28,33 @@ def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
             yield from node.ifs
         elif isinstance(node, ast.Assign | ast.NamedExpr) and isinstance(node.value, ast.Call):
             yield node.value
+        elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+            yield from (each for each in (node.iter, *node.iter.args) if isinstance(each, ast.Call))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+            given = (*node.value.args, *(each.value for each in node.value.keywords))
+            yield from (each for each in given if isinstance(each, ast.Call))
+
+
+_PAST = ("new_group", "new_subgroups", "Thread", "submit", "start_new_thread", "run_in_executor")
+"""Calls of torch 2.13 and Python 3.11 that make a group or start a thread."""
+
+
+def tells_of_the_past(function: ast.AST) -> bool:
+    """True for a function that makes groups, starts threads, sets a key of a store, or raises or sets an attribute
+    under a condition: what some ranks did in there, and others not, no stack shows later."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call):
+            sets_key = isinstance(node.func, ast.Attribute) and node.func.attr == "set" and len(node.args) == 2
+            if sets_key or _last_name(node.func) in _PAST:
+                return True
+        if isinstance(node, ast.If) and any(isinstance(each, ast.Raise) or _sets_attribute(each) for each in node.body):
+            return True
+    return False
+
+
+def _sets_attribute(node: ast.stmt) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+    return any(isinstance(each, ast.Attribute) for each in targets)
 
 
 def asked_by(test: ast.AST) -> dict[str, bool]:

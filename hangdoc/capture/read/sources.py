@@ -20,7 +20,7 @@ from pathlib import PurePosixPath
 from hangdoc.capture.read.probe_answers import TypedIn
 from hangdoc.capture.read.scrubbing import scrub
 from hangdoc.capture.read.source_files import NoSourceError, Witness, read_source
-from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tests_in
+from hangdoc.model.asked import answers_to, asked_by, may_throw, raised_in, tells_of_the_past, tests_in
 from hangdoc.model.frames import is_third_party, libraries_between, user_frames
 from hangdoc.model.process import Frame, Process, Stack
 from hangdoc.model.snapshot import RankSnapshot, SourceText, Unavailable
@@ -35,6 +35,8 @@ _MAX_LIBRARY_FILES = 20
 _MAX_LIBRARY_TEXTS = 60
 _MAX_SETTERS = 40
 _MAX_ANSWERING = 80
+_ASKED_DEEP = 2
+"""Functions that ask each other, followed this far. Judgement."""
 _MAX_TRIED = 400
 """Places where an imported file may lie; most of them are none."""
 _MAX_UP = 2
@@ -235,26 +237,34 @@ class _Files:
         return texts[:_MAX_SETTERS]
 
     def answering(self, texts: Sequence[SourceText], users: Sequence[str], until: float) -> list[SourceText]:
-        """The user's functions that the conditions in ``texts`` ask, and those that raise what their handlers catch."""
-        asked: dict[str, set[bool]] = {}
+        """The user's functions that the conditions in ``texts`` ask, and what these ask; those that raise what the
+        handlers in ``texts`` catch; then those that tell of what no stack shows any more."""
+        every = [(each, node) for each in self._with_imported(users, until) for node in functions(each.tree)]
+        found: dict[tuple[str, int], SourceText] = {}
+        trees: list[ast.AST] = [self.module(text.file).tree_of(text) for text in texts]
         caught: set[str] = set()
         tried: set[str] = set()
-        for text in texts:
-            tree = self.module(text.file).tree_of(text)
+        for tree in trees:
             own, called_there = may_throw(tree)
             caught |= own
             tried |= called_there
-            for name, called in (pair for test in tests_in(tree) for pair in asked_by(test).items()):
+        for _ in range(_ASKED_DEEP):
+            asked: dict[str, set[bool]] = {}
+            for name, called in (pair for tree in trees for test in tests_in(tree) for pair in asked_by(test).items()):
                 asked.setdefault(name, set()).add(called)
-        found: list[SourceText] = []
-        for module in self._with_imported(users, until):
-            found += [
-                module.text_of(node)
-                for node in functions(module.tree)
-                if any(answers_to(node, called=called) for called in asked.get(node.name, ()))
-                or ((raised := raised_in(node)) and (raised & caught or node.name in tried))
-            ]
-        return found[:_MAX_ANSWERING]
+            trees = []
+            for module, node in every:
+                if any(answers_to(node, called=called) for called in asked.get(node.name, ())):
+                    text = module.text_of(node)
+                    trees += [node] if (text.file, text.first_line) not in found else []
+                    found[text.file, text.first_line] = text
+        raising = ((m, n) for m, n in every if (r := raised_in(n)) and (r & caught or n.name in tried))
+        telling = ((m, n) for m, n in every if tells_of_the_past(n))
+        for module, node in (*raising, *telling):
+            if len(found) < _MAX_ANSWERING:
+                text = module.text_of(node)
+                found.setdefault((text.file, text.first_line), text)
+        return list(found.values())[:_MAX_ANSWERING]
 
     def _with_imported(self, users: Sequence[str], until: float) -> Iterator[_Module]:
         """The user's files on the stacks and those beside them that they import: a callback need not be on a stack."""

@@ -25,6 +25,9 @@ class Disagreement(Explanation):
     history: GroupHistory
     tokens: dict[int, Token]
     values: dict[int, str]
+    gone_on: str = ""
+    """The value of the side whose root is in another call, where the other side's root is in this one: a root waits for
+    all of its group, so that one has taken itself for no root."""
 
     @property
     def site(self) -> Site | None:
@@ -124,8 +127,19 @@ def _different_roots(case: Case, history: GroupHistory) -> Disagreement | None:
         roots = {rank: number_below_user(case.activities[rank].stack, *names("root_local_in_group")) for rank in alike}
         values = {rank: str(root) for rank, root in roots.items() if root is not None}
         if len(set(values.values())) > 1:
-            return Disagreement("root", history, alike, values)
+            return Disagreement("root", history, alike, values, _gone_on(history, values))
     return None
+
+
+def _gone_on(history: GroupHistory, values: dict[int, str]) -> str:
+    """Of two roots, by their numbers within the group, the one that is in another call while the other is its own.
+
+    Example: ranks 0 and 2 are in a broadcast, with roots 0 and 1, and rank 1 waits in a later call → '1'.
+    """
+    roots = {value: history.members[int(value)] for value in values.values() if int(value) < len(history.members)}
+    elsewhere = [value for value, rank in roots.items() if rank not in values and history.tokens.get(rank)]
+    own = [value for value, rank in roots.items() if values.get(rank) == value]
+    return elsewhere[0] if len(roots) == 2 and len(elsewhere) == len(own) == 1 else ""
 
 
 def arguments_of(token: Token) -> Hashable:

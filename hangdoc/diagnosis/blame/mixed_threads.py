@@ -10,13 +10,14 @@ ranks. On all ranks thread `saver` waits in a barrier, on rank 3 also the main t
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import below_user, serves_another_thread, words
 from hangdoc.diagnosis.frames.names import names
-from hangdoc.diagnosis.frames.stacks import Site, site_of, user_stack
+from hangdoc.diagnosis.frames.stacks import site_of, user_stack
 from hangdoc.diagnosis.state.activity import python_op
 from hangdoc.diagnosis.state.process import kind_mark
 from hangdoc.model.kinds import ActivityKind, Confidence
@@ -62,7 +63,7 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
     sure = "stacks of all threads seen, the order of their calls not"
     first = next(iter(found.values()))
     if len(common) > 1 and not more:
-        calls = tuple(first[site] for site in sorted(common))
+        calls = tuple(first[site] for site in sorted(common, key=repr))
         return Blame(MixedThreads(calls), tuple(found), confidence=Confidence.LIKELY, sure=sure)
     beside = {site for calls in more.values() for site in calls} - common
     if len(common) != 1 or len(beside) != 1 or len(more) == len(found):
@@ -75,15 +76,19 @@ def mixed_threads(case: Case) -> Blame[MixedThreads] | None:
     return Blame(MixedThreads(calls, others), tuple(more), confidence=Confidence.LIKELY, sure=sure)
 
 
-def _calls(case: Case, rank: int) -> dict[Site, ThreadCall]:
-    """Site → the call of each thread of the rank that waits in a collective of the default group."""
+def _calls(case: Case, rank: int) -> dict[Hashable, ThreadCall]:
+    """Line → the call of each thread of the rank that waits in a collective of the default group."""
     process = case.ranks[rank].process
     threads = process.last.threads if process is not None and process.last is not None else ()
     waiting = [t for t in threads if _waits_in_collective(t) and not _has_a_group(t.frames)]
-    return {
-        site_of(t.frames): ThreadCall(t.name, _op(t.frames), next(iter(user_stack(t.frames)), None), t.frames)
-        for t in waiting
-    }
+    lines = [next(iter(user_stack(t.frames)), None) for t in waiting]
+    calls = [ThreadCall(t.name, _op(t.frames), line, t.frames) for t, line in zip(waiting, lines, strict=True)]
+    return {_line_of(each): each for each in calls}
+
+
+def _line_of(call: ThreadCall) -> Hashable:
+    """The user's line, as a thread comes to it by another way than the main thread; all of the way in a library's."""
+    return (call.op, call.frame.file, call.frame.line) if call.frame is not None else site_of(call.stack)
 
 
 def _op(stack: Stack) -> str:

@@ -171,4 +171,8 @@ def blame_of(found: Disagreement, unknown: int = 0) -> Blame[Disagreement]:
         how = Confidence.CERTAIN
     sure = f"the same call of {'' if unknown else 'all '}{len(found.tokens)} ranks seen"
     sure += f", that of {unknown} not" if unknown else ""
+    if found.gone_on:
+        wrong = tuple(sorted(rank for rank, value in found.values.items() if value == found.gone_on))
+        sure += "; the root that it names has gone on, that of the others has not"
+        return Blame(found, wrong, proved=True, confidence=Confidence.LIKELY, sure=sure)
     return Blame(found, odd, () if minority else tuple(sides[1:]), proved=True, confidence=how, sure=sure)

@@ -14,6 +14,7 @@ from hangdoc.diagnosis.condition.beside import goes_on_beside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread
+from hangdoc.diagnosis.frames.stacks import same_place
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.model.message import Condition, Joined, Message, Ranks, joined, sentence
 
@@ -130,6 +131,11 @@ def _waits_in_two_threads(case: Case, call: Token) -> bool:
     return len({t.thread_id for t in mine} - {0}) > 1
 
 
+def _is_at_one_line(one: Token, other: Token) -> bool:
+    same = one.frame is not None and other.frame is not None and same_place(one.frame, other.frame)
+    return same or one.site == other.site
+
+
 def _overtakes(case: Case, call: Token, other: Token) -> bool:
     """True if another thread of the rank that made ``call`` made ``other``'s call after it. The order of one thread's
     calls is the program's own, and so is that of a thread whose work another waits for.
@@ -139,5 +145,6 @@ def _overtakes(case: Case, call: Token, other: Token) -> bool:
     program = case.programs.get(call.rank)
     if program is None or not call.thread_id or serves_another_thread(call.thread):
         return False
-    after = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.site == other.site)
+    # Of another thread, the way to the line is another one.
+    after = (t for t in program.tokens[max(call.order, 0) + 1 :] if t.op == other.op and _is_at_one_line(t, other))
     return any(t.thread_id not in (0, call.thread_id) and not serves_another_thread(t.thread) for t in after)

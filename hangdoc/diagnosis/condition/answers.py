@@ -221,7 +221,7 @@ def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
         set_to = _set_to(function, value.id)
         changed = [*(node for node in set_to if isinstance(node, ast.stmt)), *_put_in_order(function, value.id)]
         if len(changed) > 1:
-            return _tests_around(file, function, changed)
+            return _tests_around(file, function, changed, ("if", "return"))
         made = next(iter(set_to.values()), None)
         if made is not None and _tests_something(made):
             return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]

@@ -103,7 +103,8 @@ def given_by_caller(sources: Sources, frame: Frame, caller: Frame, name: str) ->
 
 
 def expression_given(sources: Sources, frame: Frame, caller: Frame, name: str) -> ast.expr | None:
-    """What the caller gives for the parameter of that name of the function of ``frame``; None for what is none."""
+    """What the caller gives for the parameter of that name of the function of ``frame``; of `self`, the object that it
+    calls the method of; None for what is none."""
     tree, outer = (sources.function(f.file, f.line) for f in (frame, caller))
     function = enclosing_function(tree, frame.line) if tree is not None else None
     if outer is None or not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -111,6 +112,8 @@ def expression_given(sources: Sources, frame: Frame, caller: Frame, name: str) -
     call = _call_of(outer, caller.line, plain(frame.function))
     names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
     method = bool(names) and names[0] in ("self", "cls")
+    if call is not None and method and name == names[0]:
+        return call.func.value if isinstance(call.func, ast.Attribute) else None
     return _argument(call, names[1:] if method else names, name) if call is not None else None
 
 

@@ -99,9 +99,9 @@ def _around_starts(starts: list[_Start], ran: str) -> list[Condition]:
 def _decides(guard: Guard) -> bool:
     """False for a test whether there is a thread at all, and for what is alike on all ranks or differs from the
     beginning."""
-    settings = bool(guard.names) and all(pattern("job_setting").search(name) for name in guard.names)
-    asked = "None" in guard.condition
-    return guard.kind in CONDITIONS and not (settings or asked or any(map(is_rank_name, guard.names)))
+    for_all = [all(map(each, guard.names)) for each in (is_rank_name, pattern("job_setting").search)]
+    decides = guard.kind in CONDITIONS and "None" not in guard.condition
+    return decides and not (guard.names and any(for_all))
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:

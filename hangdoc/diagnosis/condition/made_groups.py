@@ -55,9 +55,11 @@ def _made_elsewhere(sources: Sources, now: Stack) -> tuple[Place, Condition] | N
 
 
 def _skipping(tree: ast.AST, line: int, file: str) -> Condition | None:
-    """The innermost condition that can skip the line."""
-    found = next((g for g in reversed(guards(tree, line)) if g.kind in CONDITIONS), None)
-    return _cited(found, file) if found is not None else None
+    """The innermost condition that can skip the line; one around the test that something is made once, if there is."""
+    found = [g for g in guards(tree, line) if g.kind in CONDITIONS][::-1]
+    once = [g for g in found if " is None" in g.condition or " not in self." in g.condition]
+    first = next((g for g in found if g not in once), found[0] if found else None)
+    return _cited(first, file) if first is not None else None
 
 
 def _skipping_callers(sources: Sources, function: str) -> Condition | None:

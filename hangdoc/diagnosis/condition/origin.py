@@ -120,9 +120,8 @@ def chosen_by_item(sources: Sources, stack: Stack) -> ByItem | None:
                 header = f"for {target_text(loop.target)} in {text_of(loop.iter)}:"
                 return ByItem(text_of(given), Condition(header, frame.file, loop.lineno), tuple(way[level:]))
         caller = way[level + 1] if level + 1 < len(way) else None
-        known = (
-            {given_by_caller(sources, frame, caller, name) for name in known} - {""} if caller is not None else set()
-        )
+        given_there = [expression_given(sources, frame, caller, head) for head in heads] if caller is not None else []
+        known = {name for each in given_there for name in names_in(each)}
     return None
 
 
@@ -210,8 +209,8 @@ def _decides(guard: Guard) -> bool:
     if guard.kind == "try":
         return guard.taken and guard.condition.startswith("except")
     alike = pattern("same_everywhere").search(guard.condition)
-    settings = bool(guard.names) and all(pattern("job_setting").search(name) for name in guard.names)
-    return guard.kind in ("if", "match") and not (alike or settings or any(map(is_rank_name, guard.names)))
+    for_all = [all(map(each, guard.names)) for each in (is_rank_name, pattern("job_setting").search)]
+    return guard.kind in ("if", "match") and not (alike or (guard.names and any(for_all)))
 
 
 def word_for(origin: list[Condition]) -> str:

@@ -365,3 +365,32 @@ def test_the_whole_of_a_small_file_of_which_a_function_is_on_a_stack(tmp_path: P
     found = sources.Sources([(Frame(str(long), 2, "run"),)], [me()])
     found.of_users()
     assert found.of_whole_files() == ()
+
+
+def test_functions_that_are_asked_or_tell_of_the_past_are_kept_though_no_stack_has_them(tmp_path: Path) -> None:
+    """What conditions ask, and what that asks; what made groups, started threads, raised or set an attribute."""
+    text = """\
+def run(self):
+    for item in self.plan():
+        dist.all_reduce(item)
+
+def plan(self):
+    found = self.made()
+    return found
+
+def made(self):
+    return []
+
+def join(self):
+    if self.late:
+        self.group = dist.new_group()
+
+def check(self):
+    if self.late:
+        raise ValueError
+
+def pure(x):
+    return x + 1
+"""
+    texts, _ = get(Frame(write(tmp_path, text), 3, "run"))
+    assert {each.function for each in texts} == {"run", "plan", "made", "join", "check"}
