@@ -43,7 +43,7 @@ def with_attributes(pid: int, stacks: Sequence[Stack], shown: Sequence[Mapping[s
 
 
 def _texts(frame: Mapping[str, Any]) -> dict[str, str]:
-    return {str(each["name"]): str(each["repr"]) for each in frame.get("locals") or () if each.get("repr")}
+    return {str(each.get("name")): str(each["repr"]) for each in frame.get("locals") or () if each.get("repr")}
 
 
 def _added(objects: Objects, frame: Frame, values: Mapping[str, str]) -> list[Local]:

@@ -84,7 +84,7 @@ class Objects(Memory):
         """Find torch's table of groups by way of one of these objects: its type's functions know the modules."""
         for text in texts:
             shown = _OBJECT.match(text)
-            if self._groups is not None or shown is None or _is_group(shown[1]) or self._left <= 0:
+            if self._groups is not None or shown is None or _is_group(shown[1]) or min(self._left, self._reads) <= 0:
                 continue
             try:
                 self._groups = self._groups_by(int(shown[2], 16), shown[1])

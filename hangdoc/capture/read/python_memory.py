@@ -23,6 +23,7 @@ OLDEST, NEWEST = 8, 13
 # Bounds, chosen by hand: the globals of torch's largest modules have some thousand names.
 _PAGE = 4096
 _MOST_PAGES = 4000
+_MOST_READS = 300_000
 _MOST_ENTRIES = 4096
 _MOST_ITEMS = 64
 _MOST_BYTES = 1 << 17
@@ -55,6 +56,7 @@ class Memory:
     minor: int
     _descriptor: int
     _left: int = _MOST_PAGES
+    _reads: int = _MOST_READS
     _types: dict[int, str] = field(default_factory=dict)
     _pages: dict[int, bytes] = field(default_factory=dict)
 
@@ -247,7 +249,8 @@ class Memory:
         return int.from_bytes(self._read(at, 8), "little", signed=True)
 
     def _read(self, at: int, size: int) -> bytes:
-        if not 0 <= size <= _MOST_BYTES or not _SMALLEST_ADDRESS <= at < _LARGEST_ADDRESS:
+        self._reads -= 1
+        if self._reads < 0 or not 0 <= size <= _MOST_BYTES or not _SMALLEST_ADDRESS <= at < _LARGEST_ADDRESS:
             raise OddError
         first, last = at // _PAGE, (at + max(size, 1) - 1) // _PAGE
         data = self._page(first) if first == last else b"".join(map(self._page, range(first, last + 1)))

@@ -66,7 +66,21 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
-    return None
+    return None if _has_history(case) else _partners(case)
+
+
+def _partners(case: Case) -> Blame[MissingPartner] | None:
+    """The peers of several messages, each without its partner, if these messages would let all ranks go on.
+
+    Example: of two pipelines, ranks 2 and 5 wait in recv from 1 and 4, and all others in a barrier → 1 and 4.
+    """
+    robbed = [pair for pair in missing_partners(case) if not is_on_its_way(case, *pair)]
+    peers = tuple(sorted({peer for _, peer in robbed}))
+    if len(peers) < 2 or not case.graph.dissolves(peers):
+        return None
+    sure = "either the messages were not sent, or one too many is expected"
+    waiting = tuple(rank for rank, _ in robbed)
+    return Blame(MissingPartner(), peers, (waiting,), proved=True, sure=sure)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -53,11 +53,17 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
     if not found:
         return None
     first, blamed = max(
-        found, key=lambda each: (*_how_likely(case, each[1]), -len(_at_its_line(case, each[0])), often[each[0]])
+        found,
+        key=lambda each: (
+            *_how_likely(case, each[1]),
+            _is_past_its_group(case, each[0]),
+            -len(_at_its_line(case, each[0])),
+            often[each[0]],
+        ),
     )
     others = tuple((rank,) for rank, _ in often.most_common() if rank != first)
-    if others and len(readings) == 1 and _alone_at_its_line(case, first, [rank for (rank,) in others]):
-        sure = f"{blamed.sure}; the groups are those that the calls' frames hold, and only rank {first} is at its line"
+    if others and len(readings) == 1 and _is_awaited_in_more_groups(case, readings[0], first, others):
+        sure = f"{blamed.sure}; the groups are those that the calls' frames hold, and several wait for rank {first}"
         return replace(blamed, alternatives=(), confidence=Confidence.LIKELY, sure=sure)
     if not others and _are_shown(case):
         return replace(blamed, sure=f"{blamed.sure}; the groups are those that the calls' frames hold")
@@ -69,7 +75,8 @@ def by_groups_of_store(case: Case) -> Blame[Diverged] | None:
         return replace(blamed, alternatives=(), sure=sure)
     if not others:
         return replace(blamed, sure=f"{blamed.sure}; whichever of its groups each call is of")
-    sure = f"{blamed.sure}; which of its groups each call is of could not be seen"
+    unknown = "" if _are_shown(case) else "; which of its groups each call is of could not be seen"
+    sure = f"{blamed.sure}{unknown}"
     return replace(blamed, alternatives=others[:_MOST_NAMED], confidence=Confidence.POSSIBLE, sure=sure)
 
 
@@ -82,11 +89,22 @@ def _at_its_line(case: Case, rank: int) -> tuple[int, ...]:
     return tuple(sorted(alike)) or (rank,)
 
 
-def _alone_at_its_line(case: Case, first: int, others: list[int]) -> bool:
-    """True if the groups of all calls are shown, and each other suspect waits where a rank does that is none."""
-    if not _are_shown(case) or _at_its_line(case, first) != (first,):
-        return False
-    return all(set(_at_its_line(case, rank)) - {first, *others} for rank in others)
+def _is_awaited_in_more_groups(case: Case, reading: _Reading, first: int, others: Iterable[tuple[int, ...]]) -> bool:
+    """True if the groups of all calls are shown, and ranks in several of them wait for this one, but in one alone for
+    each other suspect."""
+    awaited: dict[int, set[_Members]] = {}
+    for wait in reading.graph.waits if _are_shown(case) else ():
+        for rank in wait.on:
+            awaited.setdefault(rank, set()).add(reading.groups.get(wait.waiter, ()))
+    return len(awaited.get(first, ())) > 1 and all(len(awaited.get(rank, ())) < 2 for (rank,) in others)
+
+
+def _is_past_its_group(case: Case, rank: int) -> bool:
+    """True if the rank is in a call of more ranks than the group in which another waits for it: the ranks of other such
+    groups are past theirs as well, and whoever waits alone seldom made a group's call without the others."""
+    mine = group_shown(case.activities[rank].stack)
+    theirs = [group_shown(a.stack) for r, a in case.activities.items() if r != rank]
+    return mine is not None and any(t is not None and rank in t[1] and set(t[1]) < set(mine[1]) for t in theirs)
 
 
 def _are_shown(case: Case) -> bool:

@@ -243,7 +243,7 @@ def _on_the_way(case: Case, found: MissingPartner, waiter: Activity, peer: int) 
 
 def _by_stacks(case: Case, found: MissingPartner, waiter: Activity, peer: int) -> list[Condition]:
     """What may have led the peer past the message, where stacks alone are there to see."""
-    return jumps_past(case, waiter.rank, peer) if found.ahead else way_to_message(case, peer)
+    return (jumps_past(case, waiter.rank, peer) if found.ahead else []) or way_to_message(case, peer)
 
 
 _AT_REST = frozenset(

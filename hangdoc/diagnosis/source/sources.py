@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -13,6 +13,8 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.syntax import dotted, last_name
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText
+
+_ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,4 +178,12 @@ def _methods(text: SourceText) -> dict[str, set[int]]:
         for node in owner.body:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 found.setdefault(node.name, set()).add(node.lineno)
+    return found
+
+
+def attributes_named(texts: Iterable[SourceText]) -> dict[str, set[str]]:
+    """File → the attributes that its code names. Others of a local's say nothing of the way that the code went."""
+    found: dict[str, set[str]] = {}
+    for each in texts:
+        found.setdefault(each.file, set()).update(_ATTRIBUTE.findall(each.text))
     return found

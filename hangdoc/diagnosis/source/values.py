@@ -8,7 +8,7 @@ import re
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.source.guards import Guard, guards
 from hangdoc.diagnosis.source.queries import assignments, binds
-from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.sources import Sources, attributes_named
 from hangdoc.model.snapshot import JobSnapshot
 
 SideRanks = tuple[tuple[int, ...], tuple[int, ...]]
@@ -18,19 +18,13 @@ _HIDDEN = re.compile(r"…|\.\.\.|<\w")
 """What a value shows in place of something that was shortened, masked or is no plain value."""
 
 
-_ATTRIBUTE = re.compile(r"\.\s*([A-Za-z_]\w*)")
-"""An attribute that the code names. Those of a local that it does not name say nothing of its way."""
-
-
 class Values:
     """Plain local values, attributes and globals, by rank, of the frames that are on the stacks now."""
 
     def __init__(self, job: JobSnapshot) -> None:
         self._now: dict[tuple[str, str, str], dict[int, str]] = {}
         self._at: dict[tuple[str, str], dict[int, int]] = {}
-        attributes: dict[str, set[str]] = {}
-        for text in job.sources:
-            attributes.setdefault(text.file, set()).update(_ATTRIBUTE.findall(text.text))
+        attributes = attributes_named(job.sources)
         lines: dict[int, dict[tuple[str, str], int]] = {}
         values: dict[int, list[tuple[tuple[str, str, str], str]]] = {}
         # By identity: thousands of ranks may share their stacks, which live as long as the job.

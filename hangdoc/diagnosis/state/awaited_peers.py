@@ -31,9 +31,9 @@ def with_peers(
 ) -> dict[int, Activity]:
     """``activities``; those that wait in messages, with the peer that they can only wait for.
 
-    That is the peer of each rank's only message, or the only rank outside of messages that all of them may wait for.
-    Example: rank 1 waits for one of its messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait
-    in a barrier → rank 2.
+    That is the peer of each rank's only message, or the only rank outside of messages that all of them may wait for;
+    one that waits for a rank in a message gets its possible peers as members. Example: rank 1 waits for one of its
+    messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait in a barrier → rank 2.
     """
     waiting = [rank for rank, a in activities.items() if a.kind in MESSAGES]
     if not waiting or any(ranks[rank].journal is not None for rank in waiting):
@@ -43,13 +43,17 @@ def with_peers(
     for rank in sorted(waiting):
         peers = _possible(activities[rank], sources, _has_own_native_frames(ranks[rank], owners))
         possible[rank] = peers.intersection(activities)
-    common = frozenset.intersection(*possible.values()).difference(waiting)
-    found = dict(activities)
     all_known = all(len(peers) == 1 for peers in possible.values())
-    for rank, peers in possible.items():
-        only = peers if all_known else common
+    # Who can only wait for ranks in messages waits for what these wait for.
+    outside = [free for peers in possible.values() if (free := peers.difference(waiting)) or not peers]
+    common = frozenset.intersection(*outside) if outside else frozenset()
+    found = dict(activities)
+    for rank, peers in possible.items() if all_known or len(common) == 1 else ():
+        only = peers if all_known else common & peers
         if activities[rank].peer is None and len(only) == 1:
             found[rank] = replace(activities[rank], peer=next(iter(only)))
+        elif activities[rank].peer is None:
+            found[rank] = replace(activities[rank], members=tuple(sorted(peers)))
     return found
 
 

@@ -133,6 +133,8 @@ class _Builder:
             return Wait(rank, self.streams.awaited(rank), activity.text, "journal")
         if kind in MESSAGES and activity.peer is not None and activity.peer in self.activities:
             return Wait(rank, (activity.peer,), activity.text, "journal" if self.snapshots[rank].journal else "stack")
+        if kind in MESSAGES and activity.peer is None and activity.members:
+            return Wait(rank, activity.members, activity.text, "stack")
         if kind == ActivityKind.STORE_WAIT and not own_store_call(activity.stack):
             return Wait(rank, self._not_joined(rank), activity.text, "stack")
         if rank in self.setters:
