@@ -42,6 +42,8 @@ def _lacks_others_call(case: Case, alignment: Alignment, mine: Token, theirs: To
         return True  # others are in that very call: it is not one too many
     if alignment.history.inferred and is_further_on(case, [mine], [theirs]):
         return True
+    if alignment.history.inferred and is_further_on(case, [theirs], [mine]):
+        return False  # the others went by it
     if has_role(mine.stack, Role.JOINED):
         return True  # its inputs have ended: what it calls now answers the others, and falls short of their call
     if points:

@@ -182,6 +182,8 @@ def _step(node: ast.AST, line: int, found: list[Guard], called: frozenset[str]) 
         child = block[index]
         if not isinstance(node, FUNCTIONS) or name == "body":
             found += [g for g in (_own(node, name, child, len(found)),) if g]
+        if name == "orelse" and isinstance(node, ast.Try) and node.handlers:  # left out after an exception
+            found.append(_skipped_handler(len(found), *node.handlers))
         depth = len(found)
         found += [g for earlier in block[:index] if isinstance(earlier, ast.stmt) for g in _jump(earlier, depth)]
         if isinstance(child, ast.stmt) and not has_blocks(child):
@@ -284,7 +286,7 @@ def _jump(statement: ast.stmt, depth: int) -> list[Guard]:
     Example: `if batch is None: continue` → that condition, of kind 'return', not taken.
     """
     if isinstance(statement, ast.Try) or type(statement).__name__ == "TryStar":
-        return [_skipped_handler(h, depth) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
+        return [_skipped_handler(depth, h) for h in getattr(statement, "handlers", ()) if _jumps_out(h)]
     if not isinstance(statement, ast.If):
         return []
     found = []
@@ -316,9 +318,9 @@ def jumps_further_in(tree: ast.AST, line: int, within: tuple[int, int] | None) -
     ]
 
 
-def _skipped_handler(handler: ast.ExceptHandler, depth: int) -> Guard:
-    what = f"except {text_of(handler.type)}:" if handler.type else "except:"
-    return _guard("try", handler, what, False, None, depth)
+def _skipped_handler(depth: int, *handlers: ast.ExceptHandler) -> Guard:
+    types = ", ".join(text_of(each.type) for each in handlers if each.type)
+    return _guard("try", handlers[0], f"except {types}:" if types else "except:", False, None, depth)
 
 
 def _jumps_out(handler: ast.ExceptHandler) -> bool:

@@ -463,3 +463,15 @@ def test_what_a_loop_counts_after_the_line():
     tree = ast.parse("def f():\n    for x in xs:\n        sync(x)\n        count += 1")
     loop = guards(tree, 3)[0]
     assert set_after(tree, loop, 3) == {"count"} and set_after(tree, loop, 4) == set()
+
+
+@pytest.mark.parametrize(
+    ("handlers", "found"),
+    [
+        ("except OSError: pass", "except OSError:"),
+        ("except OSError: pass\nexcept KeyError: pass", "except OSError, KeyError:"),
+    ],
+)
+def test_the_else_of_a_try_is_left_out_after_an_exception(handlers, found):
+    guard = guards(ast.parse(f"try:\n    load()\n{handlers}\nelse:\n    step()"), 4 + handlers.count("except"))[-1]
+    assert (guard.condition, guard.taken) == (found, False)
