@@ -30,7 +30,7 @@ from hangdoc.model.process import Frame, Stack
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST_WAYS = 16
-"""Places in one function that set one of the two states; chosen by hand."""
+"""Places that set one of the two states; chosen by hand."""
 _DOUBT = "a step that makes no call, or one that skips it, looks the same"
 
 
@@ -59,7 +59,12 @@ def chosen_before(sources: Sources, sides: tuple[Stack, Stack]) -> BranchPoint |
     if states is None:
         return None
     found: dict[tuple[str, int], _Choice] = {}
-    for file, tree in sources.user_trees():
+    trees = list(sources.user_trees())
+    if sum(_leads_to(node, states) for _, tree in trees for node in ast.walk(tree)) > _MOST_WAYS:
+        return None
+    for file, tree in trees:
+        if not any(_leads_to(node, states) for node in ast.walk(tree)):
+            continue
         for function in (n for n in ast.walk(tree) if isinstance(n, _Function)):
             choice = _choice_in(file, tree, function, states)
             if choice is not None:
@@ -68,6 +73,14 @@ def chosen_before(sources: Sources, sides: tuple[Stack, Stack]) -> BranchPoint |
         return None
     choice = next(iter(found.values()))
     return replace(branch_point(choice.guard, choice.frame, choice.guarded, PLAIN), doubt=_DOUBT)
+
+
+def _leads_to(node: ast.AST, states: _States) -> bool:
+    """True for a `return` of one of the states, and for an assignment of it."""
+    if not isinstance(node, ast.Return | ast.Assign) or node.value is None:
+        return False
+    arms = [node.value.body, node.value.orelse] if isinstance(node.value, ast.IfExp) else [node.value]
+    return any(text_of(arm) in states.texts for arm in arms)
 
 
 def _of_table(sources: Sources, where: Fork) -> _States | None:

@@ -29,6 +29,8 @@ _DEEPEST = 3
 """Calls that are followed to a `raise`; chosen by hand."""
 _MOST_READ = 64
 """Functions that are looked into; chosen by hand."""
+_MOST = 8
+"""Places that raise it; of more, none is likelier. Chosen by hand."""
 _ALL = ("Exception", "BaseException")
 
 
@@ -40,6 +42,7 @@ def raised_before(sources: Sources, way: Stack, since: int, handler: ast.ExceptH
     names = _caught(sources, handler)
     found: dict[Condition, None] = {}
     read: set[int] = set()
+    places = 0
     for at, frame in enumerate(way):
         tree = sources.function(frame.file, frame.line)
         here = enclosing_function(tree, frame.line) if tree is not None else None
@@ -47,6 +50,9 @@ def raised_before(sources: Sources, way: Stack, since: int, handler: ast.ExceptH
         if tree is not None and here is not None:
             for each in _raised(sources, frame.file, tree, here, (first, frame.line - 1), names, read, _DEEPEST):
                 found[each] = None
+                places += 1
+                if places > _MOST:
+                    return []
     return list(found)
 
 
