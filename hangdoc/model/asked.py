@@ -15,8 +15,8 @@ _PROPERTIES = ("property", "cached_property")
 
 
 def tests_in(tree: ast.AST) -> Iterator[ast.expr]:
-    """What `if`, `while`, `match` and expressions test, wherever in the tree; and the calls whose result gets a name, is
-    gone over or is given to a call, as that may be tested, or be given to a collective."""
+    """What `if`, `while`, `match` and expressions test, wherever in the tree; and the calls whose result gets a name,
+    is gone over or is given to a call, as that may be tested, or be given to a collective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.If | ast.While | ast.IfExp):
             yield node.test

@@ -306,6 +306,8 @@ def _fix_rounds(loop: BranchPoint, left: bool, by_library: bool, counting: Count
     if counting is not None:
         both = Joined([f"`{each}`" for each in (counting.start, counting.bound) if each], " and ")
         return ["let all ranks agree on ", both, " before the loop (broadcast it, or all_reduce the minimum)"]
+    if loop.own_arm:
+        return "end the other ranks' loop with it: a last call that tells them to stop, or a number of rounds agreed on"
     stop = "let all ranks agree on when to stop (all_reduce the flag before anybody leaves the loop)"
     if loop.guard.condition.startswith("while "):
         return stop
