@@ -36,7 +36,8 @@ def with_peers(
     messages with 0 and 2, rank 3 for one of its with 2 and 4, and the others wait in a barrier → rank 2.
     """
     waiting = [rank for rank, a in activities.items() if a.kind in MESSAGES]
-    if not waiting or any(ranks[rank].journal is not None for rank in waiting):
+    journals = [journal for rank in waiting if (journal := ranks[rank].journal) is not None]
+    if not waiting or any(journal.calls or journal.point_to_points for journal in journals):
         return dict(activities)
     owners: set[Hashable] = set()
     possible: dict[int, frozenset[int]] = {}
