@@ -105,6 +105,11 @@ class Case:
         return found.most_common(1)[0][0] if found else ""
 
     @cached_property
+    def has_history(self) -> bool:
+        """True if a journal holds a call or a message."""
+        return any(rank.journal is not None and rank.journal.is_history for rank in self.ranks.values())
+
+    @cached_property
     def programs(self) -> dict[int, RankProgram]:
         """Rank → its calls in program order, for ranks with a journal; {} if no journal holds any call.
 

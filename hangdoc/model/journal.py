@@ -193,6 +193,11 @@ class Journal:
     """Only where the watch was told to record them, the newest."""
 
     @property
+    def is_history(self) -> bool:
+        """False where no call or message is known: of a recorder that is off, or that this torch lacks."""
+        return bool(self.calls or self.point_to_points)
+
+    @property
     def waiting(self) -> bool:
         """True if a call, a message or a store wait has not completed."""
         done = all(call.completed for call in self.calls) and all(p.completed for p in self.point_to_points)

@@ -62,11 +62,11 @@ def partner(case: Case) -> Blame[MissingPartner] | None:
                 sure = f"{ranks_text(left.still)} still in the loop that rank {peer} has left"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
-            if not case.programs and not others and len(waiting) > 1:
+            if not case.has_history and not others and len(waiting) > 1:
                 sure = f"the messages that {ranks_text(waiting)} wait in may all be with rank {peer}, and with no other"
                 return Blame(found, (peer,), proved=True, confidence=Confidence.LIKELY, sure=sure)
             return Blame(found, (peer,), others, proved=True, sure=sure)
-    return None if case.programs else _partners(case)
+    return None if case.has_history else _partners(case)
 
 
 def _partners(case: Case) -> Blame[MissingPartner] | None:
@@ -219,7 +219,7 @@ def ahead_of_its_message(case: Case) -> Blame[MissingPartner] | None:
     which waits for its first input in round 5 → rank 3.
     """
     ahead: dict[int, int] = {}
-    for rank, activity in case.activities.items() if not case.programs else ():
+    for rank, activity in case.activities.items() if not case.has_history else ():
         peer = activity.peer
         if activity.kind in MESSAGES and peer in case.activities and peer is not None:
             rounds = _rounds(case, rank, peer)

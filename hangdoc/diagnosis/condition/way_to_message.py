@@ -27,7 +27,7 @@ def way_to_message(case: Case, peer: int) -> list[Condition]:
     `exchange()`, which begins with `if not self.wet: return`, and rank 2 is in the all_reduce after it → that `if`.
     """
     waiting = tuple(r for r, a in case.activities.items() if a.kind in MESSAGES and a.peer == peer)
-    if len(waiting) < 2 or case.programs:
+    if len(waiting) < 2 or case.has_history:
         return []
     stack = case.activities[waiting[0]].stack
     points = diverging_guards(case.sources, case.values, (case.activities[peer].stack, stack), ((peer,), waiting))

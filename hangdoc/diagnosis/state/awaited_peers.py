@@ -37,7 +37,7 @@ def with_peers(
     """
     waiting = [rank for rank, a in activities.items() if a.kind in MESSAGES]
     journals = [journal for rank in waiting if (journal := ranks[rank].journal) is not None]
-    if not waiting or any(journal.calls or journal.point_to_points for journal in journals):
+    if not waiting or any(journal.is_history for journal in journals):
         return dict(activities)
     owners: set[Hashable] = set()
     possible: dict[int, frozenset[int]] = {}
