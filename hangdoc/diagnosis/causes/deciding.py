@@ -16,7 +16,7 @@ from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_m
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
 from hangdoc.diagnosis.condition.iterators import iterator_answers
 from hangdoc.diagnosis.condition.loop_counts import is_inside
-from hangdoc.diagnosis.condition.thrown import thrown_under
+from hangdoc.diagnosis.condition.raised import thrown_under
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain

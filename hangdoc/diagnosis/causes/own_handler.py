@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import ast
-
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.divergence_point import is_own
-from hangdoc.diagnosis.condition.raised_below import raised_before
+from hangdoc.diagnosis.condition.raised import raised_before
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack
 from hangdoc.diagnosis.source.handlers import Swallowing, swallowing
 from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, joined, sentence
-from hangdoc.model.process import Frame, Stack
+from hangdoc.model.process import Stack
 
 
 @cause("HD103", explains=Diverged, order=161)
@@ -36,8 +34,7 @@ def past_its_own_call(case: Case, blame: Blame[Diverged]) -> Finding | None:
     tried, way, since = left
     frame = way[0]
     handler = Condition(tried.condition, frame.file, tried.line)
-    node = _handler_at(case, frame, tried.line)
-    raised = raised_before(case.sources, way, since, node) if node is not None else []
+    raised = raised_before(case.sources, way, since, tried.line)
     said = case.last_words(blame.culprits[0])
     why: Message = [handler, " led ", Ranks(blame.culprits), " past the ", call_name(gap.token), " that follows"]
     return Finding(
@@ -84,9 +81,3 @@ def _left(case: Case, gap: Gap, before: Token) -> tuple[Swallowing, Stack, int] 
             if there is not None and tried.tries(there.line) and there.line <= frame.line:
                 return tried, tuple(reversed(own[: at + 1])), min(there.line, frame.line)
     return None
-
-
-def _handler_at(case: Case, frame: Frame, line: int) -> ast.ExceptHandler | None:
-    tree = case.sources.function(frame.file, frame.line)
-    nodes = ast.walk(tree) if tree is not None else ()
-    return next((n for n in nodes if isinstance(n, ast.ExceptHandler) and n.lineno == line), None)

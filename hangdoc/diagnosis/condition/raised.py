@@ -1,25 +1,46 @@
-"""The condition under which an exception was raised that led a rank away from the others."""
+"""Under which condition the program itself raises what a handler caught, or what is under way.
+
+Example: line 5 was not reached, as line 4 raised; its condition is at line 9:
+
+     2  try:
+     3      tell(request)
+     4      prompt = prepare(request)
+     5      forward(prompt)
+     6  except TooLong:
+     7      …
+     8  def prepare(request):
+     9      if len(request.tokens) > LIMIT:
+    10          raise TooLong(request.id)
+"""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import builtins
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
 
+from hangdoc.diagnosis.condition.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.caught import Caught
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack
-from hangdoc.diagnosis.source.guards import Guard, guards
-from hangdoc.diagnosis.source.queries import calls_in, raises
+from hangdoc.diagnosis.source.guards import guards
+from hangdoc.diagnosis.source.queries import raises
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import last_name
+from hangdoc.diagnosis.source.syntax import enclosing_function, holds, last_name
+from hangdoc.model.asked import caught_by
 from hangdoc.model.message import Condition
+from hangdoc.model.process import Stack
 
 _DEEPEST = 4
-"""Functions that call each other, followed this far from the body of a `try`; chosen by hand."""
-_MOST_CALLED = 60
+"""Functions that call each other, followed this far to a `raise`; chosen by hand."""
+_MOST_READ = 64
 """Functions that are looked into; chosen by hand."""
+_MOST_PLACES = 8
+"""Places that raise it; of more, none is likelier. Chosen by hand."""
 _MOST_RAISED = 2
 """Conditions; more of them are no reason any more. Chosen by hand."""
 _ANY = {"Exception", "BaseException"}
@@ -46,50 +67,131 @@ def condition_of_raise(case: Case, ranks: tuple[int, ...]) -> BranchPoint | None
 
 def raised_under(sources: Sources, caught: Caught) -> list[Condition]:
     """The conditions under which the user's code that the block calls raises what the handler catches; [] where it
-    raises none of it, or in too many places.
-
-    Example: `try: ⏎ self.handle(request) ⏎ except NoFreeBlocks:`, and handle() calls allocate(), which has `if need >
-    len(self.free): ⏎ raise NoFreeBlocks(…)` → that `if`.
-    """
-    tree = sources.function(caught.frame.file, caught.frame.line)
-    nodes = ast.walk(tree) if tree is not None else iter(())
-    tried = next((n for n in nodes if isinstance(n, ast.Try) and n.lineno == caught.by.first), None)
-    handler = next((h for h in tried.handlers if h.lineno == caught.by.line), None) if tried is not None else None
-    if tried is None or handler is None or tree is None:
-        return []
-    given = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type] if handler.type else []
-    types = _with_those_made_of(sources, {last_name(each) for each in given} or _ANY)
-    own = [(caught.frame.file, tree, each) for each in tried.body]
-    called = ((file, function, function) for file, function in _called_by(sources, tried.body))
-    found: dict[Condition, None] = {}
-    for file, within, block in (*own, *called):
-        for node in ast.walk(block):
-            if isinstance(node, ast.Raise) and node.exc is not None and _is_one_of(node.exc, types):
-                inner: Guard | None = next((g for g in reversed(guards(within, node.lineno)) if g.kind == "if"), None)
-                if inner is not None:
-                    found[Condition(inner.condition, file, inner.line)] = None
+    raises none of it, or in too many places."""
+    found = dict.fromkeys(each.condition for each in _raised_in_try(sources, caught.frame.file, caught.by.line))
     return list(found) if len(found) <= _MOST_RAISED else []
 
 
-def _called_by(sources: Sources, body: list[ast.stmt]) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The user's functions that the statements call by name, and those that these call."""
-    seen: set[str] = set()
-    blocks: list[list[ast.stmt]] = [body]
-    for _ in range(_DEEPEST):
-        called = {last_name(call.func) for block in blocks for call in calls_in(block)} - seen
-        blocks = []
-        for name in sorted(called)[:_MOST_CALLED]:
-            for file, function in sources.user_functions(name):
-                yield file, function
-                blocks.append(function.body)
-        seen |= called
+def raised_before(sources: Sources, way: Stack, since: int, handler: int) -> list[Condition]:
+    """The conditions under which what is called before the line of each frame raises what the handler at that line
+    catches.
+
+    ``way``: the frames from that of the `try` inwards; ``since``: the line of the first one from which on it counts.
+    """
+    _, caught = _try_of(sources, way[0].file, handler) or (None, None)
+    if caught is None:
+        return []
+    search = _Search(sources, _classes_caught(sources, caught))
+    found: dict[Condition, None] = {}
+    for at, frame in enumerate(way):
+        tree = sources.function(frame.file, frame.line)
+        here = enclosing_function(tree, frame.line) if tree is not None else None
+        if tree is not None and here is not None:
+            lines = since if not at else getattr(here, "lineno", 0), frame.line - 1
+            found |= dict.fromkeys(each.condition for each in search.raised(frame.file, tree, [here], lines))
+    return list(found) if search.places <= _MOST_PLACES else []
 
 
-def _is_one_of(raised: ast.expr, types: set[str]) -> bool:
-    return bool(types & {last_name(raised.func if isinstance(raised, ast.Call) else raised), *_ANY})
+def thrown_under(sources: Sources, file: str, line: int) -> list[Answer]:
+    """The functions that raise what the handler at that line catches, each with the conditions of its `raise`.
+
+    Python's own exceptions count where the body of the `try` calls the function: others raise them, too. Where it calls
+    none that raises it, each function that raises the program's own exception counts.
+    """
+    _, handler = _try_of(sources, file, line) or (None, None)
+    if handler is None or not caught_by(handler) - _ANY:
+        return []
+    found = _raised_in_try(sources, file, line) or [
+        each for each in islice(_raised_anywhere(sources, handler), _MOST_READ) if not hasattr(builtins, each.error)
+    ]
+    by_function: dict[str, dict[Condition, None]] = {}
+    for each in found:
+        by_function.setdefault(each.function, {})[each.condition] = None
+    if len(by_function) > MOST_TESTS:
+        return []
+    return [Answer(name, tuple(tests)[:MOST_TESTS], how="raises it under") for name, tests in by_function.items()]
 
 
-def _with_those_made_of(sources: Sources, types: set[str]) -> set[str]:
-    """The types, and the classes of the user's that are made of one of them."""
-    made = (n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef))
-    return types | {each.name for each in made if types & set(map(last_name, each.bases))}
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    """``error`` is raised in ``function`` under ``condition``, the innermost `if` around it."""
+
+    error: str
+    function: str
+    condition: Condition
+
+
+def _raised_in_try(sources: Sources, file: str, line: int) -> list[_Raised]:
+    """What the body of the handler's `try`, and what that calls, raise of what it catches."""
+    found = _try_of(sources, file, line)
+    tree = sources.function(file, line)
+    if found is None or tree is None:
+        return []
+    tried, handler = found
+    search = _Search(sources, _classes_caught(sources, handler))
+    raised = list(search.raised(file, tree, tried.body, (tried.body[0].lineno, tried.body[-1].end_lineno or line)))
+    return raised if search.places <= _MOST_PLACES else []
+
+
+def _try_of(sources: Sources, file: str, line: int) -> tuple[ast.Try, ast.ExceptHandler] | None:
+    """(the `try`, its handler) of the handler at that line."""
+    tree = sources.function(file, line)
+    tries = (n for n in ast.walk(tree) if isinstance(n, ast.Try)) if tree is not None else ()
+    return next(((node, h) for node in tries for h in node.handlers if h.lineno == line), None)
+
+
+def _classes_caught(sources: Sources, handler: ast.ExceptHandler) -> set[str] | None:
+    """The names of the classes that it catches, with those that the program derives from them; None for all."""
+    names = caught_by(handler)
+    if not names or names & _ANY:
+        return None
+    classes = [n for _, tree in sources.user_trees() for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    return names | {each.name for each in classes if names & set(map(last_name, each.bases))}
+
+
+def _raised_anywhere(sources: Sources, handler: ast.ExceptHandler) -> Iterator[_Raised]:
+    names = caught_by(handler)
+    for file, tree in sources.user_trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Raise) and (raised := _raised_at(file, tree, node)) and raised.error in names:
+                yield raised
+
+
+def _raised_at(file: str, tree: ast.AST, node: ast.Raise) -> _Raised | None:
+    """What the statement raises; None where no `if` is around it, and for a bare `raise`."""
+    around = [g for g in guards(tree, node.lineno) if g.kind == "if"] if node.exc is not None else []
+    if node.exc is None or not around:
+        return None
+    error = last_name(node.exc.func if isinstance(node.exc, ast.Call) else node.exc)
+    function = getattr(enclosing_function(tree, node.lineno), "name", "")
+    return _Raised(error, function, Condition(around[-1].condition, file, around[-1].line))
+
+
+@dataclass(slots=True)
+class _Search:
+    """Follows calls to what raises one of ``classes`` (None: any)."""
+
+    sources: Sources
+    classes: set[str] | None
+    places: int = 0
+    read: set[int] = field(default_factory=set)
+
+    def raised(
+        self, file: str, tree: ast.AST, nodes: Iterable[ast.AST], lines: tuple[int, int], deep: int = _DEEPEST
+    ) -> Iterator[_Raised]:
+        """What these lines of the nodes raise, and what they call."""
+        for node in (each for top in nodes for each in ast.walk(top)):
+            line = getattr(node, "lineno", 0)
+            if not lines[0] <= line <= lines[1]:
+                continue
+            if isinstance(node, ast.Raise):
+                raised = _raised_at(file, tree, node)
+                if raised is not None and (self.classes is None or raised.error in self.classes):
+                    self.places += 1
+                    yield raised
+            elif isinstance(node, ast.Call) and deep:
+                for where, called in self.sources.user_functions(last_name(node.func)):
+                    if id(called) not in self.read and len(self.read) < _MOST_READ and not holds(called, line):
+                        self.read.add(id(called))
+                        whole = (called.lineno, called.end_lineno or called.lineno)
+                        yield from self.raised(where, called, [called], whole, deep - 1)
