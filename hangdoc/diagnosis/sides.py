@@ -11,9 +11,9 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of, telling, tellin
 from hangdoc.diagnosis.causes.phrases import line_of
 from hangdoc.diagnosis.condition.branch_values import describe as describe_branch
 from hangdoc.diagnosis.condition.choice import also_on_the_way, stack_of
-from hangdoc.diagnosis.condition.loop_counts import fell_out
-from hangdoc.diagnosis.condition.raised import condition_of_raise
-from hangdoc.diagnosis.condition.way_out import surely_left, way_out_of
+from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
+from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, words

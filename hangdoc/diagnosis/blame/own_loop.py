@@ -15,7 +15,7 @@ from itertools import pairwise
 from operator import attrgetter
 
 from hangdoc.diagnosis.calls.events import Event
-from hangdoc.diagnosis.condition.loop_exit import Step, leaves_loop
+from hangdoc.diagnosis.condition.loops.loop_exit import Step, leaves_loop
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.model.kinds import MESSAGES, ActivityKind, Confidence

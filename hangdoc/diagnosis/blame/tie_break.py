@@ -17,10 +17,10 @@ from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
-from hangdoc.diagnosis.condition.caught import in_exit
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.divergence_point import before_its_end, own_counterpart, partner_aside, settle
-from hangdoc.diagnosis.condition.round_or_loop import others_in
+from hangdoc.diagnosis.condition.elsewhere.caught import in_exit
+from hangdoc.diagnosis.condition.loops.round_or_loop import others_in
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain

@@ -10,13 +10,13 @@ from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.causes.finding import others_of
 from hangdoc.diagnosis.causes.phrases import cited
 from hangdoc.diagnosis.causes.wait_chain import child_stacks, stack_at_the_end
-from hangdoc.diagnosis.condition.answers import Answer, answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import telling_names, values_of_methods
 from hangdoc.diagnosis.condition.choice import also_on_the_way, on_own_way
-from hangdoc.diagnosis.condition.iterators import iterator_answers
-from hangdoc.diagnosis.condition.loop_counts import is_inside
-from hangdoc.diagnosis.condition.raised import thrown_under
+from hangdoc.diagnosis.condition.elsewhere.answers import Answer, answers
+from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
+from hangdoc.diagnosis.condition.loops.iterators import iterator_answers
+from hangdoc.diagnosis.condition.loops.loop_counts import is_inside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain

@@ -22,13 +22,13 @@ from hangdoc.diagnosis.causes.phrases import (
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.called_otherwise import CalledOtherwise, other_function
 from hangdoc.diagnosis.condition.choice import also_on_the_way
-from hangdoc.diagnosis.condition.filled import filled_under
-from hangdoc.diagnosis.condition.origin import set_at, word_for
-from hangdoc.diagnosis.condition.other_arm import is_answered
-from hangdoc.diagnosis.condition.round_or_loop import never_called_there
-from hangdoc.diagnosis.condition.taken import filled_by
+from hangdoc.diagnosis.condition.elsewhere.called_otherwise import CalledOtherwise, other_function
+from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
+from hangdoc.diagnosis.condition.elsewhere.origin import set_at, word_for
+from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
+from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
+from hangdoc.diagnosis.condition.loops.round_or_loop import never_called_there
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import is_implicit

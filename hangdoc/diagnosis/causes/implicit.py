@@ -21,9 +21,9 @@ from hangdoc.diagnosis.causes.library_loops import (
 from hangdoc.diagnosis.causes.phrases import call_name, line_of, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import call_counts
-from hangdoc.diagnosis.condition.hidden_calls import conditions_of_gathering
-from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
-from hangdoc.diagnosis.condition.logged import logged_under
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering
+from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.elsewhere.logged import logged_under
 from hangdoc.diagnosis.condition.stack_comparison import is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged

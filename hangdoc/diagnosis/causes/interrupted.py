@@ -11,11 +11,11 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, is_awaited, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_left_by_exception
-from hangdoc.diagnosis.condition.caught import Caught, by_handler, in_exit, is_run_by_library, runs_a_library
 from hangdoc.diagnosis.condition.choice import stack_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
-from hangdoc.diagnosis.condition.loop_counts import fell_out
-from hangdoc.diagnosis.condition.raised import condition_of_raise, raised_under
+from hangdoc.diagnosis.condition.elsewhere.caught import Caught, by_handler, in_exit, is_run_by_library, runs_a_library
+from hangdoc.diagnosis.condition.elsewhere.raised import condition_of_raise, raised_under
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import plain

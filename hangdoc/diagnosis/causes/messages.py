@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import at, cited, doing, place, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.prepared import prepared_at
+from hangdoc.diagnosis.condition.elsewhere.prepared import prepared_at
 from hangdoc.diagnosis.condition.way_to_message import jumps_past, way_to_message
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame

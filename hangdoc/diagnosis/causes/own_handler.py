@@ -8,7 +8,7 @@ from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, call_name, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.divergence_point import is_own
-from hangdoc.diagnosis.condition.raised import raised_before
+from hangdoc.diagnosis.condition.elsewhere.raised import raised_before
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.stacks import same_function, user_stack

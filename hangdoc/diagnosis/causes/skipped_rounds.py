@@ -7,9 +7,9 @@ from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import calls_in_loop, compared
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.loop_counts import fell_out
-from hangdoc.diagnosis.condition.round_or_loop import skips_of
-from hangdoc.diagnosis.condition.skip_or_end import likelier_skips, skips_counted
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
+from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
+from hangdoc.diagnosis.condition.loops.skip_or_end import likelier_skips, skips_counted
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, Verb, joined, sentence

@@ -9,8 +9,8 @@ from hangdoc.diagnosis.causes.finding import Finding
 from hangdoc.diagnosis.causes.phrases import cited, place, waiting_at, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.thread_chain import ENDS, clauses, state, thread_name
-from hangdoc.diagnosis.condition.left_out import items_left_out
-from hangdoc.diagnosis.condition.round_or_loop import skipped_round
+from hangdoc.diagnosis.condition.loops.left_out import items_left_out
+from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame
 from hangdoc.diagnosis.frames.landmarks import plain

@@ -10,7 +10,7 @@ from hangdoc.diagnosis.causes.phrases import (
     call_at,
 )
 from hangdoc.diagnosis.causes.registry import cause
-from hangdoc.diagnosis.condition.beside import goes_on_beside
+from hangdoc.diagnosis.condition.elsewhere.beside import goes_on_beside
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import serves_another_thread

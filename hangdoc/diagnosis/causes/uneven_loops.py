@@ -13,12 +13,12 @@ from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
-from hangdoc.diagnosis.condition.counting_loop import CountingLoop, counting_loop
-from hangdoc.diagnosis.condition.left_out import items_left_out
-from hangdoc.diagnosis.condition.loop_counts import fell_out, makes_fewer_calls_than_rounds
-from hangdoc.diagnosis.condition.loop_exit import is_after_loop
-from hangdoc.diagnosis.condition.round_or_loop import skipped_round
-from hangdoc.diagnosis.condition.way_out import surely_left, way_out_of
+from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, counting_loop
+from hangdoc.diagnosis.condition.loops.left_out import items_left_out
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
+from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
+from hangdoc.diagnosis.condition.loops.round_or_loop import skipped_round
+from hangdoc.diagnosis.condition.loops.way_out import surely_left, way_out_of
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.explanation import Blame, Diverged, Explanation
 from hangdoc.diagnosis.frames.landmarks import is_implicit, plain

@@ -26,12 +26,12 @@ from dataclasses import replace
 from functools import partial
 from itertools import dropwhile
 
-from hangdoc.diagnosis.condition.as_called import values_as_called
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point, is_rank_name
 from hangdoc.diagnosis.condition.common_function import common_function
-from hangdoc.diagnosis.condition.contexts import contexts_chosen
-from hangdoc.diagnosis.condition.made_objects import made_on_the_way
-from hangdoc.diagnosis.condition.registered import Filter, registered_on_the_way
+from hangdoc.diagnosis.condition.elsewhere.as_called import values_as_called
+from hangdoc.diagnosis.condition.elsewhere.contexts import contexts_chosen
+from hangdoc.diagnosis.condition.elsewhere.made_objects import made_on_the_way
+from hangdoc.diagnosis.condition.elsewhere.registered import Filter, registered_on_the_way
 from hangdoc.diagnosis.condition.scores import (
     LEFT_LOOP,
     OF_LIBRARY,

@@ -16,20 +16,20 @@ from dataclasses import replace
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.called_otherwise import other_function
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
-from hangdoc.diagnosis.condition.counted import skipping_before_counting
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
-from hangdoc.diagnosis.condition.inner_loop_left import inner_loop_left
-from hangdoc.diagnosis.condition.loop_counts import (
+from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
+from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
+from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
+from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
+from hangdoc.diagnosis.condition.loops.inner_loop_left import inner_loop_left
+from hangdoc.diagnosis.condition.loops.loop_counts import (
     fell_out,
     goes_round_alike,
     is_inside,
     left_early,
 )
-from hangdoc.diagnosis.condition.next_state import chosen_before
-from hangdoc.diagnosis.condition.other_arm import in_chosen_beside, in_other_arm, own_way_past
-from hangdoc.diagnosis.condition.round_or_loop import others_in, skipped_round_first
+from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_round_first
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library

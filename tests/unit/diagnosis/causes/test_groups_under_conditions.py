@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from called_jobs import C10D, FILE
 
-from hangdoc.diagnosis.condition.made_groups import made_under_condition
+from hangdoc.diagnosis.condition.elsewhere.made_groups import made_under_condition
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText

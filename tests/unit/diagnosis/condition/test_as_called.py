@@ -9,9 +9,9 @@ import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import diverging_guards
-from hangdoc.diagnosis.condition.filled import filled_under
-from hangdoc.diagnosis.condition.in_forward import conditions_in_forward
-from hangdoc.diagnosis.condition.left_out import items_left_out
+from hangdoc.diagnosis.condition.elsewhere.filled import filled_under
+from hangdoc.diagnosis.condition.elsewhere.in_forward import conditions_in_forward
+from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.source.guards import guards, quiet_guard
 from hangdoc.diagnosis.source.queries import contexts_around, set_after, set_in_some_rounds
 from hangdoc.diagnosis.source.sources import Sources

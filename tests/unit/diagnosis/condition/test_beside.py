@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.beside import goes_on_beside
+from hangdoc.diagnosis.condition.elsewhere.beside import goes_on_beside
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText

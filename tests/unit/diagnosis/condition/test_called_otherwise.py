@@ -7,7 +7,7 @@ import textwrap
 import pytest
 from called_jobs import Made, diagnosis
 
-from hangdoc.diagnosis.condition.called_otherwise import called_otherwise
+from hangdoc.diagnosis.condition.elsewhere.called_otherwise import called_otherwise
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, branch_point
-from hangdoc.diagnosis.condition.counted import skipping_before_counting
+from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources

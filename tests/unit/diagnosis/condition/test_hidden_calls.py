@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.hidden_calls import conditions_of_gathering
+from hangdoc.diagnosis.condition.elsewhere.hidden_calls import conditions_of_gathering
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.next_state import chosen_before
+from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame, Stack
 from hangdoc.model.snapshot import SourceText

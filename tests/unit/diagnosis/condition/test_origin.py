@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.origin import chosen_by_item, order_of_items, set_at
+from hangdoc.diagnosis.condition.elsewhere.origin import chosen_by_item, order_of_items, set_at
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.other_arm import is_answered
+from hangdoc.diagnosis.condition.elsewhere.other_arm import is_answered
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame
 from hangdoc.model.snapshot import SourceText

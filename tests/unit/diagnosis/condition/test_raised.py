@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.caught import Caught
-from hangdoc.diagnosis.condition.raised import raised_under
+from hangdoc.diagnosis.condition.elsewhere.caught import Caught
+from hangdoc.diagnosis.condition.elsewhere.raised import raised_under
 from hangdoc.diagnosis.source.handlers import swallowing
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.process import Frame

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from hangdoc.diagnosis.condition.taken import filled_by
+from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 
-from hangdoc.diagnosis.condition.raised import thrown_under
+from hangdoc.diagnosis.condition.elsewhere.raised import thrown_under
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.model.snapshot import SourceText
 

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap
 from hangdoc.diagnosis.calls.history import distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
-from hangdoc.diagnosis.condition.loop_counts import (
+from hangdoc.diagnosis.condition.loops.loop_counts import (
     began_same_round,
     goes_round_alike,
     is_in_last_round,
     is_inside,
     is_over_parts,
 )
-from hangdoc.diagnosis.condition.planned_rounds import plans_rounds_alike
+from hangdoc.diagnosis.condition.loops.planned_rounds import plans_rounds_alike
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.stacks import user_stack

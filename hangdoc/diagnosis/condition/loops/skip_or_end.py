@@ -17,8 +17,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from hangdoc.diagnosis.condition.answers import answers
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.elsewhere.answers import answers
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.items import draws_at_random, names_of_items

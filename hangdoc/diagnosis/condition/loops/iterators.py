@@ -15,7 +15,7 @@ import ast
 import re
 from collections.abc import Callable, Iterator
 
-from hangdoc.diagnosis.condition.answers import MOST_TESTS, Answer
+from hangdoc.diagnosis.condition.elsewhere.answers import MOST_TESTS, Answer
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import is_generator

@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.condition.logged import is_alike
+from hangdoc.diagnosis.condition.elsewhere.logged import is_alike
 from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, Guard, guards
 from hangdoc.diagnosis.source.sources import Sources

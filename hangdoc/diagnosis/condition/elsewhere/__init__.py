@@ -1,0 +1,18 @@
+"""Conditions that do not stand around the call: in what is asked, made, registered, raised or put aside before.
+
+``answers``           what a function goes by that the condition asks
+``origin``            what set an argument that differs
+``as_called``         the values of a callee's condition, by what both sides' callers show of it
+``called_otherwise``, ``other_arm``, ``next_state``
+                      another function that one call ran; the culprits' own arm; what chose the state of a machine
+``made_objects``, ``made_groups``, ``registered``, ``contexts``, ``in_forward``
+                      around what made an object or a group, what gave a library its handler, a context, a model's way
+``filled``, ``logged``
+                      what a metric holds, what is logged
+``prepared``, ``taken``
+                      what put a message into a list, or an item into a queue, which others issue or take
+``caught``, ``raised``
+                      an exception that a handler caught, or that is pending, and under what it is raised
+``beside``            what the main thread does for another one, or waits for
+``hidden_calls``      under attach, around calls of all ranks that lie some calls back
+"""
