@@ -171,6 +171,8 @@ def _is_possible(
     """False if the ranks' calls contradict the guard, or if it is a try that the culprits can't have been in."""
     if not _can_explain(case, gap, point, ranks) or _is_contradicted(case, point, ranks):
         return False
+    if _was_taken_by_both(case, gap, point, culprits):
+        return False
     if point.guard.condition == "finally:" and _handle_nothing(case, gap, point, ranks[point.guarded]):
         return False
     if point.guarded == 0 or not point.guard.is_tried:
@@ -259,6 +261,21 @@ def _can_have_been_in_try(case: Case, point: BranchPoint, points: Sequence[Branc
         or any(f.file == point.file and plain(f.function) == point.function for f in culprits)
         or any(p.uneven and (p.file, p.function) == (point.file, point.function) for p in points)
     )
+
+
+def _was_taken_by_both(case: Case, gap: Gap, point: BranchPoint, culprits: Stack) -> bool:
+    """True if the others are still under a condition under which the culprits made their previous call, too, before
+    they went on to the next round of the loop around it: in that round it was the same for both.
+
+    Example: `step(); if i % 4 == 0: ⏎ [m.compute() for m in found]`; the previous call of both sides was a compute(),
+    the culprits are in the next step(), the others in one more compute() → the `if` is no reason, the `for` may be.
+    """
+    if gap.kind != "insert" or point.guarded != 1 or point.guard.kind not in CONDITIONS:
+        return False
+    above = any(
+        f.file == point.file and plain(f.function) == point.function and f.line < point.guard.line for f in culprits
+    )
+    return above and _both_came_from_within(case, gap, point)
 
 
 def _both_came_from_within(case: Case, gap: Gap, point: BranchPoint) -> bool:
