@@ -33,6 +33,7 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_r
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import works_before
@@ -61,7 +62,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
-    found = diverging_guards(case.sources, case.values, sides, ranks)
+    now = _is_there_now(case, gap.mine) and _is_there_now(case, gap.theirs)
+    found = diverging_guards(case.sources, case.values, sides, ranks, now=now)
     state = chosen_before(case.sources, sides)
     if state is not None and not any(p.rank_like or p.differs for p in found):
         return [state]
@@ -86,6 +88,18 @@ def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     if token is not None and token.stack:
         return token.stack
     return next((case.activities[r].stack for r in ranks if r in case.activities), ())
+
+
+def _is_there_now(case: Case, token: Token | None) -> bool:
+    """True if the rank is still at the line from which it issued the call, so that its values are those of that call.
+
+    Example: an all_reduce with async_op=True, issued at line 5, whose rank waits at line 9 → False.
+    """
+    activity = case.activities.get(token.rank) if token is not None and token.pending else None
+    if token is None or activity is None:
+        return False
+    lines = [[(frame.file, frame.line) for frame in user_stack(stack)] for stack in (token.stack, activity.stack)]
+    return bool(lines[0]) and lines[0] == lines[1]
 
 
 def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list[BranchPoint]:
