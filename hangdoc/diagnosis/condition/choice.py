@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
+from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
@@ -55,6 +56,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []
+    if entered_later(case.sources, gap) is not None:
+        return []  # the others have come to nothing in that block
     ranks = (alignment.culprits, others_in(alignment))
     if is_own(gap):
         return _around_both_arms(case, gap, ranks)
