@@ -4,31 +4,58 @@ from __future__ import annotations
 
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
+from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import names
 from hangdoc.model.kinds import ActivityKind
 from hangdoc.model.process import Stack
+from hangdoc.model.snapshot import RankSnapshot
 
 
 def meeting_places(case: Case) -> dict[str, list[int]]:
     """Address → the ranks that wait there for the job's store.
 
     The address is that of `init_method` if the program gives one, else the one that the rank connects to, else that of
-    its environment. Example: {'localhost:29500': [0, 1], 'localhost:29501': [2]}.
+    its environment. A program that sets MASTER_PORT itself shows it in torch's frames alone: then it is the port.
+    Examples: {'localhost:29500': [0, 1], 'localhost:29501': [2]}; {'port 29500': [0], 'port 29501': [1]}.
     """
-    places: dict[str, list[int]] = {}
+    given: dict[int, str] = {}
+    known: dict[int, tuple[str, str]] = {}
+    shown: dict[int, str] = {}
     for rank, activity in sorted(case.activities.items()):
-        snapshot = case.ranks[rank]
         if activity.kind != ActivityKind.STORE_WAIT:
             continue
-        environment = dict(snapshot.environment)
-        place = [environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")]
-        for wait in snapshot.journal.store_waits if snapshot.journal else ():
-            if wait.operation == "connect" and len(wait.keys) == 2:
-                place = list(wait.keys)
-        where = _init_method(activity.stack) or (":".join(place) if all(place) else "")
-        if where:
-            places.setdefault(where, []).append(rank)
+        if method := _init_method(activity.stack):
+            given[rank] = method
+            continue
+        known[rank] = _address(case.ranks[rank])
+        if port := _port_shown(activity.stack):
+            shown[rank] = port
+    where = {**{rank: ":".join(place) for rank, place in known.items() if all(place)}, **given}
+    if not given and any(port != known[rank][1] for rank, port in shown.items()):
+        where = {rank: f"port {port}" for rank, port in shown.items()}  # what they were started with does not hold
+    places: dict[str, list[int]] = {}
+    for rank in sorted(where):
+        places.setdefault(where[rank], []).append(rank)
     return places
+
+
+def _address(snapshot: RankSnapshot) -> tuple[str, str]:
+    """(host, port) that the rank connects to, or was started with; '' for what is not known."""
+    environment = dict(snapshot.environment)
+    place = environment.get("MASTER_ADDR", ""), environment.get("MASTER_PORT", "")
+    for wait in snapshot.journal.store_waits if snapshot.journal else ():
+        if wait.operation == "connect" and len(wait.keys) == 2:
+            place = wait.keys[0], wait.keys[1]
+    return place
+
+
+def _port_shown(stack: Stack) -> str:
+    """The port in the frame of torch's that makes the rank's store; '' where it is in none."""
+    for frame in stack:
+        if is_library(frame) and plain(frame.function) in names("makes_store"):
+            ports = (local.value for local in frame.locals if local.name == "port")
+            return next((port for port in ports if port.isdecimal()), "")
+    return ""
 
 
 def _init_method(stack: Stack) -> str:

@@ -11,6 +11,7 @@ from hangdoc.diagnosis.calls.history import END, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.choice import branch_points_of
 from hangdoc.diagnosis.condition.divergence_point import is_own
+from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.stack_comparison import common_rounds, is_past
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import Role, has_role
@@ -28,9 +29,13 @@ def as_missing_or_extra(case: Case, alignment: Alignment, points: list[BranchPoi
     gap = alignment.first
     if gap is None or len(alignment.gaps) > 1 or gap.mine is None or gap.theirs is None:
         return alignment
-    if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op) or is_own(gap):
+    if not gap.mine.pending or gap.mine.order < 0 or END in (gap.mine.op, gap.theirs.op):
         return alignment
-    if not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
+    # The others enter such a block when the culprits have left it, as they always do: these left nothing out.
+    led = entered_later(case.sources, gap) is not None
+    if is_own(gap) and not led:
+        return alignment
+    if led or not _lacks_others_call(case, alignment, gap.mine, gap.theirs, points):
         return replace(alignment, gaps=(replace(gap, kind="delete", token=gap.mine),))
     left_out = _up_to(_from_there_on(alignment, gap.theirs), gap.mine)
     return replace(alignment, gaps=tuple(replace(gap, kind="insert", token=t, theirs=t) for t in left_out))

@@ -18,7 +18,13 @@ from hangdoc.diagnosis.calls.history import END, RankProgram, Token, distinct
 from hangdoc.diagnosis.condition.branch_point import BranchPoint, is_left_by_exception
 from hangdoc.diagnosis.condition.candidates import wrapped_for_one_rank
 from hangdoc.diagnosis.condition.choice import branch_points_of
-from hangdoc.diagnosis.condition.divergence_point import before_its_end, own_counterpart, partner_aside, settle
+from hangdoc.diagnosis.condition.divergence_point import (
+    before_its_end,
+    nearest_of_the_others,
+    own_counterpart,
+    partner_aside,
+    settle,
+)
 from hangdoc.diagnosis.condition.elsewhere.caught import in_exit
 from hangdoc.diagnosis.condition.loops.round_or_loop import others_in
 from hangdoc.diagnosis.condition.stack_comparison import is_past
@@ -80,7 +86,8 @@ def _is_one_line(gap: Gap | None) -> bool:
 
 
 def _option(case: Case, candidate: Alignment) -> _Option:
-    alignment = before_its_end(partner_aside(own_counterpart(settle(case, candidate))))
+    settled = settle(case, nearest_of_the_others(candidate))
+    alignment = before_its_end(partner_aside(own_counterpart(settled)))
     return _Option(alignment, branch_points_of(case, alignment), alignment.when != candidate.when)
 
 

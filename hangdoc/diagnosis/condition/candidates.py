@@ -66,17 +66,19 @@ _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
 def diverging_guards(
-    sources: Sources, values: Values, sides: tuple[Stack, Stack], ranks: SideRanks
+    sources: Sources, values: Values, sides: tuple[Stack, Stack], ranks: SideRanks, *, now: bool = False
 ) -> list[BranchPoint]:
     """The guards at which the sides can have diverged, the likeliest first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
-    0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. ``now``: both
+    are there now, as their values are. Example: side 0 in `if rank == 0: save()`, side 1 at the barrier after it → the
+    `if`, whose ``guarded`` side is 0.
     """
     where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, within_one_function(sources, where)
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     found: list[BranchPoint] = []
+    one_round = False
     if together is not None:
         counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
         one_round = bool(counts) and all(each is False for each in counts)
@@ -87,6 +89,8 @@ def diverging_guards(
         passed = has_returned(sources, other, way, at)
         if together is not None:
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
+            if now and one_round and _is_still_to_come(sources, way[at], other[at], callees):
+                continue
         communicating = _within_communication(sides[side])
         first = at + 1 if together is not None else at
         for place in range(first, len(way)):
@@ -114,6 +118,16 @@ def _within_communication(stack: Stack) -> frozenset[int]:
         within = is_library(frame) and (within or (mark is not None and mark.kind == ActivityKind.IN_COLLECTIVE))
         found.update({id(frame)} if within else ())
     return frozenset(found)
+
+
+def _is_still_to_come(sources: Sources, frame: Frame, other: Frame, callees: Callees) -> bool:
+    """True if who is at ``other``, in the same round of each loop, has not come to ``frame``, of the same function: it
+    has tested nothing that lies further in there.
+
+    Example: of `for tick in range(n): ⏎ admit() ⏎ step()`, one is in admit() and the other in step(), at one tick →
+    True for step().
+    """
+    return other.line < frame.line and not _makes_item_for(sources, other, frame.line, callees)
 
 
 def _makes_item_for(sources: Sources, frame: Frame, line: int, callees: Callees) -> bool:

@@ -19,6 +19,7 @@ from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.candidates import caught_outside, diverging_guards, guards_of_last_round
 from hangdoc.diagnosis.condition.divergence_point import is_own, next_call_pairs
 from hangdoc.diagnosis.condition.elsewhere.called_otherwise import other_function
+from hangdoc.diagnosis.condition.elsewhere.led_block import entered_later
 from hangdoc.diagnosis.condition.elsewhere.next_state import chosen_before
 from hangdoc.diagnosis.condition.elsewhere.other_arm import in_chosen_beside, in_other_arm, own_way_past
 from hangdoc.diagnosis.condition.loops.counted import skipping_before_counting
@@ -33,6 +34,7 @@ from hangdoc.diagnosis.condition.loops.round_or_loop import others_in, skipped_r
 from hangdoc.diagnosis.context import Case
 from hangdoc.diagnosis.frames.landmarks import plain
 from hangdoc.diagnosis.frames.library import is_library
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.diagnosis.source.evaluate import truth
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.queries import works_before
@@ -54,6 +56,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
     gap = alignment.first
     if gap is None or (alignment.history.inferred and _awaited(gap)):
         return []
+    if entered_later(case.sources, gap) is not None:
+        return []  # the others have come to nothing in that block
     ranks = (alignment.culprits, others_in(alignment))
     if is_own(gap):
         return _around_both_arms(case, gap, ranks)
@@ -61,7 +65,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
-    found = diverging_guards(case.sources, case.values, sides, ranks)
+    waiting = _is_there_now(case, gap.mine) and _is_there_now(case, gap.theirs)
+    found = diverging_guards(case.sources, case.values, sides, ranks, now=waiting)
     state = chosen_before(case.sources, sides)
     if state is not None and not any(p.rank_like or p.differs for p in found):
         return [state]
@@ -86,6 +91,18 @@ def stack_of(case: Case, token: Token | None, ranks: tuple[int, ...]) -> Stack:
     if token is not None and token.stack:
         return token.stack
     return next((case.activities[r].stack for r in ranks if r in case.activities), ())
+
+
+def _is_there_now(case: Case, token: Token | None) -> bool:
+    """True if the rank is still at the line from which it issued the call, so that its values are those of that call.
+
+    Example: an all_reduce with async_op=True, issued at line 5, whose rank waits at line 9 → False.
+    """
+    activity = case.activities.get(token.rank) if token is not None and token.pending else None
+    if token is None or activity is None:
+        return False
+    lines = [[(frame.file, frame.line) for frame in user_stack(stack)] for stack in (token.stack, activity.stack)]
+    return bool(lines[0]) and lines[0] == lines[1]
 
 
 def on_own_way(case: Case, sides: tuple[Stack, Stack], ranks: SideRanks) -> list[BranchPoint]:

@@ -19,7 +19,7 @@ from itertools import pairwise
 from hangdoc.diagnosis.calls.alignment import Alignment, Gap, crossed_before
 from hangdoc.diagnosis.calls.history import END, GroupHistory, RankProgram, Token, distinct
 from hangdoc.diagnosis.context import Case
-from hangdoc.diagnosis.frames.stacks import Site
+from hangdoc.diagnosis.frames.stacks import Site, fork
 
 _MOST_LIKE = 16
 """Other programs that are compared, the first ones seen; chosen by hand, as each is read for every candidate."""
@@ -84,6 +84,27 @@ def in_its_group(alignment: Alignment) -> Alignment:
     """The settled alignment, in which each gap's ``mine`` is the culprits' call of that number in the gap's group."""
     own = (replace(g, mine=alignment.history.at(g.ranks[0], g.token.sequence)) for g in alignment.gaps)
     return replace(alignment, gaps=tuple(own))
+
+
+def nearest_of_the_others(alignment: Alignment) -> Alignment:
+    """The alignment of calls known from stacks alone, with the others' call as that one of them makes it whose way
+    there is the culprits' for longest: of leaders and followers, that of the culprits' own kind.
+
+    Example: rank 1 is in follow:16, rank 0 in lead:9 → gather:3 and rank 2 in follow:21 → gather:3 → rank 2's.
+    """
+    gap = alignment.first
+    if not alignment.history.inferred or len(alignment.gaps) != 1 or gap is None:
+        return alignment
+    mine, theirs = gap.mine, gap.theirs
+    if mine is None or theirs is None or not theirs.site:
+        return alignment
+    tokens = [t for rank, ts in sorted(alignment.history.tokens.items()) if rank not in gap.ranks for t in ts]
+    alike = [theirs, *(t for t in tokens if t.op == theirs.op and t.site[:1] == theirs.site[:1])]
+    ways = [fork(mine.stack, token.stack) for token in alike]
+    nearness = [(way.common, way.within_function is not None) for way in ways]
+    nearest = alike[nearness.index(max(nearness))]
+    token = nearest if gap.kind == "insert" else gap.token
+    return replace(alignment, gaps=(replace(gap, token=token, theirs=nearest),))
 
 
 def own_counterpart(alignment: Alignment) -> Alignment:

@@ -83,7 +83,8 @@ def _batch(stack: Stack) -> set[tuple[str, int]]:
 
 
 def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
-    """The same by the calls in the innermost function: ('isend', 2) of `dist.isend(x, (self.rank + 1) % self.world)`.
+    """The same by the calls in the innermost function: ('isend', 2) of `dist.isend(x, (self.rank + 1) % self.world)`
+    and of `P2POp(dist.isend, x, 2)`.
 
     Empty where the peer of one of them cannot be told: it may be the one.
     """
@@ -94,11 +95,15 @@ def _issued(stack: Stack, sources: Sources) -> set[tuple[str, int]]:
     values = {local.name: local.value for local in frame.locals}
     found = set()
     for node in ast.walk(enclosing_function(tree, frame.line)):
-        kind = last_name(node.func) if isinstance(node, ast.Call) else ""
-        if not isinstance(node, ast.Call) or kind not in _WAYS.values():
+        if not isinstance(node, ast.Call):
+            continue
+        kind, arguments = last_name(node.func), node.args
+        if kind in names("prepares_message") and arguments:
+            kind, arguments = last_name(arguments[0]), arguments[1:]
+        if kind not in _WAYS.values():
             continue
         named = [each.value for each in node.keywords if each.arg in names("peer_local")]
-        given = named or node.args[1:2]
+        given = named or arguments[1:2]
         peer = value_of(given[0], values) if len(given) == 1 and not named[1:] else ""
         if peer == "None":
             continue  # it has no such neighbor: the call is under a condition

@@ -13,6 +13,7 @@
                       what put a message into a list, or an item into a queue, which others issue or take
 ``caught``, ``raised``
                       an exception that a handler caught, or that is pending, and under what it is raised
+``led_block``         a block that one rank goes through first, while the others wait at its entrance
 ``beside``            what the main thread does for another one, or waits for
 ``hidden_calls``      under attach, around calls of all ranks that lie some calls back
 """
