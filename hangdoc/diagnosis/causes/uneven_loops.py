@@ -81,8 +81,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
-    if not doubt and way_out_of(case, loop) is not None and not surely_left(case, loop, (left, inside)):
-        doubt = _ITS_BOUND
+    if not doubt and out and not surely_left(case, loop, (left, inside)):
+        doubt = _ITS_BOUND if way_out_of(case, loop) is not None else _LEFT_EARLY
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
     return Finding(
         "HD102",
@@ -115,6 +115,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 
 
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
+_LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
