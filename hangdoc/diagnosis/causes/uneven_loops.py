@@ -227,9 +227,11 @@ class RoundWithoutCall:
     doubt: str = ""
     quiet: bool = False
     """The call is one of those that a library leaves out in some rounds: calls are no rounds."""
+    by: Condition | None = None
+    """What decides which rounds these are."""
 
 
-_EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
+EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
 def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
@@ -239,18 +241,19 @@ def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, ga
     skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:
         why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
+        return RoundWithoutCall(why, _fix_skip(skip), EARLY_OR_QUIET)
     if not is_implicit(gap.token.stack):
         return RoundWithoutCall()
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is not None and has_quiet_rounds(tree, loop.guard.line):
-        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
+        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=EARLY_OR_QUIET)
     hidden = _turned_quiet(case, loop, gap.token.stack)
     if hidden is None and not makes_fewer_calls_than_rounds(case, loop, gap.token):
         return RoundWithoutCall()
-    by: Message = [", by ", hidden] if isinstance(hidden, Condition) else ""
-    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", by]
-    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", _EARLY_OR_QUIET, quiet=True)
+    by = hidden if isinstance(hidden, Condition) else None
+    said: Message = [", by ", by] if by is not None else ""
+    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", said]
+    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", EARLY_OR_QUIET, True, by)
 
 
 def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bool | None:
