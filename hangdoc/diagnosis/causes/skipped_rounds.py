@@ -1,5 +1,4 @@
-"""HD102 where a round of the loop left the call out, rather than the loop ended early; or more rounds than the others'
-turned it off."""
+"""HD102 and HD103 where a round of the loop left the call out, or turned it off, rather than the loop ended early."""
 
 from __future__ import annotations
 
@@ -9,8 +8,9 @@ from hangdoc.diagnosis.causes.phrases import cited, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.causes.uneven_loops import EARLY_OR_QUIET, calls_in_loop, compared, round_without_call
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
+from hangdoc.diagnosis.condition.loops.caught_rounds import caught_rounds
 from hangdoc.diagnosis.condition.loops.iterators import makes_items_alike
-from hangdoc.diagnosis.condition.loops.loop_counts import fell_out
+from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, goes_round_alike
 from hangdoc.diagnosis.condition.loops.round_or_loop import skips_of
 from hangdoc.diagnosis.condition.loops.skip_or_end import counts_rounds, likelier_skips, skips_counted
 from hangdoc.diagnosis.context import Case
@@ -19,7 +19,7 @@ from hangdoc.diagnosis.source.loops import ways_out
 from hangdoc.model.message import Condition, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 
 
-@cause("HD102", explains=Diverged, order=167)
+@cause("HD102", explains=Diverged, order=166)
 def fewer_synchronised_rounds(case: Case, blame: Blame[Diverged]) -> Finding | None:
     """HD102: the culprits communicated in fewer rounds of a loop, which goes round equally often on every rank.
 
@@ -130,4 +130,48 @@ def _one_of_the_others(case: Case, blame: Blame[Diverged], loop: BranchPoint) ->
         "if no round was skipped, give every rank the same number of iterations",
         EARLY_OR_QUIET,
         Condition(skips[0].guard.condition, skips[0].file, skips[0].guard.line),
+    )
+
+
+@cause("HD103", explains=Diverged, order=169)
+def round_raised(case: Case, blame: Blame[Diverged]) -> Finding | None:
+    """HD103: the culprits made a call of the loop fewer, and a handler in it goes on with the next round after what the
+    program itself raises before the call.
+
+    Example: `try: ⏎ train(doc) ⏎ except BadDocument: ⏎ self.skipped += 1`, and train() begins with `if not doc.tokens:
+    ⏎ raise BadDocument`.
+    """
+    loop, gap = blame.found.branch_point, blame.found.gap
+    if gap is None or gap.theirs is None or loop is None or not loop.uneven or loop.guarded != 1 or loop.own_arm:
+        return None
+    tree = case.sources.function(loop.file, loop.guard.line)
+    if tree is None or loop.of_library or ways_out(tree, loop.guard.line) or goes_round_alike(case, loop):
+        return None
+    culprits, others, at = blame.culprits, others_of(case, blame), cited(loop.guard, loop.file)
+    caught = next(caught_rounds(case, loop, gap.theirs.stack, (culprits, others)), None)
+    if caught is None or fell_out(case, loop, culprits, gap.mine):
+        return None
+    said = case.last_words(culprits[0])
+    return Finding(
+        "HD103",
+        sentence(
+            [
+                [Ranks(culprits), " skipped a round of the loop after an exception, or left it early"],
+                [" (", Place(loop.file, loop.guard.line), ")"],
+            ],
+            where_they_wait(case, others),
+        ),
+        joined(
+            [
+                [caught.handler, " goes on with the next round after an exception, without the call"],
+                compared(calls_in_loop(case, blame)),
+            ],
+            ["it may have been raised under ", Joined(caught.raised, " or ")],
+            f"{'it' if len(culprits) == 1 else 'the first of them'} last wrote: {said}" if said else "",
+            ["or ", at, " ended earlier on ", Ranks(culprits)],
+        ),
+        "check what may fail before the round communicates and let all ranks agree to skip it (all_reduce a flag), or "
+        "make the call in every round; if no round was skipped, give every rank the same number of iterations",
+        "the exception itself was not seen, and a loop that ended early looks the same",
+        caught.raised[0] if len(caught.raised) == 1 else caught.handler,
     )
