@@ -8,12 +8,13 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
+from hangdoc.diagnosis.causes.counted import counted_from
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
-from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, counting_loop
+from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
@@ -84,6 +85,9 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     if not doubt and out and not surely_left(case, loop, (left, inside)):
         doubt = _ITS_BOUND if way_out_of(case, loop) is not None else _LEFT_EARLY
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
+    if counting is None and not (loop.own_arm or out or other.doubt):
+        counting = began_elsewhere(case, loop, (left, inside), abs(counts.mine - counts.theirs) if counts else None)
+        doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
     return Finding(
         "HD102",
         sentence(
@@ -98,11 +102,11 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             other.why,
             out,
             _dropped(dropped),
-            _counted_from(counting) if counting is not None else "",
+            counted_from(counting) if counting is not None else "",
         ),
         [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
         doubt,
-        dropped[0] if dropped else None,
+        dropped[0] if dropped else counting.decided_at if counting is not None else None,
     )
 
 
@@ -117,6 +121,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
 _LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
 _TWO_LOOPS = "the two sides run loops of their own"
+_ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
 
@@ -275,17 +280,6 @@ def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) ->
             [" ", Verb(inside, "expects", "expect"), " another round of it"],
         ]
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
-
-
-def _counted_from(counting: CountingLoop) -> Message:
-    """'it counts from `self.step` (self.step = 28 on rank 3): `self.step = state["step"]` (train.py:9) sets where it
-    begins, by a function that goes on after `except OSError:` (train.py:20)'."""
-    seen: list[Message] = [[f"{name} = ", Values(per_rank)] for name, per_rank in counting.seen]
-    return [
-        [f"it counts from `{counting.start}`", [" (", Joined(seen), ")"] if seen else ""],
-        [": ", Joined(list(counting.set_at), " and "), " sets where it begins"] if counting.set_at else "",
-        [", by a function that goes on after ", Joined(list(counting.handlers), " and ")] if counting.handlers else "",
-    ]
 
 
 def _counters(case: Case, loop: BranchPoint) -> Message:

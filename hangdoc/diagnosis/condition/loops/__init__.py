@@ -3,7 +3,7 @@
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``loop_exit``         what a side went on with after the last call of the loop that both made
 ``planned_rounds``    how often a library's loop is to go round, by its own values
-``counting_loop``     a loop that only counts: where it begins, where it ends
+``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends
 ``counted``           a test of what only counts the rounds
 ``way_out``           the condition at which a side left a loop, and how sure it is that the loop did not end by itself
 ``round_or_loop``, ``inner_loop_left``
