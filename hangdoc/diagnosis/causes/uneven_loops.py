@@ -28,6 +28,7 @@ from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.loops import has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -82,8 +83,8 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
-    if not doubt and out and not surely_left(case, loop, (left, inside)):
-        doubt = _ITS_BOUND if way_out_of(case, loop) is not None else _LEFT_EARLY
+    if not doubt and out:
+        doubt = _doubt_where(case, loop, (left, inside))
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
     if counting is None and not (loop.own_arm or out or other.doubt):
         counting = began_elsewhere(case, loop, (left, inside), abs(counts.mine - counts.theirs) if counts else None)
@@ -120,6 +121,7 @@ def _dropped(conditions: list[Condition]) -> Message:
 
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
 _LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
+_SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
 _ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
@@ -287,6 +289,14 @@ def _counters(case: Case, loop: BranchPoint) -> Message:
     counts = counter_values(loop, case.values)
     shown: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
     return [" (", Joined(shown), ")"] if shown else ""
+
+
+def _doubt_where(case: Case, loop: BranchPoint, ranks: SideRanks) -> str:
+    """What else may have ended a loop that its body leaves, too; '' where that shows one place and no other end."""
+    one = way_out_of(case, loop) is not None
+    if surely_left(case, loop, ranks):
+        return "" if one else _SEVERAL_WAYS_OUT
+    return _ITS_BOUND if one else _LEFT_EARLY
 
 
 def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:

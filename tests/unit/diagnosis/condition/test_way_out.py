@@ -80,3 +80,12 @@ def test_a_loop_that_may_have_ended_by_itself_is_not_surely_where_the_rank_left(
     found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
     assert not is_sure(found)
     assert found.confidence == Confidence.LIKELY
+
+
+@pytest.mark.parametrize(("first", "confidence"), [("pass", Confidence.CERTAIN), ("if late: break", Confidence.LIKELY)])
+def test_of_two_ways_out_neither_is_certain(first: str, confidence: Confidence) -> None:
+    text = FIT.format(given="", bound="9", after="pass")
+    text = text.replace("if time.time() > deadline:\n            break", f"{first}\n        if done(): break")
+    found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
+    assert is_sure(found)
+    assert found.confidence == confidence
