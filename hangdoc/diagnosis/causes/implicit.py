@@ -144,7 +144,7 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
             [f"it is: {library} is a collective of all ranks. ", Sentences(finding.why)],
             _where_to_look(case) if blame.found.came_before else "",
         ],
-        _FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
+        FIX_QUIET if point is not None and point.quiet else [_how_to_fix(blame, gap), cure],
         finding.doubt,
     )
 
@@ -161,7 +161,7 @@ def _where_to_look(case: Case) -> Message:
     return [" ", Joined(said, ". ")] if said else ""
 
 
-_FIX_QUIET = (
+FIX_QUIET = (
     "let all ranks decide alike which rounds communicate: all_reduce what the condition tests, or count rounds, which "
     "are the same on every rank"
 )

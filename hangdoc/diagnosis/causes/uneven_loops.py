@@ -8,12 +8,13 @@ from itertools import takewhile
 from hangdoc.diagnosis.blame.wait_cycle import WaitCycle
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, GroupHistory, Token
+from hangdoc.diagnosis.causes.counted import counted_from
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.phrases import call_at, cited, line_of, where_they_wait
 from hangdoc.diagnosis.causes.registry import cause
 from hangdoc.diagnosis.condition.branch_point import BranchPoint
 from hangdoc.diagnosis.condition.branch_values import counter_values
-from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, counting_loop
+from hangdoc.diagnosis.condition.loops.counting_loop import CountingLoop, began_elsewhere, counting_loop
 from hangdoc.diagnosis.condition.loops.left_out import items_left_out
 from hangdoc.diagnosis.condition.loops.loop_counts import fell_out, makes_fewer_calls_than_rounds
 from hangdoc.diagnosis.condition.loops.loop_exit import is_after_loop
@@ -27,6 +28,7 @@ from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.diagnosis.source.loops import has_quiet_rounds, is_retry_loop, ways_out
 from hangdoc.diagnosis.source.queries import quiet_condition, turns_quiet
+from hangdoc.diagnosis.source.values import SideRanks
 from hangdoc.model.message import Condition, Does, Joined, Message, Place, Ranks, Values, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -81,9 +83,12 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
     doubt = other.doubt or (_TWO_LOOPS if loop.own_arm else "")
     if not doubt and out and token is not None and _asks_own_iterator(loop, token.stack):
         doubt = _ITS_ITERATOR
-    if not doubt and way_out_of(case, loop) is not None and not surely_left(case, loop, (left, inside)):
-        doubt = _ITS_BOUND
+    if not doubt and out:
+        doubt = _doubt_where(case, loop, (left, inside))
     counting = counting_loop(case, loop, inside) if not (loop.own_arm or out or other.doubt) else None
+    if counting is None and not (loop.own_arm or out or other.doubt):
+        counting = began_elsewhere(case, loop, (left, inside), abs(counts.mine - counts.theirs) if counts else None)
+        doubt = doubt or (_ITS_ROUNDS if counting is not None else "")
     return Finding(
         "HD102",
         sentence(
@@ -98,11 +103,11 @@ def uneven_iterations(case: Case, blame: Blame[Diverged]) -> Finding | None:
             other.why,
             out,
             _dropped(dropped),
-            _counted_from(counting) if counting is not None else "",
+            counted_from(counting) if counting is not None else "",
         ),
         [_fix_left_out(dropped) or _fix_rounds(loop, bool(out), is_implicit(gap.token.stack), counting), other.fix],
         doubt,
-        dropped[0] if dropped else None,
+        dropped[0] if dropped else counting.decided_at if counting is not None else None,
     )
 
 
@@ -115,7 +120,10 @@ def _dropped(conditions: list[Condition]) -> Message:
 
 
 _ITS_BOUND = "a loop whose bound differs between the ranks looks the same"
+_LEFT_EARLY = "a loop that ended by itself and one that was left early look the same"
+_SEVERAL_WAYS_OUT = "which of the conditions that leave the loop it was is not seen"
 _TWO_LOOPS = "the two sides run loops of their own"
+_ITS_ROUNDS = "a loop that goes over fewer items on some ranks looks the same"
 _ITS_ITERATOR = "an iterator that ended by itself looks the same"
 
 
@@ -226,9 +234,11 @@ class RoundWithoutCall:
     doubt: str = ""
     quiet: bool = False
     """The call is one of those that a library leaves out in some rounds: calls are no rounds."""
+    by: Condition | None = None
+    """What decides which rounds these are."""
 
 
-_EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
+EARLY_OR_QUIET = "a loop that ended early and a round without the call look the same"
 
 
 def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, gap: Gap) -> RoundWithoutCall:
@@ -238,18 +248,19 @@ def round_without_call(case: Case, blame: Blame[Diverged], loop: BranchPoint, ga
     skip = skipped_round(case.sources, blame.found.branch_points)
     if skip is not None:
         why: Message = ["or one of its rounds skipped the call, at ", cited(skip.guard, skip.file)]
-        return RoundWithoutCall(why, _fix_skip(skip), _EARLY_OR_QUIET)
+        return RoundWithoutCall(why, _fix_skip(skip), EARLY_OR_QUIET)
     if not is_implicit(gap.token.stack):
         return RoundWithoutCall()
     tree = case.sources.function(loop.file, loop.guard.line)
     if tree is not None and has_quiet_rounds(tree, loop.guard.line):
-        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=_EARLY_OR_QUIET)
+        return RoundWithoutCall("or more of its rounds made no call, as under no_sync", doubt=EARLY_OR_QUIET)
     hidden = _turned_quiet(case, loop, gap.token.stack)
     if hidden is None and not makes_fewer_calls_than_rounds(case, loop, gap.token):
         return RoundWithoutCall()
-    by: Message = [", by ", hidden] if isinstance(hidden, Condition) else ""
-    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", by]
-    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", _EARLY_OR_QUIET, quiet=True)
+    by = hidden if isinstance(hidden, Condition) else None
+    said: Message = [", by ", by] if by is not None else ""
+    why = ["or it went round as often, and more of its rounds made no call, as under no_sync", said]
+    return RoundWithoutCall(why, "; and let all ranks synchronise in the same rounds", EARLY_OR_QUIET, True, by)
 
 
 def _turned_quiet(case: Case, loop: BranchPoint, stack: Stack) -> Condition | bool | None:
@@ -273,22 +284,19 @@ def _ended(loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) ->
     return [cited(loop.guard, loop.file), " ended on ", Ranks(left), " and not on ", Ranks(inside)]
 
 
-def _counted_from(counting: CountingLoop) -> Message:
-    """'it counts from `self.step` (self.step = 28 on rank 3): `self.step = state["step"]` (train.py:9) sets where it
-    begins, by a function that goes on after `except OSError:` (train.py:20)'."""
-    seen: list[Message] = [[f"{name} = ", Values(per_rank)] for name, per_rank in counting.seen]
-    return [
-        [f"it counts from `{counting.start}`", [" (", Joined(seen), ")"] if seen else ""],
-        [": ", Joined(list(counting.set_at), " and "), " sets where it begins"] if counting.set_at else "",
-        [", by a function that goes on after ", Joined(list(counting.handlers), " and ")] if counting.handlers else "",
-    ]
-
-
 def _counters(case: Case, loop: BranchPoint) -> Message:
     """' (step = 7 on rank 0 | 8 on rank 1)'; '' where no counter differs."""
     counts = counter_values(loop, case.values)
     shown: list[Message] = [[f"{name} = ", Values(per_rank, " | ")] for name, per_rank in counts.items()]
     return [" (", Joined(shown), ")"] if shown else ""
+
+
+def _doubt_where(case: Case, loop: BranchPoint, ranks: SideRanks) -> str:
+    """What else may have ended a loop that its body leaves, too; '' where that shows one place and no other end."""
+    one = way_out_of(case, loop) is not None
+    if surely_left(case, loop, ranks):
+        return "" if one else _SEVERAL_WAYS_OUT
+    return _ITS_BOUND if one else _LEFT_EARLY
 
 
 def _way_out(case: Case, loop: BranchPoint, left: tuple[int, ...], inside: tuple[int, ...]) -> Message:

@@ -10,7 +10,9 @@ from hangdoc.diagnosis.source.queries import calls_in, turns_quiet
 from hangdoc.diagnosis.source.syntax import (
     LOOPS,
     dotted,
+    enclosing_function,
     holds,
+    last_name,
     names_in,
     target_text,
     text_of,
@@ -122,7 +124,8 @@ def counts_to_a_bound(tree: ast.AST, line: int) -> tuple[str, ...] | None:
     whose body has `epoch += 1` under no condition; None for other loops.
 
     Nothing but its bound can end such a loop earlier on one rank, unless the body leaves it. Examples: as above →
-    ('self.steps',) and ('epochs',); of `range(len(batches))` → None, as that depends on data.
+    ('self.steps',) and ('epochs',); of `range(len(batches))` → None, as that depends on data. What each round makes
+    longer counts as well: see ``_grows_to``.
     """
     loop = _loop_at(tree, line)
     if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and dotted(loop.iter.func) == "range":
@@ -132,8 +135,42 @@ def counts_to_a_bound(tree: ast.AST, line: int) -> tuple[str, ...] | None:
         sides = [loop.test.left, loop.test.comparators[0]]
         counted = {dotted(s.target) for s in loop.body if isinstance(s, ast.AugAssign) and isinstance(s.op, ast.Add)}
         bound = [each for each in sides if dotted(each) not in counted or not dotted(each)]
-        return _plain_names(bound) if len(bound) == 1 else None
+        bound = bound if len(bound) == 1 else _grows_to(tree, loop, *sides)
+        return _plain_names(bound) if bound else None
     return None
+
+
+def _grows_to(tree: ast.AST, loop: ast.While, length: ast.expr, end: ast.expr) -> list[ast.expr]:
+    """By how much ``length`` is to grow, where each round makes it longer and ``end`` is what it began with and a
+    bound, as a list of one; [] for others.
+
+    Example: `start = ids.shape[1] ⏎ while ids.shape[1] < start + limit: ⏎ ids = torch.cat([ids, token], 1)` → `limit`.
+    """
+    if not isinstance(end, ast.BinOp) or not isinstance(end.op, ast.Add):
+        return []
+    here, as_text = enclosing_function(tree, loop.lineno), ast.dump(length)
+    stored = [n for n in ast.walk(here) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)]
+    begins = [n for n in ast.walk(here) if isinstance(n, ast.Assign) and ast.dump(n.value) == as_text]
+    starts = {dotted(n.targets[0]) for n in begins if n.lineno < loop.lineno and len(n.targets) == 1}
+    starts = {name for name in starts if sum(each.id == name for each in stored) == 1}
+    grown = _lengthened(loop.body)
+    added = [other for start, other in ((end.left, end.right), (end.right, end.left)) if dotted(start) in starts]
+    return added[:1] if any(dotted(n) in grown for n in ast.walk(length)) else []
+
+
+def _lengthened(body: list[ast.stmt]) -> set[str]:
+    """What these statements make longer by one thing, under no condition: by `x.append(y)` or `x = cat([x, y])`."""
+    found = set()
+    for each in body:
+        call = each.value if isinstance(each, ast.Expr | ast.Assign) else None
+        if not isinstance(call, ast.Call):
+            continue
+        if isinstance(each, ast.Expr) and isinstance(call.func, ast.Attribute) and call.func.attr == "append":
+            found.add(dotted(call.func.value))
+        elif isinstance(each, ast.Assign) and last_name(call.func) in names("joins_tensors") and call.args:
+            parts = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
+            found |= {dotted(part) for part in parts if len(parts) == 2} & set(map(dotted, each.targets))
+    return found - {""}
 
 
 def _plain_names(bound: list[ast.expr]) -> tuple[str, ...] | None:

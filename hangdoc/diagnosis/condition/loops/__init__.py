@@ -3,12 +3,13 @@
 ``loop_counts``       how often each side went round a loop, by the calls it made there
 ``loop_exit``         what a side went on with after the last call of the loop that both made
 ``planned_rounds``    how often a library's loop is to go round, by its own values
-``counting_loop``     a loop that only counts: where it begins, where it ends
+``counting_loop``     a loop that only counts, or is counted: where it begins, where it ends
 ``counted``           a test of what only counts the rounds
 ``way_out``           the condition at which a side left a loop, and how sure it is that the loop did not end by itself
 ``round_or_loop``, ``inner_loop_left``
                       what comes before the likeliest guard: a round without the call, a loop further in
 ``skip_or_end``       which of two stories fits better: a round without the call, or a loop that ended
+``caught_rounds``     a handler that goes on with the next round
 ``left_out``, ``iterators``
                       what the iterator of a loop leaves out, and by what it ends
 """

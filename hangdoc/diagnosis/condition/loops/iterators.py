@@ -20,7 +20,7 @@ from hangdoc.diagnosis.frames.names import names
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.queries import is_generator
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name
 from hangdoc.model.message import Condition
 
 _MOST_PLACES = 16
@@ -33,26 +33,87 @@ def iterator_answers(sources: Sources, shown: Callable[[str], dict[int, str]], f
 
     ``shown``: rank → the value of a name in the function of the loop.
     """
+    found = _maker(sources, shown, file, line)
+    if found is None:
+        return []
+    called, where, function = found
+    name = called if function.name == called else f"{called}.{function.name}"
+    tests = tuple(dict.fromkeys(_deciding(where, function)))[:MOST_TESTS]
+    return [Answer(name, tests)] if tests else []
+
+
+def makes_items_alike(
+    sources: Sources, shown: Callable[[str], dict[int, str]], file: str, line: int
+) -> Condition | None:
+    """The loop in which the program's own iterator makes the items of the `for` at that line, where it makes equally
+    many on every rank: it yields in each round of `for … in range(…)`, up to what is written out in the program, and
+    nothing else ends it. None for others, and for an unknown one.
+
+    Example: `for i in range(self.cfg.rounds): ⏎ yield make(i)`, with `rounds: int = 60` in a dataclass → that `for`.
+    """
+    found = _maker(sources, shown, file, line)
+    if found is None:
+        return None
+    _, where, function = found
+    yields = [n for n in ast.walk(function) if isinstance(n, ast.Yield | ast.YieldFrom)]
+    around = guards(function, yields[0].lineno) if yields else []
+    loops = [n for n in ast.walk(function) if isinstance(n, ast.For) and holds(n, yields[0].lineno)] if yields else []
+    if len(yields) != 1 or isinstance(yields[0], ast.YieldFrom) or not loops or len(loops) != len(around):
+        return None
+    if any(isinstance(n, _LEAVES) for n in ast.walk(function)):
+        return None
+    if not all(_has_written_bound(sources, loop.iter) for loop in loops):
+        return None
+    return Condition(around[-1].condition, where, around[-1].line)
+
+
+_LEAVES = (ast.Return, ast.Break, ast.Continue, ast.Raise, ast.Try)
+
+
+def _has_written_bound(sources: Sources, source: ast.expr) -> bool:
+    if not isinstance(source, ast.Call) or dotted(source.func) != "range" or source.keywords:
+        return False
+    return all(
+        isinstance(each, ast.Constant) or (isinstance(each, ast.Attribute) and _is_written_out(sources, each.attr))
+        for each in source.args
+    )
+
+
+def _is_written_out(sources: Sources, name: str) -> bool:
+    """True if the program gives an attribute of that name, and a parameter, one constant at most, and nothing else."""
+    values: set[str] = set()
+    for node in (each for _, tree in sources.user_trees() for each in ast.walk(tree)):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign | ast.For | ast.NamedExpr):
+            if any(last_name(part) == name for each in targets if each is not None for part in ast.walk(each)):
+                value = getattr(node, "value", None) if not isinstance(node, ast.AugAssign) else node
+                values |= {ast.dump(value) if isinstance(value, ast.Constant) else ""} if value is not None else set()
+        elif isinstance(node, ast.keyword) and node.arg == name:
+            values.add(ast.dump(node.value) if isinstance(node.value, ast.Constant) else "")
+    return len(values) == 1 and "" not in values
+
+
+def _maker(
+    sources: Sources, shown: Callable[[str], dict[int, str]], file: str, line: int
+) -> tuple[str, str, ast.FunctionDef] | None:
+    """(what is asked for items, its file, the function that makes them) of the `for` at that line; None where that is a
+    library's iterator, or unknown."""
     tree = sources.function(file, line)
     loops = [n for n in ast.walk(tree) if isinstance(n, ast.For) and n.lineno == line] if tree is not None else []
     if tree is None or not loops:
-        return []
+        return None
     source = loops[0].iter
     while isinstance(source, ast.Call) and dotted(source.func) in names("wraps_items") and source.args:
         source = source.args[0]
     if isinstance(source, ast.Call):
-        found = [each for each in sources.user_functions(last_name(source.func)) if _yields(each[1])]
-        called = f"{last_name(source.func)}"
+        called = last_name(source.func)
+        found = [each for each in sources.user_functions(called) if _yields(each[1])]
+        found = found or list(_of_class(sources, called))
     else:
         made = set(shown(dotted(source)).values())
         match = _OBJECT.fullmatch(next(iter(made))) if len(made) == 1 else None
         found, called = (list(_of_class(sources, match[1])) if match else []), match[1] if match else ""
-    if len(found) != 1:
-        return []
-    where, function = found[0]
-    name = called if function.name == called else f"{called}.{function.name}"
-    tests = tuple(dict.fromkeys(_deciding(where, function)))[:MOST_TESTS]
-    return [Answer(name, tests)] if tests else []
+    return (called, *found[0]) if len(found) == 1 else None
 
 
 def _of_class(sources: Sources, name: str) -> Iterator[tuple[str, ast.FunctionDef]]:

@@ -8,6 +8,7 @@ from made_calls import FILE, Made, made_calls
 from hangdoc.diagnosis import diagnose
 from hangdoc.model.diagnosis import Diagnosis
 from hangdoc.model.journal import Attribute
+from hangdoc.model.kinds import Confidence
 
 FIT = """
 def fit(self, {given}deadline):
@@ -72,3 +73,19 @@ def test_an_attribute_that_another_method_sets_was_perhaps_another_one() -> None
     assert not is_sure(fitted("self.todo", set_again, "self.todo", "4"))
     at_first = set_again.replace("renew(self)", "__init__(self)")
     assert is_sure(fitted("self.todo", at_first, "self.todo", "4"))
+
+
+def test_a_loop_that_may_have_ended_by_itself_is_not_surely_where_the_rank_left() -> None:
+    text = FIT.format(given="", bound="loader", after="pass").replace("in range(loader)", "in loader")
+    found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
+    assert not is_sure(found)
+    assert found.confidence == Confidence.LIKELY
+
+
+@pytest.mark.parametrize(("first", "confidence"), [("pass", Confidence.CERTAIN), ("if late: break", Confidence.LIKELY)])
+def test_of_two_ways_out_neither_is_certain(first: str, confidence: Confidence) -> None:
+    text = FIT.format(given="", bound="9", after="pass")
+    text = text.replace("if time.time() > deadline:\n            break", f"{first}\n        if done(): break")
+    found = diagnose(made_calls(text, CALLS, {r: {"fit": {"i": "2" if r == 3 else "3"}} for r in range(4)}))
+    assert is_sure(found)
+    assert found.confidence == confidence

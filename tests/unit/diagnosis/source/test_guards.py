@@ -391,6 +391,22 @@ def test_loops_that_only_count_to_a_bound(loop, bound):
     assert counts_to_a_bound(ast.parse(f"{loop}\n    step += 1"), 1) == bound
 
 
+@pytest.mark.parametrize(
+    ("start", "loop", "grown", "bound"),
+    [
+        ("ids.shape[1]", "ids.shape[1] < start + limit", "ids = torch.cat([ids, token], dim=1)", ("limit",)),
+        ("len(out)", "len(out) < self.most + start", "out.append(token)", ("self.most",)),
+        ("len(out)", "len(out) < start + limit", "out.extend(accepted)", None),
+        ("len(out)", "len(out) < start + limit", "if token: out.append(token)", None),
+        ("len(out)", "len(out) < start + len(plan)", "out.append(token)", None),
+        ("len(prompt)", "len(out) < start + limit", "out.append(token)", None),
+        ("len(out)", "len(out) < start + limit", "start = len(out); out.append(token)", None),
+    ],
+)
+def test_loops_that_grow_by_a_bound(start, loop, grown, bound):
+    assert counts_to_a_bound(ast.parse(f"start = {start}\nwhile {loop}:\n    {grown}"), 2) == bound
+
+
 def test_the_call_that_is_meant_has_its_own_guards():
     tree = ast.parse("def f(xs, g):\n    return gather([make(x) for x in xs], reduce(g) if g else None)\n")
     assert [g.condition for g in guards(tree, 2, frozenset({"make"}))] == ["for x in xs"]
