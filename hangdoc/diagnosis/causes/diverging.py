@@ -37,6 +37,9 @@ from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_s
 from hangdoc.diagnosis.source.guards import CONDITIONS
 from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
+NOT_SEEN_FILLED = "what it was filled with was not seen"
+"""The doubt of a finding that says ``filled_unevenly``."""
+
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
 def differing_arguments(case: Case, blame: Blame[Disagreement]) -> Finding | None:
@@ -83,7 +86,7 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
-    filled = "" if blame.found.branch_points else _filled_under(case, blame, gap)
+    filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
@@ -92,11 +95,11 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap) or ("what it was filled with was not seen" if filled else ""),
+        _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else ""),
     )
 
 
-def _filled_under(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
     from the line on the two sides, or may have; '' for any other call."""
     tokens = [gap.token] if call_counts(case, blame) else []

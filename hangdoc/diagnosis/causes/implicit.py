@@ -9,7 +9,7 @@ from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
+from hangdoc.diagnosis.causes.diverging import NOT_SEEN_FILLED, extra_or_missing_call, filled_unevenly
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.library_loops import (
     before_it_is_set,
@@ -165,6 +165,7 @@ _FIX_QUIET = (
     "let all ranks decide alike which rounds communicate: all_reduce what the condition tests, or count rounds, which "
     "are the same on every rank"
 )
+_FIX_ROUNDS = "give every rank the same number of rounds there, and let all ranks agree on when to stop"
 _FIX_BEFORE = (
     "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
     "only, a module that one rank skipped, an exception that it caught"
@@ -202,6 +203,7 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> F
 def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, cure: str) -> Finding:
     """HD109 of culprits that went on from a line that issues more calls on the others."""
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
+    filled = filled_unevenly(case, blame, gap)
     return Finding(
         "HD109",
         sentence(
@@ -213,9 +215,12 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
                 [" than on ", others, call_counts(case, blame)],
             ],
-            "it ran fewer rounds there, or was stopped",
+            filled or "it ran fewer rounds there, or was stopped",
         ),
-        "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
+        "fill it equally often on every rank, with something empty where there is nothing"
+        if filled
+        else _FIX_ROUNDS + cure,
+        NOT_SEEN_FILLED if filled else "",
     )
 
 
@@ -230,7 +235,8 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     ended, still = (blame.culprits, others_of(case, blame)) if hooks[0] else (others_of(case, blame), blame.culprits)
     hook, running = hooks[0] or hooks[1], gap.theirs if hooks[0] else gap.mine
-    assert hook is not None
+    if hook is None or _has_come_out(case, running, gap.mine if hooks[0] else gap.theirs):
+        return None  # both were in the hook, so that the stage has ended on both
     ran = next((f for f in user_stack(gap.mine.stack) if f in user_stack(gap.theirs.stack)), None)
     below: Message = [" below ", line_of(ran)] if ran else ""
     return Finding(
@@ -382,10 +388,15 @@ def _was_inside(case: Case, gap: Gap) -> bool:
 
     Example: the others called A A A, the culprits A A and then B from another line → True.
     """
-    if gap.mine is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
+    return gap.mine is not None and _has_come_out(case, gap.mine, gap.token)
+
+
+def _has_come_out(case: Case, gone: Token, inside: Token) -> bool:
+    """True if the last call of the rank of ``gone`` before it came from the line of ``inside``."""
+    if gone.order < 1 or gone.rank not in case.programs:
         return False
-    before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
-    return lines_of(before.site) == lines_of(gap.token.site) != lines_of(gap.mine.site)
+    before = case.programs[gone.rank].token(gone.order - 1)
+    return lines_of(before.site) == lines_of(inside.site) != lines_of(gone.site)
 
 
 def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
