@@ -105,8 +105,8 @@ def diverging_guards(
 def _are_still_there(values: Values, frames: tuple[Frame, Frame], ranks: SideRanks) -> bool:
     """False if a rank of a side is at another line of its function now: it may be in a later round than the call.
 
-    Example: `for epoch in range(n): ⏎ train(epoch) ⏎ if main: score()`; rank 0's extra call was made in score(), and all
-    ranks are in train() of the next epoch now → False.
+    Example: `for epoch in range(n): ⏎ train(epoch) ⏎ if main: score()`; rank 0's extra call was made in score(), and it
+    is in train() of the next epoch now → False.
     """
     for frame, side in zip(frames, ranks, strict=True):
         lines = values.lines(frame.file, frame.function)
