@@ -35,6 +35,7 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
 
 NOT_SEEN_FILLED = "what it was filled with was not seen"
@@ -95,8 +96,14 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else ""),
+        _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
     )
+
+
+def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    """The doubt about what would be certain where nothing says what decided it; '' where something does."""
+    decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
+    return "" if decided or blame.confidence != Confidence.CERTAIN else "what decided it was not seen"
 
 
 def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
