@@ -100,10 +100,18 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     )
 
 
+def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
+    """True if the source of a line was read that leads to one of the calls."""
+    lines = [frame for token in tokens if token is not None for frame in user_stack(token.stack)]
+    return any(case.sources.function(frame.file, frame.line) for frame in lines)
+
+
 def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
-    """The doubt about what would be certain where nothing says what decided it; '' where something does."""
+    """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
+    something does. Without a source, as of dumps, no more is claimed than the calls say."""
     decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
-    return "" if decided or blame.confidence != Confidence.CERTAIN else "what decided it was not seen"
+    read = _is_read(case, (gap.mine, gap.theirs))
+    return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
 
 
 def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
@@ -149,8 +157,7 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
     sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
-    lines = [frame for token in (gap.mine, gap.theirs) for frame in user_stack(token.stack)]
-    if sought and not any(case.sources.function(frame.file, frame.line) for frame in lines):
+    if sought and not _is_read(case, (gap.mine, gap.theirs)):
         return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
 
