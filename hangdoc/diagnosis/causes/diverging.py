@@ -35,7 +35,11 @@ from hangdoc.diagnosis.frames.landmarks import is_implicit
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.stacks import every_frame, fork, same_line, user_stack
 from hangdoc.diagnosis.source.guards import CONDITIONS
+from hangdoc.model.kinds import Confidence
 from hangdoc.model.message import Does, Joined, Message, Ranks, Values, Verb, joined, sentence
+
+NOT_SEEN_FILLED = "what it was filled with was not seen"
+"""The doubt of a finding that says ``filled_unevenly``."""
 
 
 @cause("HD104", "HD105", explains=Disagreement, order=110)
@@ -83,7 +87,7 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
     """HD101 of the side that calls what the others do not, or skips what they call. Rules that know more about the call
     take the sentence and give it their own code."""
     what = _alone(blame, gap) if gap.kind == "delete" else _skipping(blame, gap)
-    filled = "" if blame.found.branch_points else _filled_under(case, blame, gap)
+    filled = "" if blame.found.branch_points else filled_unevenly(case, blame, gap)
     ago = _calls_ago(blame, gap, "end" if case.job.ended else "hang")
     return Finding(
         "HD101",
@@ -92,11 +96,25 @@ def extra_or_missing_call(case: Case, blame: Blame[Diverged], gap: Gap) -> Findi
         else sentence([what, ago], where_they_wait(case, others_of(case, blame))),
         what_decided(case, blame) or no_condition(case, blame, gap, filled),
         _fix(case, blame, gap),
-        _doubt(case, blame, gap) or ("what it was filled with was not seen" if filled else ""),
+        _doubt(case, blame, gap) or (NOT_SEEN_FILLED if filled else _unseen(case, blame, gap)),
     )
 
 
-def _filled_under(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
+def _is_read(case: Case, tokens: Sequence[Token | None]) -> bool:
+    """True if the source of a line was read that leads to one of the calls."""
+    lines = [frame for token in tokens if token is not None for frame in user_stack(token.stack)]
+    return any(case.sources.function(frame.file, frame.line) for frame in lines)
+
+
+def _unseen(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
+    """The doubt about what would be certain where nothing in the source that was read says what decided it; '' where
+    something does. Without a source, as of dumps, no more is claimed than the calls say."""
+    decided = blame.found.branch_points or _called_otherwise(case, blame, gap)
+    read = _is_read(case, (gap.mine, gap.theirs))
+    return "what decided it was not seen" if read and not decided and blame.confidence == Confidence.CERTAIN else ""
+
+
+def filled_unevenly(case: Case, blame: Blame[Diverged], gap: Gap) -> Message:
     """'what train.py:61 works on is filled under `if boxes:` (train.py:54)', where a library made unequally many calls
     from the line on the two sides, or may have; '' for any other call."""
     tokens = [gap.token] if call_counts(case, blame) else []
@@ -139,8 +157,7 @@ def _doubt(case: Case, blame: Blame[Diverged], gap: Gap) -> str:
     if _others_may_come_to_it(case, blame, gap):
         return "whether the others make that call later was not seen"
     sought = case.job.mode != "dump" and any(note.what == "source" for note in case.job.unavailable)
-    lines = [frame for token in (gap.mine, gap.theirs) for frame in user_stack(token.stack)]
-    if sought and not any(case.sources.function(frame.file, frame.line) for frame in lines):
+    if sought and not _is_read(case, (gap.mine, gap.theirs)):
         return "the source of these lines was not read"
     return "they diverge within a library, whose loops and conditions were not read" if _within_a_library(gap) else ""
 

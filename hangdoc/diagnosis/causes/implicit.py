@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from hangdoc.diagnosis.calls.alignment import Gap
 from hangdoc.diagnosis.calls.history import END, Token
 from hangdoc.diagnosis.calls.periods import period
+from hangdoc.diagnosis.causes.came_out import goes_on_from_its_line, has_come_out, was_inside
 from hangdoc.diagnosis.causes.deciding import what_decided
-from hangdoc.diagnosis.causes.diverging import extra_or_missing_call
+from hangdoc.diagnosis.causes.diverging import NOT_SEEN_FILLED, extra_or_missing_call, filled_unevenly
 from hangdoc.diagnosis.causes.finding import Finding, others_of
 from hangdoc.diagnosis.causes.library_loops import (
     before_it_is_set,
@@ -30,7 +31,7 @@ from hangdoc.diagnosis.explanation import Blame, Diverged
 from hangdoc.diagnosis.frames.landmarks import Role, advice, has_role, is_implicit, library_call, plain, stage, words
 from hangdoc.diagnosis.frames.library import is_library
 from hangdoc.diagnosis.frames.names import pattern
-from hangdoc.diagnosis.frames.stacks import lines_of, user_stack
+from hangdoc.diagnosis.frames.stacks import user_stack
 from hangdoc.model.message import Condition, Does, Joined, Message, Ranks, Sentences, Verb, joined, sentence
 from hangdoc.model.process import Frame, Stack
 
@@ -131,9 +132,9 @@ def implicit_collective(case: Case, blame: Blame[Diverged]) -> Finding | None:
     cure = f" ({known})" if (known := advice(token.stack)) else ""
     point = blame.found.branch_point
     if point is None or point.quiet:
-        if gap.kind == "delete" and _goes_on_from_its_line(case, gap):
+        if gap.kind == "delete" and goes_on_from_its_line(case, gap):
             return _more_calls(case, blame, gap, library)
-        if gap.kind == "insert" and _was_inside(case, gap):
+        if gap.kind == "insert" and was_inside(case, gap):
             return _came_out_early(case, blame, gap, library, cure)
     finding = extra_or_missing_call(case, blame, gap)
     return Finding(
@@ -165,6 +166,7 @@ FIX_QUIET = (
     "let all ranks decide alike which rounds communicate: all_reduce what the condition tests, or count rounds, which "
     "are the same on every rank"
 )
+_FIX_ROUNDS = "give every rank the same number of rounds there, and let all ranks agree on when to stop"
 _FIX_BEFORE = (
     "as a rule, every rank makes both calls, so look at what came before them: a call of the library on some ranks "
     "only, a module that one rank skipped, an exception that it caught"
@@ -202,6 +204,7 @@ def _more_calls(case: Case, blame: Blame[Diverged], gap: Gap, library: str) -> F
 def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, cure: str) -> Finding:
     """HD109 of culprits that went on from a line that issues more calls on the others."""
     culprits, others, line = Ranks(blame.culprits), Ranks(others_of(case, blame)), place(gap.token.frame)
+    filled = filled_unevenly(case, blame, gap)
     return Finding(
         "HD109",
         sentence(
@@ -213,9 +216,12 @@ def _came_out_early(case: Case, blame: Blame[Diverged], gap: Gap, library: str, 
                 [f"{library} is a collective of all ranks, and ", line, " issues fewer on ", culprits],
                 [" than on ", others, call_counts(case, blame)],
             ],
-            "it ran fewer rounds there, or was stopped",
+            filled or "it ran fewer rounds there, or was stopped",
         ),
-        "give every rank the same number of rounds there, and let all ranks agree on when to stop" + cure,
+        "fill it equally often on every rank, with something empty where there is nothing"
+        if filled
+        else _FIX_ROUNDS + cure,
+        NOT_SEEN_FILLED if filled else "",
     )
 
 
@@ -230,9 +236,11 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         return None
     ended, still = (blame.culprits, others_of(case, blame)) if hooks[0] else (others_of(case, blame), blame.culprits)
     hook, running = hooks[0] or hooks[1], gap.theirs if hooks[0] else gap.mine
-    assert hook is not None
+    if hook is None or has_come_out(case, running, gap.mine if hooks[0] else gap.theirs):
+        return None  # both were in the hook, so that the stage has ended on both
     ran = next((f for f in user_stack(gap.mine.stack) if f in user_stack(gap.theirs.stack)), None)
     below: Message = [" below ", line_of(ran)] if ran else ""
+    filled = filled_unevenly(case, blame, gap) if blame.found.alignment.history.inferred else ""
     return Finding(
         "HD102",
         sentence(
@@ -245,6 +253,9 @@ def ended_its_stage(case: Case, blame: Blame[Diverged]) -> Finding | None:
         [
             ["the loop that the library runs", below, " ran fewer rounds on ", Ranks(ended)],
             ": its data ended earlier there, or a hook or a flag stopped it",
+            [". Or ", Ranks(still), " ", Verb(still, "has", "have"), " come out of the hook already: ", filled]
+            if filled
+            else "",
         ],
         "give every rank the same number of batches, and let all ranks agree on when to stop (all_reduce what a hook "
         "decides by)",
@@ -375,26 +386,3 @@ def _stage_hook(stack: Stack) -> Frame | None:
         if not is_library(frame) and is_library(caller) and pattern("stage_end_hook").search(plain(frame.function)):
             return frame
     return None
-
-
-def _was_inside(case: Case, gap: Gap) -> bool:
-    """True if the culprits' last call before they went on came from the line whose call is missing now.
-
-    Example: the others called A A A, the culprits A A and then B from another line → True.
-    """
-    if gap.mine is None or gap.mine.order < 1 or gap.mine.rank not in case.programs:
-        return False
-    before = case.programs[gap.mine.rank].token(gap.mine.order - 1)
-    return lines_of(before.site) == lines_of(gap.token.site) != lines_of(gap.mine.site)
-
-
-def _goes_on_from_its_line(case: Case, gap: Gap) -> bool:
-    """True if the extra call comes from the line that issued the last call that still matched.
-
-    Example: the culprits called A A A, the others A A and then B → True.
-    """
-    if gap.mine is None or gap.theirs is None or gap.mine.order < 1 or gap.theirs.order < 1:
-        return False
-    known = [token for token in (gap.mine, gap.theirs) if token.rank in case.programs]
-    before = [case.programs[token.rank].token(token.order - 1).site for token in known]
-    return gap.theirs.site != gap.mine.site and before == [gap.mine.site, gap.mine.site]

@@ -82,7 +82,8 @@ def diverging_guards(
     if together is not None:
         counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
         one_round = bool(counts) and all(each is False for each in counts)
-        found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round)
+        still = _are_still_there(values, together, ranks)  # what counts the rounds is seen as it is now
+        found = _in_common_function(sources, values, together, ranks, callees, one_round=one_round and still)
     for side, way in enumerate(ways):
         # If the other side is past the line that this one is inside of, it has left every loop further in.
         other = ways[1 - side]
@@ -103,6 +104,19 @@ def diverging_guards(
         chosen = contexts_chosen(sources, way, at)
         found += [replace(branch_point(g, f, side, PLAIN, level=n), file=file, quiet=True) for g, file, f, n in chosen]
     return sorted(found, key=lambda p: -p.score)
+
+
+def _are_still_there(values: Values, frames: tuple[Frame, Frame], ranks: SideRanks) -> bool:
+    """False if a rank of a side is at another line of its function now: it may be in a later round than the call.
+
+    Example: `for epoch in range(n): ⏎ train(epoch) ⏎ if main: score()`; rank 0's extra call was made in score(), and it
+    is in train() of the next epoch now → False.
+    """
+    for frame, side in zip(frames, ranks, strict=True):
+        lines = values.lines(frame.file, frame.function)
+        if any(lines.get(rank, frame.line) != frame.line for rank in side):
+            return False
+    return True
 
 
 def _within_communication(stack: Stack) -> frozenset[int]:

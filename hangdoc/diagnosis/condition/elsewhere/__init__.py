@@ -1,6 +1,7 @@
 """Conditions that do not stand around the call: in what is asked, made, registered, raised or put aside before.
 
-``answers``           what a function goes by that the condition asks
+``answers``, ``callables``
+                      what a function goes by that the condition asks; what runs where a name or an object is called
 ``origin``            what set an argument that differs
 ``as_called``         the values of a callee's condition, by what both sides' callers show of it
 ``called_otherwise``, ``other_arm``, ``next_state``

@@ -18,12 +18,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
+from hangdoc.diagnosis.condition.elsewhere.callables import Runs, run_by, set_to, the_one
 from hangdoc.diagnosis.condition.elsewhere.taken import filled_by
-from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import guards
 from hangdoc.diagnosis.source.sources import Sources
 from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, holds, last_name, text_of
-from hangdoc.model.asked import answers_to, asked_by, is_constant
+from hangdoc.model.asked import asked_by, is_constant
 from hangdoc.model.message import Condition
 
 _TESTS = (ast.Compare, ast.BoolOp, ast.Not)
@@ -55,7 +56,41 @@ def answers(sources: Sources, file: str, line: int) -> list[Answer]:
         return []
     here = enclosing_function(tree, line)
     filled = [Answer(each.function, each.under, queue=each.queue) for each in filled_by(sources, file, line)]
-    return _of_tests(sources, here, list(_tests_at(tree, line)), _DEEPEST) + filled
+    given = [answer for each in _given_at(tree, line) for answer in _of_given(sources, file, here, each)]
+    return given or _of_tests(sources, file, here, list(_tests_at(tree, line)), _DEEPEST) + filled
+
+
+def _given_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
+    """What the line gives to a library that calls it for an answer: `due` of `Events.STARTED(event_filter=due)`."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        yield from (w.value for w in node.keywords if w.arg in names("filters_events") and w.value.lineno == line)
+        if node.args and node.lineno == line and pattern("filterable_event").search(dotted(node.func)):
+            yield node.args[0]
+
+
+def _of_given(sources: Sources, file: str, here: ast.AST, value: ast.expr) -> list[Answer]:
+    """What the function, lambda or object answers by that a library is given."""
+    found = run_by(sources, file, here, value)
+    while isinstance(value, ast.Call) and last_name(value.func) in names("binds_arguments") and value.args:
+        value = value.args[0]
+    name = last_name(value) or (last_name(value.func) if isinstance(value, ast.Call) else "")
+    if found is None:
+        return []
+    own = [] if found[1] is value else _by_run(sources, *found)
+    if isinstance(found[1], ast.Lambda):
+        return ([Answer(name, tuple(own))] if own else []) + _of_tests(sources, file, here, [found[1].body], _DEEPEST)
+    return [Answer(name, tuple(dict.fromkeys(own))[:MOST_TESTS])] if own else []
+
+
+def _by_run(
+    sources: Sources, file: str, function: ast.FunctionDef | ast.Lambda, deep: int = _DEEPEST
+) -> list[Condition]:
+    """The tests of what a call runs; a lambda is one itself."""
+    if isinstance(function, ast.FunctionDef):
+        return _answers_by(sources, file, function, deep)
+    return [Condition(text_of(function), file, function.lineno)] if _tests_something(function.body) else []
 
 
 def _tests_at(tree: ast.AST, line: int) -> Iterator[ast.expr]:
@@ -97,18 +132,26 @@ def _tests_within(value: ast.expr | None, line: int) -> Iterator[ast.expr]:
             yield node.ifs[0]
 
 
-def _of_tests(sources: Sources, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
+def _of_tests(sources: Sources, file: str, here: ast.AST, tests: list[ast.expr], deep: int) -> list[Answer]:
     found: dict[str, Answer] = {}
     for test in tests:
         if not _asks_alone(test):
             continue  # which of its operands decided is not known
         for value in _as_set(here, test):
             for name, called in asked_by(value).items():
-                function = _the_one(sources, here, name, called=called)
+                function: Runs | None = the_one(sources, here, name, called=called)
+                if function is None and called:
+                    function = _object_called(sources, file, here, value, name)
                 if function is not None and name not in found:
-                    by = _answers_by(sources, *function, deep)
+                    by = _by_run(sources, *function, deep)
                     found[name] = Answer(name, tuple(dict.fromkeys(by))[:MOST_TESTS])
     return [answer for answer in found.values() if answer.tests]
+
+
+def _object_called(sources: Sources, file: str, here: ast.AST, value: ast.expr, name: str) -> Runs | None:
+    """What `due(step)` runs, of which `due` is no function, but was set to something that can be called."""
+    calls = (each.func for each in ast.walk(value) if isinstance(each, ast.Call) and last_name(each.func) == name)
+    return run_by(sources, file, here, next(calls))
 
 
 def _asks_alone(test: ast.expr) -> bool:
@@ -126,7 +169,7 @@ def _as_set(here: ast.AST, test: ast.expr) -> Iterator[ast.expr]:
     """The test; and for each plain name whose truth decides it, the value that the function once sets it to."""
     yield test
     for name in _deciding_names(test):
-        values = list(_set_to(here, name).values())
+        values = list(set_to(here, name).values())
         if len(values) == 1 and values[0] is not None:
             yield values[0]
 
@@ -145,19 +188,6 @@ def _deciding_names(test: ast.expr) -> Iterator[str]:
             yield from _deciding_names(value)
 
 
-def _set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
-    """Statement → what it sets the name to; None for one of several values, and for what a loop or a sum sets."""
-    found: dict[ast.AST, ast.expr | None] = {}
-    for node in ast.walk(here):
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(target, ast.Name) and target.id == name for target in targets):
-            whole = isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr)
-            found[node] = getattr(node, "value", None) if whole else None
-        elif any(isinstance(part, ast.Name) and part.id == name for t in targets for part in getattr(t, "elts", ())):
-            found[node] = None
-    return found
-
-
 def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
     """The statements that change which items the name holds, or their order: `found.append(x)`, `order.reverse()`."""
     for node in ast.walk(function):
@@ -166,16 +196,6 @@ def _put_in_order(function: ast.AST, name: str) -> Iterator[ast.stmt]:
         called = node.value.func
         if isinstance(called, ast.Attribute) and called.attr in names("changes_order") and dotted(called.value) == name:
             yield node
-
-
-def _the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tuple[str, ast.FunctionDef] | None:
-    """The program's one function of that name."""
-    found = [
-        (where, function)
-        for where, function in sources.user_functions(name)
-        if answers_to(function, called=called) and function is not here
-    ]
-    return found[0] if len(found) == 1 else None
 
 
 def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: int) -> list[Condition]:
@@ -187,7 +207,7 @@ def _answers_by(sources: Sources, file: str, function: ast.FunctionDef, deep: in
             continue
         tests += _tests_around(file, function, [node], ("if", "return"))
         if node.value is not None:
-            inner = _of_tests(sources, function, [node.value], deep - 1) if deep > 1 else []
+            inner = _of_tests(sources, file, function, [node.value], deep - 1) if deep > 1 else []
             tests += [*_own_test(file, function, node.value), *(test for answer in inner for test in answer.tests)]
             if not inner and _is_truth(function, node.value):
                 tests.append(Condition(f"return {text_of(node.value)}", file, node.value.lineno))
@@ -218,11 +238,11 @@ def _tests_around(
 def _own_test(file: str, function: ast.AST, value: ast.expr) -> list[Condition]:
     """The value of a `return` as a test; none where it only hands on what was made, such as a tensor."""
     if isinstance(value, ast.Name):
-        set_to = _set_to(function, value.id)
-        changed = [*(node for node in set_to if isinstance(node, ast.stmt)), *_put_in_order(function, value.id)]
+        setting = set_to(function, value.id)
+        changed = [*(node for node in setting if isinstance(node, ast.stmt)), *_put_in_order(function, value.id)]
         if len(changed) > 1:
             return _tests_around(file, function, changed, ("if", "return"))
-        made = next(iter(set_to.values()), None)
+        made = next(iter(setting.values()), None)
         if made is not None and _tests_something(made):
             return [Condition(f"{value.id} = {text_of(made)}", file, made.lineno)]
         return []

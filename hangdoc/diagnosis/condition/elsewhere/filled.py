@@ -6,17 +6,25 @@ Example: `metric.compute()` gathers each of the boxes that the metric holds, so 
         if boxes.numel() == 0:
             continue
         metric.update(boxes)
+
+The same holds where the condition lies in update(), if the metric's class is the program's own:
+
+    def update(self, found, truth):
+        if len(found) == 0:
+            return
+        self.tables.append(match(found, truth))
 """
 
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from hangdoc.diagnosis.condition.branch_point import is_rank_name
-from hangdoc.diagnosis.frames.names import pattern
+from hangdoc.diagnosis.frames.names import names, pattern
 from hangdoc.diagnosis.source.guards import CONDITIONS, guards
 from hangdoc.diagnosis.source.sources import Sources
-from hangdoc.diagnosis.source.syntax import dotted, holds
+from hangdoc.diagnosis.source.syntax import dotted, holds, last_name
 from hangdoc.model.message import Condition
 from hangdoc.model.process import Frame
 
@@ -37,6 +45,7 @@ def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
     }
     owners = {name: method for name, method in owners.items() if "." in name or name in _assigned(tree)}
     found: dict[Condition, None] = {}
+    filling: dict[tuple[str, str], None] = {}
     for file, each in sources.user_trees():
         for node in ast.walk(each):
             if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
@@ -45,11 +54,48 @@ def filled_under(sources: Sources, where: Frame | None) -> list[Condition]:
             owner = dotted(function.value) if isinstance(function, ast.Attribute) else ""
             if not node.value.args or owner not in owners or getattr(function, "attr", "") == owners[owner]:
                 continue
+            if file == where.file:
+                filling[owner, last_name(function)] = None
             around = [g for g in guards(each, node.lineno) if g.kind in CONDITIONS]
             if file == where.file and around and not any(is_rank_name(n) for n in around[-1].names):
                 found[Condition(around[-1].condition, file, around[-1].line)] = None
+    for owner, method in filling:
+        found |= dict.fromkeys(_within_method(sources, _class_of(sources, where.file, owner), method))
     found = {each: None for each in found if not pattern("same_everywhere").search(each.source)}
     return list(found) if len(found) <= _MOST else []
+
+
+def _class_of(sources: Sources, file: str, owner: str) -> str:
+    """The one class, or function, whose call the file sets the name to: 'Match' of `self.match = Match(limit)`."""
+    made = {
+        last_name(node.value.func)
+        for _, tree in sources.trees(file)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call) and owner in map(dotted, node.targets)
+    }
+    return made.pop() if len(made) == 1 else ""
+
+
+def _within_method(sources: Sources, name: str, method: str) -> Iterator[Condition]:
+    """The conditions in that method of the program's class under which lists of the object get an item."""
+    classes = [
+        (file, tree, each)
+        for file, tree in sources.user_trees()
+        for each in ast.walk(tree)
+        if isinstance(each, ast.ClassDef) and each.name == name
+    ]
+    if len({(file, each.lineno) for file, _, each in classes}) != 1:
+        return
+    file, tree, owner = classes[0]
+    for function in owner.body:
+        if not isinstance(function, ast.FunctionDef) or function.name != method:
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                held = dotted(node.func.value).startswith("self.") and node.func.attr in names("adds_items")
+                around = [g for g in guards(tree, node.lineno) if g.kind in (*CONDITIONS, "return")] if held else []
+                if around and not any(is_rank_name(n) for n in around[-1].names):
+                    yield Condition(around[-1].condition, file, around[-1].line)
 
 
 def _assigned(tree: ast.AST) -> set[str]:

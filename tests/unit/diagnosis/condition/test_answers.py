@@ -212,3 +212,97 @@ def test_a_container_whose_items_are_chosen_by_a_test_is_none_itself() -> None:
         return {k: v[keep] if len(v) > 3 else v for k, v in self.rows}
     """
     assert told(program, 2) == {"select": [(5, "if not self.rows:")]}
+
+
+EVERY = """
+class Every:
+    def __init__(self, seconds):
+        self.seconds = seconds
+    def __call__(self, engine, event):
+        if event % 20 == 0 and clock() - self.last >= self.seconds:
+            return True
+        return False
+"""
+OF_EVERY = [(5, "if event % 20 == 0 and clock() - self.last >= self.seconds:")]
+
+
+def with_every(program: str, line: int) -> dict[str, list[tuple[int, str]]]:
+    """``told`` of the program's own line, under the seven lines of the class."""
+    return told(EVERY.lstrip("\n") + textwrap.dedent(program).lstrip("\n"), line + 7)
+
+
+@pytest.mark.parametrize("due", ["Every(5)", "partial(Every(5), None)", "functools.partial(Every(5))"])
+def test_an_object_that_a_library_is_given_as_a_filter(due: str) -> None:
+    program = f"""
+    def main(engine):
+        due = {due}
+        @engine.on(Events.ITERATION_COMPLETED(event_filter=due))
+        def save(engine):
+            barrier()
+    """
+    assert with_every(program, 3) == {"due": OF_EVERY}
+
+
+def test_an_object_that_is_made_in_the_very_line() -> None:
+    program = """
+    def main(engine):
+        engine.add_event_handler(Events.STARTED(event_filter=Every(5)), save)
+    """
+    assert with_every(program, 2) == {"Every": OF_EVERY}
+
+
+def test_an_attribute_that_is_called_and_is_an_object_of_the_programs() -> None:
+    program = """
+    class Fit:
+        def __init__(self):
+            self.due = Every(5)
+        def run(self, step):
+            if self.due(self, step):
+                save()
+    """
+    assert with_every(program, 5) == {"due": OF_EVERY}
+
+
+def test_functions_lambdas_and_what_a_function_makes_are_given() -> None:
+    program = """
+    def late(limit, engine, event):
+        return clock() > limit
+    def every(n):
+        def at(engine, event):
+            return event % n == 0 and ready()
+        return at
+    def main(engine):
+        soon = lambda engine, event: event > first()
+        engine.on(Events.STARTED(event_filter=partial(late, 9)))
+        engine.on(Events.STARTED(event_filter=every(3)))
+        engine.on(Events.STARTED(event_filter=soon))
+    """
+    assert told(program, 9) == {"late": [(2, "return clock() > limit")]}
+    assert told(program, 10) == {"every": [(5, "return event % n == 0 and ready()")]}
+    assert told(program, 11) == {"soon": [(8, "lambda engine, event: event > first()")]}
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ["due = make()", "due = Every(5) if fast else Other()", "due = Every(5)\n    due = Every(6)", "due = Other(5)"],
+)
+def test_nothing_is_told_of_what_may_be_something_else(setting: str) -> None:
+    program = f"""
+def main(engine, step):
+    {setting}
+    if due(step):
+        save()
+"""
+    line = 4 if "\n" in setting else 3
+    assert with_every(program, line) == {}
+
+
+def test_an_argument_is_no_name_that_another_function_sets() -> None:
+    program = """
+    def other():
+        due = Every(5)
+    def main(due, step):
+        if due(step):
+            save()
+    """
+    assert with_every(program, 4) == {}

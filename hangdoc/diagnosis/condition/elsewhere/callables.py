@@ -1,0 +1,109 @@
+"""What runs where a name, an attribute or another value is called: a function, a lambda, or an object's `__call__`.
+
+Example: after `due = Every(5.0)`, in which Every is a class of the program, `due(step)` runs `Every.__call__`; after
+`due = partial(late, 5.0)` it runs late(). What a library makes runs nothing that can be read.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from hangdoc.diagnosis.frames.names import names
+from hangdoc.diagnosis.source.sources import Sources
+from hangdoc.diagnosis.source.syntax import dotted, enclosing_function, last_name
+from hangdoc.model.asked import answers_to
+
+Runs = tuple[str, ast.FunctionDef | ast.Lambda]
+"""(file, what runs)."""
+_DEEPEST = 4
+"""Values that are set to each other, followed this far; chosen by hand."""
+
+
+def run_by(sources: Sources, file: str, here: ast.AST, value: ast.expr, deep: int = _DEEPEST) -> Runs | None:
+    """What runs where the value is called; ``here`` is the function that the value stands in. None where it is none of
+    the program's, or one of several that cannot be told apart."""
+    if isinstance(value, ast.Lambda):
+        return file, value
+    if deep <= 0:
+        return None
+    if isinstance(value, ast.Call):
+        if last_name(value.func) in names("binds_arguments") and value.args:
+            return run_by(sources, file, here, value.args[0], deep - 1)
+        return _method(sources, last_name(value.func)) or _made_within(sources, here, value.func)
+    if not isinstance(value, ast.Name | ast.Attribute):
+        return None
+    function = the_one(sources, here, last_name(value), called=True)
+    if function is not None:
+        return function
+    by = _set_in(sources, file, here, value)
+    return run_by(sources, file, *by, deep - 1) if by is not None else None
+
+
+def the_one(sources: Sources, here: ast.AST, name: str, *, called: bool) -> tuple[str, ast.FunctionDef] | None:
+    """The program's one function of that name."""
+    found = [
+        (where, function)
+        for where, function in sources.user_functions(name)
+        if answers_to(function, called=called) and function is not here
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def set_to(here: ast.AST, name: str) -> dict[ast.AST, ast.expr | None]:
+    """Statement → what it sets the name to; None for one of several values, and for what a loop or a sum sets."""
+    found: dict[ast.AST, ast.expr | None] = {}
+    for node in ast.walk(here):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name | ast.Attribute) and dotted(target) == name for target in targets):
+            whole = isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr)
+            found[node] = getattr(node, "value", None) if whole else None
+        elif any(isinstance(part, ast.Name) and part.id == name for t in targets for part in getattr(t, "elts", ())):
+            found[node] = None
+    return found
+
+
+def _set_in(
+    sources: Sources, file: str, here: ast.AST, value: ast.Name | ast.Attribute
+) -> tuple[ast.AST, ast.expr] | None:
+    """(function, value) of the one statement that sets the name: in the function itself, else anywhere in the file."""
+    name = dotted(value)
+    if isinstance(value, ast.Name) and name in _arguments(here):
+        return None
+    own = {(node, tree): each for tree in (here,) for node, each in set_to(tree, name).items()} if name else {}
+    if name and not own:
+        own = {(node, tree): each for _, tree in sources.trees(file) for node, each in set_to(tree, name).items()}
+    lines = {(getattr(node, "lineno", 0), getattr(node, "col_offset", 0)) for node, _ in own}
+    if len(lines) != 1:
+        return None
+    (node, tree), set_by = next(iter(own.items()))
+    within = here if tree is here else enclosing_function(tree, getattr(node, "lineno", 0))
+    return (within, set_by) if set_by is not None else None
+
+
+def _arguments(function: ast.AST) -> set[str]:
+    given = getattr(function, "args", None)
+    return {each.arg for each in ast.walk(given) if isinstance(each, ast.arg)} if isinstance(given, ast.AST) else set()
+
+
+def _method(sources: Sources, name: str) -> Runs | None:
+    """`__call__` of the program's one class of that name."""
+    found: dict[tuple[str, int], Runs] = {}
+    for file, tree in sources.user_trees():
+        for owner in ast.walk(tree):
+            if isinstance(owner, ast.ClassDef) and owner.name == name:
+                own = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "__call__"]
+                found |= {(file, each.lineno): (file, each) for each in own}
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _made_within(sources: Sources, here: ast.AST, maker: ast.expr) -> Runs | None:
+    """The one function or lambda that the program's function ``maker`` makes and returns."""
+    found = the_one(sources, here, last_name(maker), called=True)
+    if found is None:
+        return None
+    file, function = found
+    own = {each.name: each for each in function.body if isinstance(each, ast.FunctionDef)}
+    given = [each.value for each in ast.walk(function) if isinstance(each, ast.Return)]
+    made = [own.get(each.id) if isinstance(each, ast.Name) else each for each in given]
+    runs = [each for each in made if isinstance(each, ast.FunctionDef | ast.Lambda)]
+    return (file, runs[0]) if len(runs) == 1 else None
