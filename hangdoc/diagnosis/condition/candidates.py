@@ -66,17 +66,19 @@ _ENDED_EARLIER = "a library's loop that ended earlier looks the same"
 
 
 def diverging_guards(
-    sources: Sources, values: Values, sides: tuple[Stack, Stack], ranks: SideRanks
+    sources: Sources, values: Values, sides: tuple[Stack, Stack], ranks: SideRanks, *, now: bool = False
 ) -> list[BranchPoint]:
     """The guards at which the sides can have diverged, the likeliest first.
 
-    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it. Example: side
-    0 in `if rank == 0: save()`, side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
+    ``sides[i]`` is a whole stack of side i (empty: nothing known), ``ranks[i]`` the ranks that follow it; ``now``: they
+    are still there, so that what counts their rounds holds for both stacks. Example: side 0 in `if rank == 0: save()`,
+    side 1 at the barrier after it → the `if`, whose ``guarded`` side is 0.
     """
     where = fork(*sides, frames_of=partial(readable, sources))
     ways, at, together = (where.mine, where.theirs), where.common, within_one_function(sources, where)
     callees = {**callees_of(sides[0]), **callees_of(sides[1])}
     found: list[BranchPoint] = []
+    one_round = False
     if together is not None:
         counts = [sides_differ(values.of(*each), ranks) for each in common_rounds(sources, *sides)]
         one_round = bool(counts) and all(each is False for each in counts)
@@ -89,6 +91,8 @@ def diverging_guards(
             passed = other[at].line > way[at].line and not _makes_item_for(sources, way[at], other[at].line, callees)
         communicating = _within_communication(sides[side])
         first = at + 1 if together is not None else at
+        if now and one_round and way[at].line > other[at].line:
+            continue  # the other side has not come to that line in this round, and so decided nothing there
         for place in range(first, len(way)):
             if id(way[place]) in communicating:
                 continue

@@ -61,7 +61,8 @@ def branch_points_of(case: Case, alignment: Alignment) -> list[BranchPoint]:
         stack_of(case, gap.mine, ranks[0]) + case.waiting_for(gap.mine),
         stack_of(case, gap.theirs, ranks[1]) + case.waiting_for(gap.theirs),
     )
-    found = diverging_guards(case.sources, case.values, sides, ranks)
+    there_now = all(token is not None and token.pending for token in (gap.mine, gap.theirs))
+    found = diverging_guards(case.sources, case.values, sides, ranks, now=there_now)
     state = chosen_before(case.sources, sides)
     if state is not None and not any(p.rank_like or p.differs for p in found):
         return [state]
